@@ -294,7 +294,7 @@ struct Question {
   bool deterministic = false, sizes = false, force = false;
 };
 
-void print_sizes(Request request, const Topology& topology, const Tuning& tuning) {
+void print_sizes(Request request, const Topology& topology, const TuningParameters& tuning) {
   constexpr std::size_t kSmallest = 8, kLargest = std::size_t{1} << 30;
   fmt::print("{}{}, {}, backend {}\n", to_string(request.collective), request.deterministic ? ", deterministic" : "",
              to_string(topology), request.backend);
@@ -352,7 +352,7 @@ void answer(const Question& question) {
     topology.machines.assign(topology.hosts.size(), 0);
     topology.machine_cores = {question.cores_together};
   }
-  const Tuning tuning = given_tuning({}).value_or(Tuning{});
+  const TuningParameters tuning = given_tuning({}).value_or(TuningParameters{});
   if (question.sizes) return print_sizes(request, topology, tuning);
   request.count = *bytes / size_of(request.type);
   fmt::print("{}", explain(choose_plan(request, topology, tuning), request, topology));

@@ -50,7 +50,8 @@ class Machine {
  public:
   explicit Machine(const SimulateOptions& question)
       : topology(Topology::regular(question.hosts * question.ranks_per_host, question.ranks_per_host)),
-        tuning(question.tuning.empty() ? given_tuning({}).value_or(Tuning{}) : tuning_of_file(question.tuning)) {
+        tuning(question.tuning.empty() ? given_tuning({}).value_or(TuningParameters{})
+                                       : tuning_of_file(question.tuning)) {
     constexpr std::string_view kRates = "100gbit, 2.5mbit, 12.5GB";
     if (!question.link.empty())
       tuning.wire_us_per_byte = parsed("--link", question.link, parse_rate(question.link), kRates);
@@ -65,7 +66,7 @@ class Machine {
   }
 
   Topology topology;
-  Tuning tuning;
+  TuningParameters tuning;
   Fabric network;
 
   std::string describe() const {

@@ -22,7 +22,7 @@ using simulation::index;
 /// One simulation of a plan.
 class Simulator {
  public:
-  Simulator(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
+  Simulator(const Request& request, const Plan& plan, const Topology& topology, const TuningParameters& tuning,
             const Fabric& network, const Effort& effort, Simulated& result)
       : request_(request),
         plan_(plan),
@@ -150,7 +150,7 @@ class Simulator {
   const Request& request_;
   const Plan& plan_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const Fabric& network_;
   const Effort& effort_;
   const double everything_, most_;  // Numbers of events.
@@ -192,7 +192,7 @@ double wire_bound_us(const Request& request, const Coding& coding, const Topolog
   return std::max(bound(hosts, network.us_per_byte), bound(switches, network.uplink_us_per_byte));
 }
 
-Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
+Simulated simulate(const Request& request, const Plan& plan, const Topology& topology, const TuningParameters& tuning,
                    const Fabric& network, const Effort& effort) {
   Simulated result;
   result.bound_us = wire_bound_us(request, coding_of(request, plan), topology, network);

@@ -4,7 +4,7 @@
 // The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link, because choosing a plan must
 // take microseconds. The simulator gives each message and each action of a rank a time and a place in a queue. The
 // result of the simulator therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds
-// that overlap. (A round performs all Steps on one segment of the vector.) Both take their costs from the same Tuning,
+// that overlap. (A round performs all Steps on one segment of the vector.) Both take their costs from the same TuningParameters,
 // so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
@@ -37,6 +37,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/coding.hpp"
 
 namespace collectives {
@@ -48,7 +49,7 @@ struct Fabric {
   int hosts_per_switch = 0;       ///< Hosts of a switch in the order of the topology. 0: one switch of unlimited rate.
   double uplink_us_per_byte = 0;  ///< Inverse rate of the uplink of a switch in each direction.
 
-  static Fabric of(const Tuning& tuning) {
+  static Fabric of(const TuningParameters& tuning) {
     return {.latency_us = tuning.wire_us, .us_per_byte = tuning.wire_us_per_byte};
   }
 };
@@ -77,7 +78,7 @@ double wire_bound_us(const Request&, const Coding&, const Topology&, const Fabri
 /// Simulates `plan`, a plan of choose_plan() for this request and topology. `tuning` holds the prices of a rank's own
 /// work and the numbers of frames. The prices of the wire are those of the Fabric. Throws Error{unsupported} if the
 /// simulation takes more than `Effort::most` events.
-Simulated simulate(const Request&, const Plan& plan, const Topology&, const Tuning& tuning, const Fabric&,
+Simulated simulate(const Request&, const Plan& plan, const Topology&, const TuningParameters& tuning, const Fabric&,
                    const Effort& = {});
 
 }  // namespace collectives

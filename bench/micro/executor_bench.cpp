@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 #include "execution/executor.hpp"
 #include "shared_memory/arena.hpp"
 #include "shared_memory/staged.hpp"
@@ -36,7 +37,7 @@ struct Party {
   RankView view;
   std::unique_ptr<Arena> arena;
   SharedMemoryTransport transport;
-  Tuning tuning;
+  TuningParameters tuning;
   PeerMemory peer_memory;
   Executor executor;
   std::vector<float> input, output;
@@ -44,7 +45,7 @@ struct Party {
 
 void all_reduce(benchmark::State& state, std::string_view backend) {
   const auto topology = Topology::regular(kRanks, kRanks);
-  const Tuning tuning;
+  const TuningParameters tuning;
   Request request;
   request.count = static_cast<std::size_t>(state.range(0)) / sizeof(float);
   request.backend = backend;

@@ -12,5 +12,6 @@
 #include "collectives/records.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
+#include "collectives/tuning.hpp"
 #include "collectives/types.hpp"
 #include "collectives/version.hpp"

@@ -88,7 +88,7 @@ struct CommunicatorOptions {
   std::optional<bool> deterministic = {};    ///< Empty: COLLECTIVES_DETERMINISTIC, or false.
   std::optional<bool> progress_thread = {};  ///< Empty: only with spare cores, or with NCCL.
   /// Tuning. Rank 0's value applies to all ranks. Empty: COLLECTIVES_TUNING, or the numbers measured on this machine.
-  /// split() uses the parent's tuning instead.
+  /// A changed copy of tuning() keeps its measured internal numbers. split() uses the parent's tuning instead.
   std::optional<Tuning> tuning = {};
   /// Transport of messages between all ranks: "shared_memory" (one host only), or "tcp", "ucx", "mpi", also inside a
   /// host. Empty: COLLECTIVES_TRANSPORT, or shared memory inside hosts and `wire` between them.
@@ -161,6 +161,7 @@ class COLLECTIVES_EXPORT Communicator {
   Rank rank() const noexcept;
   int size() const noexcept;
   const Topology& topology() const noexcept;
+  /// Returns the numbers with which plans are chosen. A copy of it also holds the internal ones (tuning.hpp).
   const Tuning& tuning() const noexcept;
   /// Returns "shared_memory", "local" (ranks are threads), "mpi", or a pair such as "shared_memory+mpi".
   std::string_view transport() const noexcept;

@@ -6,13 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/export.hpp"
 #include "collectives/topology.hpp"
+#include "collectives/tuning.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives {
@@ -44,65 +44,6 @@ struct Request {
   bool force = false;            ///< True: encode even if that is slower.
   Memory memory = Memory::host;  ///< Memory of the buffers.
   bool operator==(const Request&) const = default;
-};
-
-/// Numbers that selection and the cost model use.
-///
-/// Rank 0 sends its numbers to all ranks, so that all ranks agree. If neither the program nor COLLECTIVES_TUNING gives
-/// numbers, some are measured at the first use on a machine and kept in a file. docs/tuning.md explains each field.
-struct Tuning {
-  static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
-
-  // Sizes at which an intra-host collective changes from one protocol to another. They are bytes of the whole vector,
-  // unless a field says otherwise.
-
-  /// Largest vector inside the polled cache lines, in bytes that one rank shows to all other ranks together. Half of it
-  /// if every rank shows its data to all.
-  std::size_t inline_bytes = 1024;
-  std::size_t one_shot_bytes = 64 << 10;      ///< Largest one-shot all-reduce of two ranks.
-  std::size_t one_shot_bytes_of_many = 8192;  ///< Largest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
-  /// Largest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
-  std::size_t one_shot_bytes_oversubscribed = 96 << 10;
-  /// Smallest vector that is processed in the ranks' buffers, if all of them are mapped.
-  std::size_t zero_copy_bytes = 2048;
-  /// Smallest gather or broadcast of oversubscribed ranks that is processed in mapped buffers.
-  std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
-  /// Smallest gather or broadcast that the kernel copies, in bytes of the vector of two ranks. More ranks need a vector
-  /// whose parts are as long.
-  std::size_t single_copy_bytes = kNever;
-  /// Smallest reduction for which the kernel copies, counted in the same way.
-  std::size_t single_copy_reduce_bytes = kNever;
-  /// Smallest total of the inputs and outputs of a host's ranks for which results bypass the caches.
-  std::size_t streaming_bytes = 16 << 20;
-  /// Smallest vector whose staged data bypasses the caches. This pays if ranks have no cache in common.
-  std::size_t streamed_staging_bytes = kNever;
-
-  std::size_t signal_bytes = 512;         ///< Bytes that a rank can copy in the time of one signal for a chunk.
-  std::size_t chunk_bytes = 64 << 10;     ///< Staging memory per rank and chunk of an intra-host collective.
-  std::size_t frame_bytes = 64 << 10;     ///< Largest message in bytes, except as wire_frame_bytes says.
-  double host_latency_us = 0.2;           ///< Time of one synchronization of the ranks of a host.
-  double host_us_per_byte = 1.0 / 10e3;   ///< Time of an intra-host collective per byte of the vector and rank.
-  double domain_us = 0.3;                 ///< Additional time of a synchronization across sockets or caches.
-  double domain_us_per_byte = 1.0 / 8e3;  ///< Additional time of each byte that crosses them.
-  double message_us = 0.5;                ///< Time of one message inside a host.
-  /// Time of each byte of a message inside a host.
-  double message_us_per_byte = 1.0 / 8e3;
-  std::size_t wire_frame_bytes = 512 << 10;  ///< Largest message in bytes if all messages of a plan go to other hosts.
-  double wire_us = 15.0;                     ///< Latency of a short message between hosts.
-  /// CPU time of a rank for each message that it sends to or receives from another host.
-  double wire_message_us = 3.0;
-  double wire_work_us_per_byte = 1.0 / 5e3;  ///< CPU time of a rank for each byte of such messages.
-  double wire_us_per_byte = 1.0 / 1.1e3;     ///< Time of a byte on the link of a host, which its ranks share.
-  /// Time of a byte while the links of all hosts are busy in both directions, if switches or cores limit them. 0: they
-  /// do not.
-  double wire_together_us_per_byte = 0;
-  /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
-  std::size_t wire_frames = 8;
-  double reduce_us_per_byte = 1.0 / 12e3;  ///< Time of arithmetic per byte of each source.
-  double coding_us_per_byte = 1.0 / 12e3;  ///< Time of encoding or decoding per byte of the values.
-
-  std::string source = "built-in";  ///< Origin of the numbers, in words.
-  bool operator==(const Tuning&) const = default;
 };
 
 struct Algorithm;  // row of the table in src/planning/algorithm_table.cpp

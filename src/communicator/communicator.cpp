@@ -35,7 +35,7 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
 Rank Communicator::rank() const noexcept { return impl_->resources.rank(); }
 int Communicator::size() const noexcept { return impl_->resources.size(); }
 const Topology& Communicator::topology() const noexcept { return impl_->resources.context.topology; }
-const Tuning& Communicator::tuning() const noexcept { return impl_->resources.context.tuning; }
+const Tuning& Communicator::tuning() const noexcept { return impl_->resources.context.public_tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->resources.transport_name; }
 std::uint64_t Communicator::bytes_sent() const noexcept {
   return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.bytes_sent(); });

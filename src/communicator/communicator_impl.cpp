@@ -151,7 +151,7 @@ void Communicator::Impl::progress() {
   queue_.progress_all();
 }
 
-void Communicator::Impl::retune(const Tuning& tuning) {
+void Communicator::Impl::retune(const TuningParameters& tuning) {
   resources.context.tuning = tuning;
   resources.planner->forget();
   repeated_call_.forget();

@@ -93,7 +93,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   }
   /// Replaces the tuning from the next call on. The shape of the arena stays as it is. All ranks call it between the
   /// same two calls.
-  void retune(const Tuning& tuning);
+  void retune(const TuningParameters& tuning);
 
   CommunicatorResources resources;
   const OwnerProcess owner_process;

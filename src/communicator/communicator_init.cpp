@@ -147,10 +147,10 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
 /// Returns the tuning of all ranks. It is the one that rank 0 was given, or the one that the ranks now measure on
 /// `first_host`, the host of rank 0. Without `measure`, it is the built-in one. The measurement makes exchanges of its
 /// own (measured_tuning.hpp).
-Tuning choose_tuning(const Construction& construction, const Host& first_host) {
+TuningParameters choose_tuning(const Construction& construction, const Host& first_host) {
   const json& of_rank_0 = construction.peer_infos[0];
   if (of_rank_0.contains("tuning")) {
-    Tuning tuning;
+    TuningParameters tuning;
     read_json(of_rank_0.at("tuning"), tuning, "rank 0's options");
     tuning.source = of_rank_0.at("tuning_source").get<std::string>();
     return tuning;
@@ -185,7 +185,7 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
                 fmt::format("transport shared_memory was asked for, and the ranks are on {} hosts",
                             context.topology.hosts.size()),
                 context.rank, kNoRank, "construction");
-  Tuning& tuning = context.tuning;
+  TuningParameters& tuning = context.tuning;
   Wires wires({.rank = context.rank,
                .hosts = context.topology.hosts,
                .token = of_rank_0.at("token").get<std::string>(),
@@ -236,7 +236,7 @@ void create_arena(const Construction& construction, const Host& host, Communicat
 /// `why` is the reason. Rank 0 logs a warning if the tuning asks for these protocols, once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;
-  Tuning& tuning = context.tuning;
+  TuningParameters& tuning = context.tuning;
   const bool wanted = std::min(tuning.single_copy_bytes, tuning.single_copy_reduce_bytes) != Tuning::kNever;
   if (context.rank == 0 && wanted && !said.test_and_set())
     log_warning(refused,
@@ -302,6 +302,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   connect_hosts(construction, context);
   create_arena(construction, host, context);
   probe_copies(construction, host, context);
+  context.public_tuning = context.tuning;
   return context;
 }
 

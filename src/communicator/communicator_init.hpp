@@ -17,6 +17,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "communicator/settings.hpp"
+#include "core/tuning_parameters.hpp"
 #include "device/device.hpp"
 #include "shared_memory/arena.hpp"
 #include "topology/host_map.hpp"
@@ -27,7 +28,8 @@ namespace collectives {
 struct CommunicatorContext {
   Rank rank = 0;
   Topology topology;
-  Tuning tuning;
+  TuningParameters tuning;
+  Tuning public_tuning;              ///< `tuning` in the form that a program reads
   std::unique_ptr<Arena> arena;      ///< shared memory of this host
   std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
   std::shared_ptr<Device> device;    ///< GPU of this rank, if device buffers are allowed
@@ -49,9 +51,9 @@ inline constexpr int kInitExchangesOfOneHost = 4;
 /// together.
 struct TuningMeasurement {
   /// Returns values for the ranks of `host`, the host of rank 0.
-  Tuning (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
+  TuningParameters (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
   /// Fills in values of the wire between hosts.
-  void (*of_wire)(Bootstrap&, const Topology&, Wire&, Tuning&, Deadline);
+  void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
 /// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given; null: uses
 /// built-in values. All ranks call it.

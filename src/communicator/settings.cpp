@@ -36,16 +36,20 @@ Settings resolve_options(const CommunicatorOptions& options) {
   return settings;
 }
 
-std::optional<Tuning> given_tuning(const CommunicatorOptions& options) {
+std::optional<TuningParameters> given_tuning(const CommunicatorOptions& options) {
+  const std::optional<std::string> said = environment().tuning;
   if (options.tuning) {
-    Tuning tuning = *options.tuning;
+    TuningParameters tuning(*options.tuning);
     // other sources: a tuning of another communicator
     if (tuning.source == Tuning{}.source) tuning.source = "the program";
+    if (options.tuning->machine == nullptr && said && *said != "default") {
+      static_cast<MachineParameters&>(tuning) = tuning_of_file(*said);
+      tuning.source += fmt::format(", and {} (COLLECTIVES_TUNING)", *said);
+    }
     return tuning;
   }
-  const std::optional<std::string> said = environment().tuning;
   if (!said) return std::nullopt;
-  Tuning tuning = built_in_tuning();
+  TuningParameters tuning = built_in_tuning();
   if (*said != "default") tuning = tuning_of_file(*said);
   tuning.source += " (COLLECTIVES_TUNING)";
   return tuning;

@@ -7,6 +7,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 
@@ -31,8 +32,9 @@ inline std::chrono::nanoseconds timeout_of(const Options& options, const Setting
 
 /// Returns the settings of a communicator. Throws Error{invalid_argument}.
 Settings resolve_options(const CommunicatorOptions&);
-/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. Throws
+/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. If the
+/// program's tuning has no internal numbers, those of the file that COLLECTIVES_TUNING names apply. Throws
 /// Error{invalid_argument}.
-std::optional<Tuning> given_tuning(const CommunicatorOptions&);
+std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

@@ -230,7 +230,7 @@ double measure_fold() {
 
 }  // namespace
 
-void WireSpeed::put_into(Tuning& tuning) const {
+void WireSpeed::put_into(TuningParameters& tuning) const {
   tuning.wire_us = latency_us;
   tuning.wire_message_us = message_us;
   tuning.wire_us_per_byte = us_per_byte;
@@ -248,7 +248,7 @@ nlohmann::json WireSpeed::to_json() const {
           {"reduce_us_per_byte", reduce_us_per_byte}};
 }
 
-WireSpeed WireSpeed::from(const Tuning& tuning) {
+WireSpeed WireSpeed::from(const TuningParameters& tuning) {
   return {.latency_us = tuning.wire_us,
           .message_us = tuning.wire_message_us,
           .us_per_byte = tuning.wire_us_per_byte,

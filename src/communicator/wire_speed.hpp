@@ -14,6 +14,7 @@
 #include "collectives/deadline.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/transport.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 
@@ -25,11 +26,11 @@ struct WireSpeed {
   double work_us_per_byte = 0;      ///< Upper bound of a rank's own work per byte that it sends or receives.
   double reduce_us_per_byte = 0;    ///< Time to add arrived data, per byte of each source.
 
-  /// Stores the numbers in a Tuning. Keeps a smaller work per byte, because the measured one is only an upper bound.
-  void put_into(Tuning&) const;
-  /// Returns the numbers as fields of a Tuning.
+  /// Stores the numbers in `tuning`. Keeps a smaller work per byte, because the measured one is only an upper bound.
+  void put_into(TuningParameters& tuning) const;
+  /// Returns the numbers as fields of a tuning file.
   nlohmann::json to_json() const;
-  static WireSpeed from(const Tuning&);
+  static WireSpeed from(const TuningParameters&);
 };
 
 /// Measures the wire between the calling rank and `other`. Collective over the two; one of them is `first`. Takes 20 to

@@ -110,13 +110,15 @@ nlohmann::json with_new_names(const nlohmann::json& given, std::string_view wher
 
 }  // namespace
 
-nlohmann::json to_json(const Tuning& tuning) {
+bool Tuning::operator==(const Tuning& other) const { return TuningParameters(*this) == TuningParameters(other); }
+
+nlohmann::json to_json(const TuningParameters& tuning) {
   nlohmann::json object = nlohmann::json::object();
   for_each_field(tuning, [&](const char* name, const auto& field) { write(object[name], field); });
   return object;
 }
 
-void read_json(const nlohmann::json& given, Tuning& tuning, std::string_view where) {
+void read_json(const nlohmann::json& given, TuningParameters& tuning, std::string_view where) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", where, why));
   };
@@ -158,22 +160,22 @@ std::size_t last_level_cache() {
 
 }  // namespace
 
-Tuning built_in_tuning() {
+TuningParameters built_in_tuning() {
   // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. These stores pay
   // once the buffers of a call evict each other from the last-level cache. The maximum is 128 MiB, because a job never
   // has all of a very large cache.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
-  Tuning tuning;
+  TuningParameters tuning;
   if (cache > 0) tuning.streaming_bytes = std::min(cache, kMost);
   return tuning;
 }
 
-Tuning tuning_of_file(const std::string& path) {
+TuningParameters tuning_of_file(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", path, why));
   };
-  Tuning tuning = built_in_tuning();
+  TuningParameters tuning = built_in_tuning();
   std::ifstream file(path);
   if (!file) refuse(std::error_code(errno, std::generic_category()).message());
   try {

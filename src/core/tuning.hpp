@@ -7,27 +7,28 @@
 #include <string_view>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 
 /// Returns all numbers of the tuning by name. The result does not contain `source`, which says where they come from.
-nlohmann::json to_json(const Tuning&);
+nlohmann::json to_json(const TuningParameters&);
 /// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
 /// for an invalid number and for an unknown field. The error lists the known fields, and `where` names the source of
 /// the text.
 /// A field may have the name of an earlier version; the first use of such a name logs a warning.
-void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
+void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
 /// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
 /// adapter takes part there, so cores also do the work of the operating system.
-inline double message_inside_machine_us(const Tuning& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
+inline double message_inside_machine_us(const TuningParameters& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
 
 /// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
 /// cache. The call takes almost no time.
-Tuning built_in_tuning();
+TuningParameters built_in_tuning();
 
 /// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have
 /// comments. Throws Error{invalid_argument} that names the file and the mistake.
-Tuning tuning_of_file(const std::string& path);
+TuningParameters tuning_of_file(const std::string& path);
 
 }  // namespace collectives

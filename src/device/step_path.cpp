@@ -115,7 +115,7 @@ std::byte* StepPath::work(std::size_t bytes) {
 
 void StepPath::begin_host_step(const Step& step, const HostOperands& with) {
   assert(step.subgroup == Subgroup::host);
-  describe(step, size_of(with.type), static_cast<int>(view_.grid.here().size()), false, Tuning{}, task_);
+  describe(step, size_of(with.type), static_cast<int>(view_.grid.here().size()), false, TuningParameters{}, task_);
   with_ = &with;
   host_.exchange().begin(renumbered(with.tag, ++host_steps_));
   host_.exchange().set_own_shared(task_, with.source, with.destination);

@@ -4,11 +4,12 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 
 /// Returns at least one plan, sorted by estimate. The plans have no reason and no runners-up. Throws as choose_plan()
 /// does.
-std::vector<Plan> candidate_plans(const Request&, const Topology&, const Tuning&);
+std::vector<Plan> candidate_plans(const Request&, const Topology&, const TuningParameters&);
 
 }  // namespace collectives

@@ -61,7 +61,7 @@ constexpr std::size_t kCountAllUpTo = 64;
 /// Counts the work of the Steps of one rank.
 class Counter final : public StepSink {
  public:
-  Counter(const RankView& view, const Coding& coding, const Tuning& tuning)
+  Counter(const RankView& view, const Coding& coding, const TuningParameters& tuning)
       : view_(view), coding_(coding), tuning_(tuning) {}
 
   void operator()(const Step& step) override {
@@ -125,7 +125,7 @@ class Counter final : public StepSink {
 
   const RankView& view_;
   const Coding coding_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
@@ -176,7 +176,7 @@ constexpr double kLate = 0.5;
 /// A round then ends only after these cores have done the work of all ranks of the machine. Some of that work is done
 /// while ranks wait for links. The algorithm with the fewest messages per rank (one shot) thus costs the machine the
 /// most.
-void share_cores(Cost& cost, const Together& all, const Topology& topology, const Tuning& tuning) {
+void share_cores(Cost& cost, const Together& all, const Topology& topology, const TuningParameters& tuning) {
   const double to_a_core = topology.ranks_to_a_core();
   if (to_a_core <= 1) return;
   const double share = to_a_core / topology.ranks();
@@ -196,7 +196,7 @@ constexpr double kSeveralStreams = 1.05;
 }  // namespace
 
 Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& coding, const Topology& topology,
-             const Tuning& tuning, Estimate& estimate) {
+             const TuningParameters& tuning, Estimate& estimate) {
   Cost cost;
   estimate.algorithm = algorithm.name;
   std::vector<std::size_t> out(topology.hosts.size(), 0), in(topology.hosts.size(), 0);

@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/coding.hpp"
 #include "steps/algorithm.hpp"
 
@@ -48,6 +49,7 @@ struct Cost {
 };
 
 /// Returns the cost of all rounds together. Fills in `estimate` with what one round sends.
-Cost cost_of(const Algorithm&, const RoundArgs&, const Coding&, const Topology&, const Tuning&, Estimate& estimate);
+Cost cost_of(const Algorithm&, const RoundArgs&, const Coding&, const Topology&, const TuningParameters&,
+             Estimate& estimate);
 
 }  // namespace collectives

@@ -52,7 +52,7 @@ class Play final : private StepSink {
   using Player = StepPlayer<StepTime, ChannelTimes>;
   using Index = Player::Index;
 
-  Play(const Topology& topology, const Tuning& tuning, const Coding& coding, bool barrier)
+  Play(const Topology& topology, const TuningParameters& tuning, const Coding& coding, bool barrier)
       : tuning_(tuning),
         coding_(coding),
         notices_(barrier),
@@ -81,7 +81,7 @@ class Play final : private StepSink {
   double bytes() const { return bytes_; }
 
   /// Returns the time at which all ranks are done, with or without the time that bytes take on links.
-  double run(const Tuning& tuning, bool with_bytes) {
+  double run(const TuningParameters& tuning, bool with_bytes) {
     tuning_ = tuning;
     with_bytes_ = with_bytes;
     player_.rewind();
@@ -211,7 +211,7 @@ class Play final : private StepSink {
     });
   }
 
-  Tuning tuning_;
+  TuningParameters tuning_;
   const Coding coding_;
   bool with_bytes_ = false;
   const bool notices_;  // empty messages count, too
@@ -233,10 +233,10 @@ class Play final : private StepSink {
 }  // namespace
 
 std::optional<CriticalPath> critical_path(const Algorithm& algorithm, const RoundArgs& args, const Coding& coding,
-                                          const Topology& topology, const Tuning& tuning) {
+                                          const Topology& topology, const TuningParameters& tuning) {
   Play play(topology, tuning, coding, args.collective == Collective::barrier);
   if (!play.add_all(algorithm, args)) return std::nullopt;
-  Tuning nothing_but_hops = tuning;
+  TuningParameters nothing_but_hops = tuning;
   nothing_but_hops.wire_us = 1;
   nothing_but_hops.wire_message_us = nothing_but_hops.message_us = nothing_but_hops.host_latency_us =
       nothing_but_hops.domain_us = 0;

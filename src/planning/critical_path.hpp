@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/coding.hpp"
 #include "steps/algorithm.hpp"
 
@@ -25,6 +26,6 @@ struct CriticalPath {
 
 /// Returns the critical path. Empty if a round has more than 100,000 Steps and messages, which would take some 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
-                                          const Tuning&);
+                                          const TuningParameters&);
 
 }  // namespace collectives

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/codec.hpp"
 #include "collectives/error.hpp"
@@ -19,8 +20,10 @@ namespace collectives {
 namespace {
 
 /// Returns why NCCL cannot perform a call; empty if it can.
-std::string why_not_nccl(const Request& request, const Topology& topology) {
+std::string why_not_nccl(const DevicePathQuery& query) {
+  const auto& [request, topology, compressor, wire_frame_bytes] = query;
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
+  if (compressor != nullptr) return "NCCL carries no indices with values";
   if (request.codec != nullptr && request.deterministic)
     return fmt::format("what is deterministic is coded by {} on the host", request.codec->name());
   if (request.codec != nullptr && request.force && nccl_wire_type(request) == request.type)
@@ -53,28 +56,92 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_no_peer_kernels(request, topology);
 }
 
-/// Bytes of a message between GPUs. A GPU should work on it for longer than a query for its completion takes. In a
-/// chain of ranks, short messages let the next rank start soon.
-constexpr std::size_t kLongestMessage = 4 << 20, kShortestMessage = 256 << 10;
-constexpr std::size_t kRoundsOnAChain = 8;
+/// Bytes of the longest message between GPUs. In a chain of ranks, a shorter one lets the
+/// next rank start sooner.
+constexpr std::size_t kLongestMessage = 4 << 20;
 /// Largest number of ranks of a host for paths with messages. A rank exports frames to each rank of its host to which
 /// it sends, and also its buffers and a partial sum. Each of these takes one record.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
-void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
-                  std::size_t frame_bytes) {
-  const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};
-  const Algorithm& algorithm = *plan.algorithm;
-  if (algorithm.in_one_message != nullptr && algorithm.in_one_message(spec)) return;
-  const std::size_t element = size_of(request.type);
-  const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
-  const std::size_t most = std::max<std::size_t>(1, std::min(kLongestMessage, frame_bytes) / element) * pieces;
-  const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
-  const std::size_t wanted = algorithm.by_part(spec, topology) ? longest : longest / kRoundsOnAChain;
-  plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
-  plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
-  const auto depths = static_cast<std::size_t>(algorithm.depths(spec, topology));
-  plan.rounds_in_flight = std::min((depths + plan.issue_interval - 1) / plan.issue_interval, plan.rounds);
+/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The text continues "several
+/// hosts, and".
+std::string why_not_reduced_in_hosts(const Topology& topology) {
+  const Topology::Gpus& gpus = topology.gpus;
+  if (!gpus.peer_access && !gpus.nccl_in_hosts)
+    return fmt::format("the GPUs of one do not reach one another's memory: {}; not by NCCL: {}", gpus.apart,
+                       gpus.no_nccl_in_hosts);
+  if (most_on_a_host(topology) > kKernelSources)
+    return fmt::format("a kernel reads from {} ranks at most", kKernelSources);
+  return "";
+}
+
+/// Returns why NCCL cannot perform a call, and an empty text if it can or if the request forbids it. Throws
+/// Error{unsupported} if the request forces NCCL and it cannot.
+std::string check_nccl(const DevicePathQuery& query) {
+  const auto& [request, topology, compressor, wire_frame_bytes] = query;
+  const bool forced = request.backend == "nccl";
+  if (!forced && request.backend != "auto") return {};
+  const std::string why_not = why_not_nccl(query);
+  if (forced && !why_not.empty())
+    throw Error(Errc::unsupported,
+                fmt::format("backend \"nccl\" cannot do {} of {}{} on {}: {}", to_string(request.collective),
+                            to_string(request.type),
+                            reduces(request.collective) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
+                            to_string(topology), why_not));
+  return why_not;
+}
+
+/// Returns the device path of a call with a compressor.
+DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
+  const std::string why_not = host.sparse
+                                  ? why_not_chosen_on_gpu(host.selects_in_hosts, *query.compressor, query.topology)
+                                  : "everything is sent";
+  if (!why_not.empty()) return {DevicePath::host_copy, why_not};
+  return {host.selects_in_hosts ? DevicePath::multi_host : DevicePath::top_k, "chosen, and added up, on the GPU"};
+}
+
+/// Returns whether GPUs could reduce the values of each host before the plan's rails, as far as the request says.
+bool may_reduce_in_hosts(const Request& request, const Topology& topology, const HostSteps& host) {
+  return has_multi_rank_hosts(topology) && request.collective == Collective::all_reduce && host.adds_in_hosts &&
+         request.op.user_op() == nullptr;
+}
+
+/// Returns why GPUs cannot perform the Steps of the plan; empty if they can.
+std::string why_not_steps(const Request& request, const Topology& topology, const HostSteps& host) {
+  std::string why = why_no_peer_kernels(request, topology);
+  if (why.empty() && host.coded) why = fmt::format("{} is coded on the host", request.codec->name());
+  if (why.empty() && most_on_a_host(topology) > kMostByMessages)
+    why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
+  return why;
+}
+
+/// Returns the device path of a call that neither NCCL nor the kernels of one host perform. `reason` says why they do
+/// not. The path is multi_host if GPUs can reduce inside hosts before the plan uses rails. It is steps if GPUs can
+/// perform the Steps of the plan. One host requires a backend that exchanges messages for that, and several hosts
+/// require a host with several ranks. All other calls take the path host_copy.
+DevicePathChoice choose_by_host_plan(const DevicePathQuery& query, const HostSteps& host, std::string reason) {
+  const auto& [request, topology, compressor, wire_frame_bytes] = query;
+  const Topology::Gpus& gpus = topology.gpus;
+  const bool one_host = topology.one_host();
+  if (may_reduce_in_hosts(request, topology, host)) {
+    const std::string why = why_not_reduced_in_hosts(topology);
+    if (why.empty())
+      return {DevicePath::multi_host,
+              gpus.peer_access ? "the GPUs of each host reach one another's memory, and add there"
+                               : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}",
+                                             gpus.apart)};
+    reason += ", and " + why;
+  }
+  if (one_host ? passes_messages(request.backend) : has_multi_rank_hosts(topology)) {
+    const std::string why = why_not_steps(request, topology, host);
+    if (why.empty())
+      return {.device_path = DevicePath::steps,
+              .reason = one_host ? "one host, whose GPUs reach one another's memory"
+                                 : "the GPUs of each host reach one another's memory",
+              .message_bytes = one_host ? kLongestMessage : std::min(kLongestMessage, wire_frame_bytes)};
+    if (reason.find(why) == std::string::npos) reason += ", and " + why;
+  }
+  return {DevicePath::host_copy, std::move(reason)};
 }
 
 }  // namespace
@@ -103,7 +170,22 @@ DataType nccl_wire_type(const Request& request) {
   return request.type;
 }
 
-PathChoice choose_path(const Request& request, const Topology& topology) {
+bool passes_messages(std::string_view backend) {
+  return std::ranges::any_of(algorithms(), [&](const Algorithm& one) {
+    return one.backend != "hierarchical" && (one.backend == backend || one.name == backend);
+  });
+}
+
+std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
+  if (const std::string why = in_hosts ? why_not_reduced_in_hosts(topology) : ""; !why.empty())
+    return fmt::format("the ranks of a host add first, and {}", why);
+  if (options.clip > 0) return "the host clips";
+  if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
+  return "";
+}
+
+DevicePathChoice choose_device_path(const DevicePathQuery& query, const std::function<HostSteps()>& host_steps) {
+  const auto& [request, topology, compressor, wire_frame_bytes] = query;
   const bool forced = request.backend == "nccl";
   if (request.memory == Memory::host) {
     if (forced && request.collective != Collective::barrier)
@@ -112,92 +194,17 @@ PathChoice choose_path(const Request& request, const Topology& topology) {
                               to_string(request.collective)));
     return {};
   }
-  const bool possible = request.backend == "auto" || forced;
-  const std::string why_not = possible ? why_not_nccl(request, topology) : std::string();
-  if (forced && !why_not.empty())
-    throw Error(Errc::unsupported,
-                fmt::format("backend \"nccl\" cannot do {} of {}{} on {}: {}", to_string(request.collective),
-                            to_string(request.type),
-                            reduces(request.collective) ? fmt::format(" by {}", to_string(request.op.kind())) : "",
-                            to_string(topology), why_not));
-  if (forced) return {DevicePath::nccl, "backend \"nccl\" was asked for"};
-  const bool alone = topology.ranks() == 1;
-  if (possible && !alone && why_not.empty()) return {DevicePath::nccl, "NCCL connects the GPUs"};
+  const std::string why_not_nccl = check_nccl(query);
+  if (forced) return {.device_path = DevicePath::nccl, .reason = "backend \"nccl\" was asked for", .drops_codec = true};
+  const bool by_nccl = request.backend == "auto" && topology.ranks() > 1;
+  if (by_nccl && why_not_nccl.empty())
+    return {.device_path = DevicePath::nccl, .reason = "NCCL connects the GPUs", .drops_codec = true};
+  const HostSteps host = host_steps();
+  if (compressor != nullptr) return choose_for_top_k(query, host);
   const std::string not_kernels = why_not_kernels(request, topology);
-  const std::string not_nccl = possible && !alone ? "; not by NCCL: " + why_not : "";
+  const std::string not_nccl = by_nccl ? "; not by NCCL: " + why_not_nccl : "";
   if (not_kernels.empty()) return {DevicePath::kernels, "one host, whose GPUs reach one another's memory" + not_nccl};
-  return {DevicePath::host_copy, not_kernels + not_nccl};
-}
-
-std::string why_not_reduced_in_hosts(const Topology& topology) {
-  const Topology::Gpus& gpus = topology.gpus;
-  if (!gpus.peer_access && !gpus.nccl_in_hosts)
-    return fmt::format("the GPUs of one do not reach one another's memory: {}; not by NCCL: {}", gpus.apart,
-                       gpus.no_nccl_in_hosts);
-  if (most_on_a_host(topology) > kKernelSources)
-    return fmt::format("a kernel reads from {} ranks at most", kKernelSources);
-  return "";
-}
-
-void plan_multi_node(Plan& plan, const Request& request, const Topology& topology) {
-  if (plan.device_path != DevicePath::host_copy || !has_multi_rank_hosts(topology) ||
-      request.collective != Collective::all_reduce || plan.backend != "hierarchical" ||
-      plan.partial_sums == PartialSums::forbidden || request.op.user_op() != nullptr)
-    return;
-  if (const std::string why = why_not_reduced_in_hosts(topology); !why.empty()) {
-    plan.device_path_reason += ", and " + why;
-    return;
-  }
-  const Topology::Gpus& gpus = topology.gpus;
-  plan.device_path = DevicePath::multi_host;
-  plan.device_path_reason =
-      gpus.peer_access
-          ? "the GPUs of each host reach one another's memory, and add there"
-          : fmt::format("NCCL adds inside hosts, whose GPUs do not reach one another's memory: {}", gpus.apart);
-}
-
-bool passes_messages(std::string_view backend) {
-  return std::ranges::any_of(algorithms(), [&](const Algorithm& one) {
-    return one.backend != "hierarchical" && (one.backend == backend || one.name == backend);
-  });
-}
-
-void plan_steps(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
-                std::size_t wire_frame_bytes) {
-  const bool one_host = topology.one_host();
-  if (plan.device_path != DevicePath::host_copy ||
-      !(one_host ? passes_messages(request.backend) : has_multi_rank_hosts(topology)))
-    return;
-  std::string why = why_no_peer_kernels(request, topology);
-  if (why.empty() && plan.coded) why = fmt::format("{} is coded on the host", request.codec->name());
-  if (why.empty() && most_on_a_host(topology) > kMostByMessages)
-    why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);
-  if (!why.empty()) {
-    if (plan.device_path_reason.find(why) == std::string::npos) plan.device_path_reason += ", and " + why;
-    return;
-  }
-  plan.device_path = DevicePath::steps;
-  plan.device_path_reason =
-      one_host ? "one host, whose GPUs reach one another's memory" : "the GPUs of each host reach one another's memory";
-  cut_for_gpus(plan, request, topology, longest, one_host ? kLongestMessage : wire_frame_bytes);
-}
-
-void plan_nccl(Plan& plan, const Request& request, const Topology& topology) {
-  plan.backend = plan.name = "nccl";
-  plan.estimate = {.algorithm = "nccl"};
-  plan.runners_up.clear();
-  plan.protocol = {};
-  plan.zero_copy = false;
-  plan.partial_sums = PartialSums::allowed;
-  plan.coded = nccl_wire_type(request) != request.type && (request.force || !topology.one_host());
-  if (request.codec != nullptr)
-    plan.codec_reason = plan.coded ? fmt::format("{}{}", request.codec->name(), request.force ? ", as forced" : "")
-                                   : fmt::format("not {}: {}", request.codec->name(),
-                                                 topology.one_host() ? "inside a host, values as they are are as fast"
-                                                                     : "NCCL carries sums of f32 as bf16 or f16 only");
-  if (!reduces(request.collective)) return;
-  if (plan.coded || !why_no_native_nccl_reduction(request.op, request.type, request.deterministic).empty())
-    plan.partial_sums = PartialSums::forbidden;
+  return choose_by_host_plan(query, host, not_kernels + not_nccl);
 }
 
 }  // namespace collectives

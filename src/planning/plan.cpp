@@ -26,20 +26,28 @@
 // the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic
 // call must not depend on an estimate. Otherwise the call is also planned without the codec, and the lower estimate
 // decides. A deterministic call of several ranks without a coded plan is refused.
+//
+// A call on device memory is planned for host memory first. choose_device_path() then says how the call handles buffers
+// in GPU memory. NCCL is chosen without the plan for host memory, which has no codec then.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/error.hpp"
 #include "core/collective.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/candidates.hpp"
 #include "planning/coding.hpp"
 #include "planning/cost.hpp"
 #include "planning/device_path_choice.hpp"
+#include "planning/device_path_plan.hpp"
+#include "planning/plan_call.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
 #include "steps/algorithm.hpp"
@@ -56,7 +64,7 @@ constexpr std::size_t kTwoLevelBytes = 4 << 20;
 /// Counts the Steps of a plan on one host and describes a single one. `steps` ends as 0, 1, or at least 2. A first Step
 /// of a subgroup counts as 2, because its plan has more Steps.
 struct HostDescriber final : StepSink {
-  HostDescriber(std::size_t element_bytes, const Topology& topology, const Tuning& tuning)
+  HostDescriber(std::size_t element_bytes, const Topology& topology, const TuningParameters& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
   void operator()(const Step& step) override {
     if (++steps == 1 && step.subgroup == Subgroup::host)
@@ -70,7 +78,7 @@ struct HostDescriber final : StepSink {
  private:
   std::size_t element_bytes_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
 };
 
 Parts parts_of(const Request& request, const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
@@ -97,7 +105,7 @@ bool one_rank_to_a_host(const Topology& topology) {
 
 /// Returns the number of rounds that can be in flight: one less than the frames between two ranks. Only rounds with all
 /// their messages on the wire overlap.
-std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const Tuning& tuning) {
+std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const TuningParameters& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
@@ -106,7 +114,7 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
 /// Returns the size in bytes of the longest message that fits on every path of the plan. If hosts have several ranks,
 /// only an all-reduce sends no messages inside a host. Even that requires partial sums inside hosts.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
-                            const Tuning& tuning) {
+                            const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
                                spec.collective == Collective::all_reduce && spec.partial_sums != PartialSums::forbidden;
   return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
@@ -132,7 +140,7 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
 
 /// Describes the only host Step of a plan, which cuts the vector into chunks by itself. The plan has one round.
 void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
-                    const Tuning& tuning) {
+                    const TuningParameters& tuning) {
   plan.segment = std::max<std::size_t>(1, longest_part);
   plan.protocol = to_string(task.protocol);
   plan.protocol_reason = reason(task, topology.oversubscribed(0), tuning);
@@ -163,7 +171,7 @@ std::size_t choose_frame(std::size_t most, const Cost& cost, bool overlap, const
 }
 
 Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
-              const Tuning& tuning) {
+              const TuningParameters& tuning) {
   const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
   Plan plan;
@@ -225,14 +233,15 @@ namespace {
 
 /// Returns whether the vector fits in one message, if necessary.
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
-          const Topology& topology, const Tuning& tuning) {
+          const Topology& topology, const TuningParameters& tuning) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
          request.count <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is
 /// set.
-std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidates_coded(bool coded, const Request& request, const Topology& topology,
+                                   const TuningParameters& tuning) {
   std::vector<Plan> candidates;
   const CollectiveSpec spec = spec_of(request, coded);
   const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
@@ -247,7 +256,8 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
 }
 
 /// Returns the plans with the codec if they are cheaper or required, otherwise those without it.
-std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidates_with_codec(const Request& request, const Topology& topology,
+                                        const TuningParameters& tuning) {
   const std::string_view codec = request.codec->name();
   const std::size_t block = request.codec->block(), bytes = request.codec->encoded_bytes(block);
   if (block == 0 || bytes == 0 || request.codec->encoded_bytes(0) != 0 ||
@@ -289,7 +299,7 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
 
 }  // namespace
 
-std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const Tuning& tuning) {
+std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const TuningParameters& tuning) {
   Request request = asked_for;
   // A barrier moves no data, so all algorithms of a backend do the same. A call without elements is a barrier, too.
   if (request.collective == Collective::barrier)
@@ -319,11 +329,10 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
   return candidates;
 }
 
-Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& tuning) {
-  const PathChoice choice = choose_path(asked, topology);
-  Request request = asked;
-  if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
-  if (choice.device_path == DevicePath::nccl) request.codec = nullptr;
+namespace {
+
+/// Returns the cheapest plan for host memory, with its reason and the runners-up.
+Plan plan_for_host(const Request& request, const Topology& topology, const TuningParameters& tuning) {
   std::vector<Plan> candidates = candidate_plans(request, topology, tuning);
   Plan plan = std::move(candidates.front());
   for (std::size_t i = 1; i < candidates.size(); ++i) plan.runners_up.push_back(candidates[i].estimate);
@@ -333,15 +342,45 @@ Plan choose_plan(const Request& asked, const Topology& topology, const Tuning& t
     plan.reason = "there is one rank";
   else
     plan.reason = "the lowest estimate";
-  plan.device_path = choice.device_path;
-  plan.device_path_reason = choice.reason;
-  if (plan.device_path == DevicePath::nccl) plan_nccl(plan, asked, topology);
-  plan_multi_node(plan, request, topology);
-  std::vector<std::size_t> offsets;
-  plan_steps(plan, request, topology,
-             parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets).longest(),
-             tuning.wire_frame_bytes);
   return plan;
+}
+
+HostSteps host_steps_of(const CallPlan& made) {
+  const auto& [plan, sparse] = made;
+  return {.adds_in_hosts = plan.backend == "hierarchical" && plan.partial_sums != PartialSums::forbidden,
+          .coded = plan.coded,
+          .sparse = sparse && sparse->sparse,
+          .selects_in_hosts = sparse && sparse->in_hosts};
+}
+
+}  // namespace
+
+CallPlan plan_call(const Request& asked, const Topology& topology, const TuningParameters& tuning,
+                   const TopKCall* top_k) {
+  Request request = asked;
+  if (asked.backend == kNccl) request.backend = "auto";  // performs calls that need no GPU, such as a barrier
+  std::optional<CallPlan> made;
+  const auto make = [&] {
+    made.emplace(plan_for_host(request, topology, tuning));
+    if (top_k != nullptr) made->sparse = plan_sparse(request, top_k->k, top_k->options, made->plan, topology, tuning);
+    return host_steps_of(*made);
+  };
+  const DevicePathChoice choice = choose_device_path({.request = asked,
+                                                      .topology = topology,
+                                                      .compressor = top_k != nullptr ? &top_k->options : nullptr,
+                                                      .wire_frame_bytes = tuning.wire_frame_bytes},
+                                                     make);
+  if (choice.drops_codec) request.codec = nullptr;
+  if (!made) make();
+  Plan& plan = made->plan;
+  std::vector<std::size_t> offsets;
+  const Parts parts = parts_of(request, *plan.algorithm, spec_of(request, plan.coded), topology, offsets);
+  fill_for_path(plan, choice, asked, topology, parts.longest());
+  return std::move(*made);
+}
+
+Plan choose_plan(const Request& request, const Topology& topology, const Tuning& tuning) {
+  return plan_call(request, topology, TuningParameters(tuning)).plan;
 }
 
 }  // namespace collectives

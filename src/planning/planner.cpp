@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "monitoring/flight_recorder.hpp"
+#include "planning/plan_call.hpp"
 
 namespace collectives {
 namespace {
@@ -124,25 +126,11 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
-  Topology topology = topology_;
-  if (options.compressor != nullptr && topology.gpus.nccl) {
-    topology.gpus.nccl = false;
-    topology.gpus.no_nccl = "NCCL carries no indices with values";
-  }
-  if (options.compressor != nullptr) topology.gpus.peer_access = false;  // the device path is chosen below
-  planned->plan = choose_plan(request, topology, tuning_);
-  if (options.compressor != nullptr)
-    planned->sparse = plan_sparse(request, k, options.compressor->options(), planned->plan, topology_, tuning_);
-  if (planned->sparse && planned->plan.device_path != DevicePath::host) {
-    const std::string why_not =
-        planned->sparse->sparse
-            ? why_not_chosen_on_gpu(planned->sparse->in_hosts, options.compressor->options(), topology_)
-            : "everything is sent";
-    planned->plan.device_path = !why_not.empty()            ? DevicePath::host_copy
-                                : planned->sparse->in_hosts ? DevicePath::multi_host
-                                                            : DevicePath::top_k;
-    planned->plan.device_path_reason = why_not.empty() ? "chosen, and added up, on the GPU" : why_not;
-  }
+  std::optional<TopKCall> top_k;
+  if (options.compressor != nullptr) top_k.emplace(TopKCall{k, options.compressor->options()});
+  CallPlan made = plan_call(request, topology_, tuning_, top_k ? &*top_k : nullptr);
+  planned->plan = std::move(made.plan);
+  planned->sparse = std::move(made.sparse);
   planned->shape = shape_of(signature, planned->plan);
   const Range whole{0, signature.count};
   if (!planned->plan.algorithm->by_part(spec_of(*planned), topology_)) {

@@ -18,6 +18,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/topology.hpp"
 #include "core/call.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/planned_call.hpp"
 #include "shared_memory/host_collective.hpp"
 
@@ -32,8 +33,8 @@ class Planner {
     bool deterministic = false;
   };
   /// Requires that all arguments outlive the planner. After a change of `tuning`, call forget().
-  Planner(const RankView& view, const Topology& topology, const Tuning& tuning, const HostCollective& host_collective,
-          const Defaults& defaults)
+  Planner(const RankView& view, const Topology& topology, const TuningParameters& tuning,
+          const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
   /// Returns the plan of a call whose arguments have been checked. The reference is valid until the next call of
@@ -56,7 +57,7 @@ class Planner {
 
   const RankView& view_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const HostCollective& host_collective_;
   const Defaults defaults_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const PlannedCall>> plans_;  // plans by the hash of their signature

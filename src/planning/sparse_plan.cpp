@@ -48,7 +48,7 @@ struct Prices {
   double ranks_per_core;
 };
 
-Prices prices_of(const SparsePlan& plan, const Topology& topology, const Tuning& tuning) {
+Prices prices_of(const SparsePlan& plan, const Topology& topology, const TuningParameters& tuning) {
   const auto m = static_cast<double>(plan.members);
   // Number of ranks of a host that send to other hosts, all over the same link.
   const double ends = plan.in_hosts || topology.one_host()
@@ -81,7 +81,7 @@ struct FormTimes {
 };
 
 /// Estimates both forms. `passes`: number of passes over the vector that count.
-FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topology, const Tuning& tuning) {
+FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topology, const TuningParameters& tuning) {
   const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
              chosen = static_cast<double>(plan.k);
   // Expected size of the union of independent selections. Real selections overlap more.
@@ -103,7 +103,7 @@ FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topolo
 
 /// Chooses the form and fills in the estimate.
 void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& options, const Topology& topology,
-                 const Tuning& tuning) {
+                 const TuningParameters& tuning) {
   // A GPU passes over its own memory in negligible time, compared with the wire.
   const bool on_gpu =
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
@@ -133,7 +133,7 @@ std::string why_not_sparse(const SparsePlan& plan, const Request& request, const
 }  // namespace
 
 SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions& options, const Plan& dense,
-                       const Topology& topology, const Tuning& tuning) {
+                       const Topology& topology, const TuningParameters& tuning) {
   SparsePlan plan = divide(request, k, options, topology);
   choose_form(plan, request, options, topology, tuning);
   plan.reason = why_not_sparse(plan, request, dense, topology);
@@ -152,14 +152,6 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
                             plan.form == SparseForm::split ? "split" : "gathered", plan.microseconds, dense.name,
                             dense.estimate.microseconds);
   return plan;
-}
-
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology) {
-  if (const std::string why = in_hosts ? why_not_reduced_in_hosts(topology) : ""; !why.empty())
-    return fmt::format("the ranks of a host add first, and {}", why);
-  if (options.clip > 0) return "the host clips";
-  if (options.non_finite != NonFinite::propagate) return "the host looks for NaN and infinity";
-  return "";
 }
 
 }  // namespace collectives

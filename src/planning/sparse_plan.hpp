@@ -7,6 +7,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/top_k.hpp"
 #include "compression/sparse.hpp"
+#include "core/tuning_parameters.hpp"
 #include "steps/parts.hpp"
 
 namespace collectives {
@@ -32,10 +33,6 @@ struct SparsePlan {
 /// Returns the plan for selecting `k` of request.count elements by `options`. `dense` is the plan of the same call
 /// without compression, or with request.codec.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
-                       const Tuning&);
-
-/// Returns why GPUs cannot select from their own memory; empty if they can. `in_hosts` says whether the ranks of a host
-/// add first.
-std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
+                       const TuningParameters&);
 
 }  // namespace collectives

@@ -7,7 +7,7 @@
 
 namespace collectives {
 
-HostCollective::HostCollective(SubgroupMemory subgroup, const Tuning& tuning, PeerMemory& peer_memory,
+HostCollective::HostCollective(SubgroupMemory subgroup, const TuningParameters& tuning, PeerMemory& peer_memory,
                                bool oversubscribed)
     : subgroup_(std::move(subgroup)),
       tuning_(tuning),

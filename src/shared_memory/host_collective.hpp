@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/tuning_parameters.hpp"
 #include "shared_memory/inline_protocol.hpp"
 #include "shared_memory/peer_memory.hpp"
 #include "shared_memory/staged.hpp"
@@ -40,7 +41,7 @@ class HostCollective {
  public:
   /// `oversubscribed`: there are more ranks than cores. The arena, the tuning and the peer memory must outlive this
   /// object.
-  HostCollective(SubgroupMemory, const Tuning&, PeerMemory&, bool oversubscribed);
+  HostCollective(SubgroupMemory, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Writes the description of a host Step to a task, which later start() calls on this object may use.
   void describe(const Step&, DataType, HostTask&) const;
@@ -81,7 +82,7 @@ class HostCollective {
   bool progress_by_others();
 
   const SubgroupMemory subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const bool oversubscribed_;
   std::atomic<std::uint64_t>& finished_;
   InlineProtocol inline_protocol_;

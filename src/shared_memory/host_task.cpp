@@ -19,7 +19,7 @@ std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.t
 /// Returns the largest payload in bytes for the inline protocol. Lines cost more per byte than long chunks, once per
 /// pair of ranks. If all ranks publish and all want all, each rank writes and reads at the same time, which halves the
 /// limit.
-std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
+std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
@@ -28,7 +28,7 @@ std::size_t inline_limit(const HostTask& task, const Tuning& tuning) {
 /// elements. With two ranks no more bytes cross between the cores than in the staged protocol. With more ranks more
 /// bytes do, so the limit is lower. It is higher again for four or more oversubscribed ranks, where each rank waits for
 /// its turn on a core at every synchronization.
-std::size_t one_shot_limit(int ranks, bool oversubscribed, const Tuning& tuning) {
+std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes =
       oversubscribed && ranks > 3 ? tuning.one_shot_bytes_oversubscribed : tuning.one_shot_bytes_of_many;
@@ -45,7 +45,7 @@ std::size_t copied_bytes(const HostTask& task) {
 /// than staging if a system call is cheap. Oversubscribed ranks stage instead: the running rank then stages what its
 /// peers will need. Vectors larger than the cache wait for memory anyway, and staging stores results there without
 /// fetching their lines.
-std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
@@ -53,12 +53,12 @@ std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const T
 /// Returns the bytes from which on mapped buffers are processed in place. Zero copy takes two synchronizations; a
 /// staged gather takes one. With oversubscribed ranks each rank waits for its turn at a synchronization, so gathers
 /// begin later.
-std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);
 }
 
-HostProtocol choose(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (task.kind == Step::Kind::host_barrier) return HostProtocol::inlined;
   const std::size_t total = task.total * task.element;
   if (total > 0 && copied_bytes(task) >= single_copy_limit(task, oversubscribed, tuning))
@@ -93,7 +93,7 @@ std::string_view to_string(HostProtocol protocol) noexcept {
   return "?";
 }
 
-std::string reason(const HostTask& task, bool oversubscribed, const Tuning& tuning) {
+std::string reason(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   const auto limit = [](std::size_t bytes) { return bytes == Tuning::kNever ? "any length" : bytes_text(bytes); };
   if (task.kind == Step::Kind::host_barrier) return "nothing but notice";
   const std::size_t total = task.total * task.element;
@@ -119,8 +119,8 @@ std::string reason(const HostTask& task, bool oversubscribed, const Tuning& tuni
                                                         : "");
 }
 
-void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const Tuning& tuning,
-              HostTask& task) {
+void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed,
+              const TuningParameters& tuning, HostTask& task) {
   task.kind = step.kind;
   task.root = step.root;
   task.element = element_bytes;

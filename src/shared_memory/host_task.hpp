@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
 #include "steps/step.hpp"
 
@@ -85,10 +86,10 @@ struct HostCall {
 
 /// Describes a host Step for `ranks` local ranks, and chooses the protocol. Allocates only if `task` has never held as
 /// many ranks.
-void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const Tuning&,
+void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const TuningParameters&,
               HostTask& task);
 
 /// Returns the reason for the protocol in words, with the numbers of the tuning that decided.
-std::string reason(const HostTask&, bool oversubscribed, const Tuning&);
+std::string reason(const HostTask&, bool oversubscribed, const TuningParameters&);
 
 }  // namespace collectives

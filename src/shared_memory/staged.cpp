@@ -50,13 +50,13 @@ constexpr std::size_t kPrefaulted = 64 << 10;
 /// more than the second-level cache of most cores. The rings of all ranks take at most a quarter of streaming_bytes, so
 /// they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if the rings then exceed
 /// these limits.
-std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
+std::size_t Staged::longest_chunk(int ranks, const TuningParameters& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
   return std::max(kGrowth * tuning.chunk_bytes, std::min(kRing, share) / kLongestChunks);
 }
 
-Staged::Staged(const SubgroupMemory& subgroup, const Tuning& tuning, bool oversubscribed)
+Staged::Staged(const SubgroupMemory& subgroup, const TuningParameters& tuning, bool oversubscribed)
     : subgroup_(subgroup),
       tuning_(tuning),
       oversubscribed_(oversubscribed),

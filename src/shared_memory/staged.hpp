@@ -35,7 +35,7 @@
 // collectives, so that no rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
-// the reader's and back, at 32 to 35 ns per line and direction. Vectors of Tuning::streamed_staging_bytes or more are
+// the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or more are
 // then staged by streaming stores, which bypass the caches. Reading such a line from memory takes 4 to 10 ns.
 #pragma once
 
@@ -43,6 +43,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
@@ -53,10 +54,10 @@ namespace collectives {
 class Staged {
  public:
   /// Returns the length in bytes of the longest chunk, for which staging memory is laid out.
-  static std::size_t longest_chunk(int ranks, const Tuning&);
+  static std::size_t longest_chunk(int ranks, const TuningParameters&);
 
   /// `oversubscribed`: there are more ranks than cores.
-  Staged(const SubgroupMemory&, const Tuning&, bool oversubscribed);
+  Staged(const SubgroupMemory&, const TuningParameters&, bool oversubscribed);
   /// Begins a collective, and stages its first chunk if the ring has space. `number`: its number in the subgroup.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
@@ -105,7 +106,7 @@ class Staged {
   std::byte* payload(int local, const Chunk&) const;
 
   const SubgroupMemory& subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const bool oversubscribed_;
   const int self_, ranks_;
   const HostTask* task_ = nullptr;

@@ -21,7 +21,8 @@ constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
 
-ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const Tuning& tuning, PeerMemory& peer_memory, bool oversubscribed)
+ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tuning, PeerMemory& peer_memory,
+                   bool oversubscribed)
     : subgroup_(subgroup),
       tuning_(tuning),
       peer_memory_(peer_memory),

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
@@ -37,7 +38,7 @@ namespace collectives {
 class ZeroCopy {
  public:
   enum class State { in_progress, finished, unreachable };
-  ZeroCopy(const SubgroupMemory&, const Tuning&, PeerMemory&, bool oversubscribed);
+  ZeroCopy(const SubgroupMemory&, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Begins collective `number`: publishes where this rank's buffers are. Returns false if zero copy is impossible,
   /// because peers need a buffer of this rank that they cannot map. The peers then get State::unreachable, and the
@@ -70,7 +71,7 @@ class ZeroCopy {
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
   const SubgroupMemory& subgroup_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   PeerMemory& peer_memory_;
   const int self_, ranks_;
   const bool oversubscribed_;

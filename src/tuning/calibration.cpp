@@ -51,8 +51,8 @@ std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t
 
 /// Returns a tuning with one domain: domains without cost do not count. A call is then the one intra-host collective
 /// that is measured. Streaming is off, because its limit follows from the size of the caches.
-Tuning on_one_level() {
-  Tuning tuning;
+TuningParameters on_one_level() {
+  TuningParameters tuning;
   tuning.streaming_bytes = Tuning::kNever;
   tuning.domain_us = tuning.domain_us_per_byte = 0;
   return tuning;
@@ -75,15 +75,15 @@ std::size_t repetitions(std::size_t bytes) {
 }
 
 /// Returns a tuning whose memory is enough for all candidates. Frames are small, because there are no messages.
-Tuning with_everything() {
-  Tuning tuning;
+TuningParameters with_everything() {
+  TuningParameters tuning;
   tuning.inline_bytes = kLongestInline;
   tuning.chunk_bytes = *std::max_element(std::begin(kChunks), std::end(kChunks));
   tuning.frame_bytes = 64;
   return tuning;
 }
-Tuning with_nothing() {
-  Tuning tuning;
+TuningParameters with_nothing() {
+  TuningParameters tuning;
   tuning.inline_bytes = tuning.frame_bytes = 64;
   tuning.chunk_bytes = 4096;
   return tuning;
@@ -97,7 +97,8 @@ Calibration::Calibration(Bootstrap& here, std::chrono::nanoseconds timeout)
       timeout_(timeout),
       barrier_ns_(time_barrier()) {}
 
-Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning& tuning) {
+Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout,
+                                            const TuningParameters& tuning) {
   return Communicator(std::make_unique<Communicator::Impl>(here,
                                                            CommunicatorOptions{.backend = "hierarchical",
                                                                                .timeout = timeout,
@@ -176,24 +177,24 @@ bool Calibration::told(bool by_rank_0) {
 void Calibration::ask_everything() {
   const auto ranks = static_cast<std::size_t>(comm_.size());
 
-  ask("streamed_staging_bytes", &Tuning::streamed_staging_bytes, true, 1, ladder(4 << 10, 256 << 10, 4),
+  ask("streamed_staging_bytes", &TuningParameters::streamed_staging_bytes, true, 1, ladder(4 << 10, 256 << 10, 4),
       {Collective::all_reduce, Collective::all_gather});
   const auto others = static_cast<double>(ranks - 1);
-  ask("inline_bytes", &Tuning::inline_bytes, false, others,
+  ask("inline_bytes", &TuningParameters::inline_bytes, false, others,
       ladder(256, std::clamp<std::size_t>(kLongestInline / (ranks - 1), 512, kLongestInlineToOne), 2),
       {Collective::reduce_scatter, Collective::broadcast});
   if (ranks == 2)
-    ask("one_shot_bytes", &Tuning::one_shot_bytes, false, 1, ladder(16 << 10, kLongestCall, 4),
+    ask("one_shot_bytes", &TuningParameters::one_shot_bytes, false, 1, ladder(16 << 10, kLongestCall, 4),
         {Collective::all_reduce});
   else
-    ask("one_shot_bytes_of_many", &Tuning::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
+    ask("one_shot_bytes_of_many", &TuningParameters::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
   if (comm_.impl_->resources.context.kernel_copy_allowed) {
     const double of_two = 2.0 / static_cast<double>(ranks);  // the values are stated for two ranks
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
-    ask("single_copy_bytes", &Tuning::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
+    ask("single_copy_bytes", &TuningParameters::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
         {Collective::all_gather, Collective::broadcast});
-    ask("single_copy_reduce_bytes", &Tuning::single_copy_reduce_bytes, true, of_two,
+    ask("single_copy_reduce_bytes", &TuningParameters::single_copy_reduce_bytes, true, of_two,
         ladder(2 * ranks << 10, longest, 2), {Collective::all_reduce});
   }
   ask_for_chunk();
@@ -205,7 +206,7 @@ void Calibration::ask_everything() {
   for (auto& direction : times_by_direction_) direction.assign(samples_.size(), {kSpoilt, 0});
 }
 
-void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, double scale,
+void Calibration::ask(const char* name, std::size_t TuningParameters::*field, bool from, double scale,
                       std::vector<std::size_t> sizes, std::initializer_list<Collective> calls) {
   cut_offs_.push_back({name, field, from, scale, std::move(sizes), calls.size(), samples_.size()});
   for (const std::size_t bytes : cut_offs_.back().sizes)
@@ -213,7 +214,7 @@ void Calibration::ask(const char* name, std::size_t Tuning::*field, bool from, d
       // kNever selects the protocol of short vectors, 0 that of long ones.
       for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {
         Sample sample{call, bytes, on_one_level()};
-        if (field != &Tuning::inline_bytes) sample.tuning.inline_bytes = 0;
+        if (field != &TuningParameters::inline_bytes) sample.tuning.inline_bytes = 0;
         // Cut-offs other than `field` are off, because they could select a third protocol.
         sample.tuning.single_copy_bytes = sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
         sample.tuning.*field = limit;
@@ -281,14 +282,14 @@ void Calibration::measure() {
   output_ = input_;
 
   // No rank has touched the inline slots and the staging memory yet. Every rank passes once through all of its own.
-  Tuning inline_ones = on_one_level();
+  TuningParameters inline_ones = on_one_level();
   inline_ones.inline_bytes = Tuning::kNever;
   comm_.impl_->retune(inline_ones);
   const auto ranks = static_cast<std::size_t>(comm_.size());
   const std::size_t part = kLongestInline / sizeof(float) / ranks;
   for (std::uint64_t call = 0; call < kCollectivesAhead; ++call)
     comm_.reduce_scatter(std::span(input_).first(part * ranks), std::span(output_).first(part));
-  Tuning staged_ones = on_one_level();
+  TuningParameters staged_ones = on_one_level();
   staged_ones.inline_bytes = staged_ones.one_shot_bytes = staged_ones.one_shot_bytes_of_many = 0;
   staged_ones.single_copy_reduce_bytes = Tuning::kNever;
   comm_.impl_->retune(staged_ones);
@@ -348,7 +349,7 @@ double Calibration::gain(std::size_t from, std::size_t to) const {
 }
 
 std::size_t Calibration::found(const CutOff& cut) const {
-  const std::size_t built_in = Tuning{}.*cut.field;
+  const std::size_t built_in = TuningParameters{}.*cut.field;
   std::vector<double> gains;
   std::size_t now = 0;
   for (std::size_t i = 0; i < cut.sizes.size(); ++i) {
@@ -366,12 +367,12 @@ std::size_t Calibration::found(const CutOff& cut) const {
   // Sizes beyond the last one use the protocol that is best at the last one. Sizes below the first one keep theirs.
   const bool all = best == cut.sizes.size();
   if (cut.from) return all ? Tuning::kNever : cut.scaled(cut.sizes[best]);
-  if (all && cut.field != &Tuning::inline_bytes) return Tuning::kNever;
+  if (all && cut.field != &TuningParameters::inline_bytes) return Tuning::kNever;
   return cut.scaled(best == 0 ? cut.sizes[0] / 2 : cut.sizes[best - 1]);
 }
 
 std::size_t Calibration::found_chunk() const {
-  const auto* const built_in = std::ranges::find(kChunks, Tuning{}.chunk_bytes);
+  const auto* const built_in = std::ranges::find(kChunks, TuningParameters{}.chunk_bytes);
   const auto sample = [&](const std::size_t* chunk) {
     return first_chunk_sample_ + static_cast<std::size_t>(chunk - kChunks);
   };
@@ -390,7 +391,7 @@ std::size_t Calibration::signal_bytes() const {
 }
 
 nlohmann::json Calibration::tuning() const {
-  Tuning tuning;
+  TuningParameters tuning;
   for (const CutOff& cut : cut_offs_) tuning.*cut.field = found(cut);
   tuning.chunk_bytes = found_chunk();
   tuning.signal_bytes = signal_bytes();

@@ -33,6 +33,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
 #include "communicator/communicator_init.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 
@@ -66,13 +67,13 @@ class Calibration {
   struct Sample {
     Collective collective;
     std::size_t bytes;  ///< length of the whole vector
-    Tuning tuning;
+    TuningParameters tuning;
     std::string_view protocol = {};  ///< protocol that the tuning chooses
   };
   /// Cut-off between two protocols, one for short vectors and one for long ones.
   struct CutOff {
     const char* name;
-    std::size_t Tuning::*field;
+    std::size_t TuningParameters::*field;
     bool from;     ///< whether the value is the first size of the long protocol; else the last size of the short one
     double scale;  ///< ratio of the value to the size
     std::vector<std::size_t> sizes;
@@ -81,11 +82,11 @@ class Calibration {
     std::size_t first_sample;  ///< index of the first sample; samples are ordered by size, call and protocol
   };
   void ask_everything();
-  void ask(const char* name, std::size_t Tuning::*field, bool from, double scale, std::vector<std::size_t> sizes,
-           std::initializer_list<Collective> calls);
+  void ask(const char* name, std::size_t TuningParameters::*field, bool from, double scale,
+           std::vector<std::size_t> sizes, std::initializer_list<Collective> calls);
   void ask_the_rest_with(std::size_t streamed_staging_bytes);
   void ask_for_chunk();
-  static Communicator make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout, const Tuning&);
+  static Communicator make_communicator(Bootstrap& here, std::chrono::nanoseconds timeout, const TuningParameters&);
   void spread_out();
   std::optional<double> time_barrier();
   std::optional<double> time_of(const Sample&);

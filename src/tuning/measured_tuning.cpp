@@ -61,11 +61,11 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
 namespace {
 
 /// Returns the message in which a rank sends a tuning and its source.
-json message_of(const Tuning& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
+json message_of(const TuningParameters& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
 
 /// Returns the built-in values. Their source names the reason `why`.
-Tuning built_in_because(std::string_view why) {
-  Tuning tuning = built_in_tuning();
+TuningParameters built_in_because(std::string_view why) {
+  TuningParameters tuning = built_in_tuning();
   tuning.source += fmt::format(" ({})", why);
   return tuning;
 }
@@ -89,11 +89,11 @@ struct HostTuning {
     return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
   }
   /// Returns the values in the cache. Without `barrier_ns`, values for any distance between the ranks count.
-  std::optional<Tuning> known(std::optional<double> barrier_ns) const {
+  std::optional<TuningParameters> known(std::optional<double> barrier_ns) const {
     return deciding ? cache.find(situation(barrier_ns)) : std::nullopt;
   }
   /// Returns values for another distance between the ranks, which are of the same machine, or the built-in values.
-  Tuning without_measuring(std::string_view why) const {
+  TuningParameters without_measuring(std::string_view why) const {
     auto found = known({});
     if (!found) return built_in_because(why);
     found->source += fmt::format(" ({})", why);
@@ -101,7 +101,7 @@ struct HostTuning {
   }
   /// Returns the values in the cache, or measures them if it has none. All ranks of the host call it. A timed barrier
   /// shows the distance that the values must have. `here` connects the ranks of the host.
-  Tuning find_or_measure(Bootstrap& here, std::chrono::nanoseconds timeout) const {
+  TuningParameters find_or_measure(Bootstrap& here, std::chrono::nanoseconds timeout) const {
     Calibration calibration(here, timeout);
     if (const auto barrier_ns = calibration.barrier_ns()) {
       const auto found = known(barrier_ns);
@@ -111,7 +111,7 @@ struct HostTuning {
     if (!calibration.conclusive()) return without_measuring("the machine was too busy to measure");
     const json numbers = calibration.tuning();
     if (deciding) cache.keep(situation(calibration.barrier_ns()), numbers, calibration.measurements());
-    Tuning tuning = built_in_tuning();
+    TuningParameters tuning = built_in_tuning();
     read_json(numbers, tuning, "the calibration");
     tuning.source = "measured on this machine just now";
     return tuning;
@@ -122,7 +122,8 @@ struct HostTuning {
 
 /// Takes the values from rank 0's cache, else measures them on its host. Only processes with a core each are measured.
 /// Other times would show little about such ranks.
-Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout, Deadline deadline) {
+TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout,
+                                   Deadline deadline) {
   if (const std::string_view why = why_not_measured(host); !why.empty()) return built_in_because(why);
   const bool deciding = bootstrap.rank() == 0;
   const HostTuning of_host{host, deciding, deciding ? TuningCache::of_user() : TuningCache("")};
@@ -147,7 +148,7 @@ Tuning tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::na
     return mine;
   };
   const json told = exchange(bootstrap, attempt(find), deadline)[0];
-  Tuning tuning;
+  TuningParameters tuning;
   read_json(told.at("tuning"), tuning, "rank 0's cache");
   tuning.source = told.at("source").get<std::string>();
   return tuning;
@@ -158,7 +159,8 @@ constexpr double kNoticeable = 1.1;
 
 /// Takes the values from rank 0's cache. Without an entry, the first ranks of two hosts measure them. The other ranks
 /// wait. With four hosts or more, all pairs of hosts then measure at once. That takes one exchange and 40 ms.
-void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tuning& numbers, Deadline deadline) {
+void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, TuningParameters& numbers,
+                  Deadline deadline) {
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
@@ -177,7 +179,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
     told = exchange(bootstrap, attempt([&] {
                       if (rank != one && rank != other) return json::object();
                       const bool first = rank == one;
-                      Tuning tuning = numbers;
+                      TuningParameters tuning = numbers;
                       measure(wire, first ? other : one, first, deadline).put_into(tuning);
                       return first ? message_of(tuning) : json::object();
                     }),

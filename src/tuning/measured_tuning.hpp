@@ -19,6 +19,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
 #include "collectives/transport.hpp"
+#include "core/tuning_parameters.hpp"
 #include "topology/host_map.hpp"
 #include "tuning/tuning_cache.hpp"
 
@@ -29,9 +30,9 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
 
 /// Returns the tuning for `host`, the host of rank 0. All ranks call it. Makes nine exchanges, or none if nothing can
 /// be measured.
-Tuning tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
+TuningParameters tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
 
 /// Fills in the values of the wire in `numbers`. All ranks call it. Makes up to three exchanges.
-void measure_wire(Bootstrap&, const Topology&, Wire&, Tuning& numbers, Deadline);
+void measure_wire(Bootstrap&, const Topology&, Wire&, TuningParameters& numbers, Deadline);
 
 }  // namespace collectives

@@ -117,13 +117,14 @@ Json TuningCache::entries() const noexcept {
   }
 }
 
-std::optional<Tuning> TuningCache::find(const Situation& situation, const Tuning& onto) const noexcept {
+std::optional<TuningParameters> TuningCache::find(const Situation& situation,
+                                                  const TuningParameters& onto) const noexcept {
   try {
     const Json key = key_of(situation), all = entries();
     const auto nearest = std::ranges::min_element(all, {}, [&](const Json& entry) { return distance(entry, key); });
     if (nearest == all.end()) return std::nullopt;
     if (distance(*nearest, key) <= kSameDistance) {
-      Tuning tuning = onto;
+      TuningParameters tuning = onto;
       read_json(nearest->at("tuning"), tuning, path_);
       tuning.source =
           fmt::format("measured on this machine at {}, kept in {}", nearest->at("measured").get<std::string>(), path_);

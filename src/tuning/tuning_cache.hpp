@@ -44,7 +44,8 @@ class TuningCache {
 
   /// Returns `onto` with the values of the matching entry. If several entries match, the one with the nearest barrier
   /// counts. Empty if no entry matches.
-  std::optional<Tuning> find(const Situation&, const Tuning& onto = built_in_tuning()) const noexcept;
+  std::optional<TuningParameters> find(const Situation&,
+                                       const TuningParameters& onto = built_in_tuning()) const noexcept;
   /// Adds an entry. Replaces the one of the same situation. `tuning`: values by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
   /// Returns all entries of the file.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "core/tuning_parameters.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
@@ -31,14 +32,14 @@ TEST(Work, ProgressesByTestAlone) {
 }
 
 /// Long vectors through staging, also between threads.
-Tuning staged_tuning() {
-  Tuning tuning;
+TuningParameters staged_tuning() {
+  TuningParameters tuning;
   tuning.zero_copy_bytes = tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
   return tuning;
 }
 
 TEST(Work, LongVectorsInChunksLongerThanTheDistanceBetweenMoves) {
-  Tuning tuning = staged_tuning();
+  TuningParameters tuning = staged_tuning();
   for (const std::size_t chunk : {std::size_t{64} << 10, std::size_t{1} << 20}) {
     for (const std::size_t streaming : {std::size_t{1}, Tuning::kNever}) {
       tuning.chunk_bytes = chunk;
@@ -66,7 +67,7 @@ TEST(Work, LongVectorsInChunksLongerThanTheDistanceBetweenMoves) {
 }
 
 TEST(Work, AnotherThreadContinuesAnUnfinishedOperation) {
-  Tuning tuning = staged_tuning();
+  TuningParameters tuning = staged_tuning();
   tuning.streaming_bytes = 1;
   run_communicators(2,
                     [](Communicator& comm) {

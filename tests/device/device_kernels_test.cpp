@@ -141,20 +141,23 @@ TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
   host.gpus = {.everywhere = true, .peer_access = true};
   Request request{.count = kCount, .backend = "auto", .memory = Memory::device};
-  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::kernels);
+  const auto choose = [](const Request& asked, const Topology& topology) {
+    return choose_device_path({.request = asked, .topology = topology}, [] { return HostSteps{}; });
+  };
+  EXPECT_EQ(choose(request, host).device_path, DevicePath::kernels);
   host.gpus.nccl = true;
-  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::nccl);
+  EXPECT_EQ(choose(request, host).device_path, DevicePath::nccl);
   request.backend = "hierarchical";
-  EXPECT_EQ(choose_path(request, host).device_path, DevicePath::kernels);
+  EXPECT_EQ(choose(request, host).device_path, DevicePath::kernels);
 
-  const auto reason_against = [](const Request& asked, const Topology& topology) {
-    const PathChoice choice = choose_path(asked, topology);
+  const auto reason_against = [&](const Request& asked, const Topology& topology) {
+    const DevicePathChoice choice = choose(asked, topology);
     EXPECT_EQ(choice.device_path, DevicePath::host_copy);
     return choice.reason;
   };
   Request other = request;
   other.backend = "ring";
-  EXPECT_EQ(reason_against(other, host), "ring passes messages");
+  EXPECT_EQ(choose(other, host).device_path, DevicePath::steps);
   other.backend = "hierarchical_two_level";
   EXPECT_EQ(reason_against(other, host), "hierarchical_two_level works in memory of the host");
   other = request;
@@ -164,16 +167,19 @@ TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
 
   Topology two = Topology::from_hosts({"a", "a", "b"}, 4);
   two.gpus = host.gpus;
-  EXPECT_EQ(reason_against(request, two), "there are several hosts");
+  EXPECT_EQ(choose(request, two).device_path, DevicePath::steps);
+  two.gpus.peer_access = false;
+  two.gpus.apart = "rank 1: no way";
+  EXPECT_EQ(reason_against(request, two), "there are several hosts, and rank 1: no way");
   host.gpus = {.everywhere = true, .apart = "rank 1: no way"};
   EXPECT_EQ(reason_against(request, host), "rank 1: no way");
   Topology many = Topology::from_hosts(std::vector<std::string>(257, "a"), 4);
-  many.gpus = two.gpus;
+  many.gpus = {.everywhere = true, .peer_access = true};
   EXPECT_EQ(reason_against(request, many), "a kernel reads from 256 ranks at most");
 
   other = request;
   other.memory = Memory::host;
-  EXPECT_EQ(choose_path(other, many).device_path, DevicePath::host);
+  EXPECT_EQ(choose(other, many).device_path, DevicePath::host);
 }
 
 TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {

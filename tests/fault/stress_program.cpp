@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "core/tuning_parameters.hpp"
 #include "support/system.hpp"
 
 namespace collectives::testing {
@@ -57,8 +58,8 @@ long number(const std::string& key, long otherwise) {
   return std::strtol(text(key, std::to_string(otherwise).c_str()).c_str(), nullptr, 10);
 }
 
-Tuning tuning_of(const std::string& protocol) {
-  Tuning tuning;
+TuningParameters tuning_of(const std::string& protocol) {
+  TuningParameters tuning;
   if (protocol == "mixed") {
     tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 16 << 10;
     return tuning;

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "collectives/error.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 namespace {
 
-Plan plan_of(const Request& request, const Topology& topology, const Tuning& tuning = {}) {
+Plan plan_of(const Request& request, const Topology& topology, const TuningParameters& tuning = {}) {
   return choose_plan(request, topology, tuning);
 }
 
@@ -24,7 +25,7 @@ TEST(Plan, IsHierarchicalInsideOneHost) {
 
 TEST(Plan, NamesTheProtocolOfTheHostCollective) {
   const Topology two = Topology::regular(2, 2), eight = Topology::regular(8, 8);
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.inline_bytes = 1024;
   tuning.one_shot_bytes = 1 << 20;
   tuning.one_shot_bytes_of_many = 70 << 10;
@@ -63,7 +64,7 @@ TEST(Plan, NamesTheProtocolOfTheHostCollective) {
 }
 
 TEST(Plan, NamesTheSizeFromWhichStagingBypassesTheCaches) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
   tuning.streamed_staging_bytes = 16 << 10;
   const auto says = [&](Collective collective, std::size_t bytes) {
@@ -159,7 +160,7 @@ TEST(Plan, RoundsOverlapBetweenHosts) {
 
 // Every message costs CPU time, also if the wire takes longer.
 TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
-  Tuning tuning;  // of a link of 1 Gbit/s
+  TuningParameters tuning;  // of a link of 1 Gbit/s
   tuning.wire_us = 2;
   tuning.wire_message_us = 1;
   tuning.wire_us_per_byte = 0.008;
@@ -176,7 +177,7 @@ TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
 // more messages only take more CPU time.
 TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   const auto bytes_of_message = [](double us_per_byte, int cores) {
-    Tuning tuning;
+    TuningParameters tuning;
     tuning.wire_us = 0.1;
     tuning.wire_message_us = 6;
     tuning.wire_us_per_byte = us_per_byte;
@@ -194,7 +195,7 @@ TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
 
 // The root of a tree does little work itself. It waits for ranks that wait for other ranks.
 TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us = 10;
   tuning.wire_message_us = 1;
   const Topology hosts = Topology::regular(8, 1);
@@ -221,7 +222,7 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
 
 // All ranks of a host on the rails send as many bytes over its link, and twice the messages.
 TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us = 0.1;
   tuning.wire_message_us = 8;
   tuning.wire_us_per_byte = 0.0085;
@@ -246,7 +247,7 @@ TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
 
 // Messages hold whole parts of several hosts.
 TEST(Plan, LeadersNeverCutAVector) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.frame_bytes = tuning.wire_frame_bytes = 1 << 20;
   constexpr std::size_t kMost = (1 << 20) / sizeof(float);
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
@@ -265,7 +266,8 @@ TEST(Plan, LeadersNeverCutAVector) {
 }
 
 /// Returns the estimate of `algorithm`, whether it is chosen or a runner-up.
-double estimate_of(std::string_view algorithm, const Request& request, const Topology& topology, const Tuning& tuning) {
+double estimate_of(std::string_view algorithm, const Request& request, const Topology& topology,
+                   const TuningParameters& tuning) {
   const Plan plan = choose_plan(request, topology, tuning);
   if (plan.name == algorithm) return plan.estimate.microseconds;
   for (const Estimate& other : plan.runners_up)
@@ -277,7 +279,7 @@ double estimate_of(std::string_view algorithm, const Request& request, const Top
 // With all ranks on the rails, each rank of a host sums a slice. With leaders, one rank sums everything and the other
 // ranks have no work. If the ranks share cores, both take the same CPU time.
 TEST(Plan, ALeadersSumCostsMoreWhenTheOtherRanksHaveTheirOwnCores) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.message_us = tuning.message_us_per_byte = tuning.host_latency_us = tuning.reduce_us_per_byte = 0;
   tuning.wire_us = tuning.wire_message_us = tuning.wire_us_per_byte = tuning.wire_work_us_per_byte = 0;
   tuning.host_us_per_byte = 1;
@@ -320,7 +322,7 @@ TEST(Plan, CountsTheBusiestRanksOfALargeJobWhereverTheyAre) {
 
 // Fast links are busy for less time than cores, which send messages before or after they copy others.
 TEST(Plan, EstimateCountsCpuWorkWhenLinksAreFasterThanCores) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us_per_byte = 8e-5;
   tuning.wire_us = 5;
   const double bytes = 2 * 15.0 / 16 * (512 << 10);
@@ -331,7 +333,7 @@ TEST(Plan, EstimateCountsCpuWorkWhenLinksAreFasterThanCores) {
 
 // Several messages to one link: all but the first are sent while the link carries another.
 TEST(Plan, MessagesAreHandedOverBehindOthersOnBusyLinks) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us_per_byte = 0.01;
   tuning.wire_work_us_per_byte = 0;
   const auto us_with = [&](double message_us) {
@@ -344,7 +346,7 @@ TEST(Plan, MessagesAreHandedOverBehindOthersOnBusyLinks) {
 
 // The first round passes the whole chain, and later rounds follow it.
 TEST(Plan, ShortBroadcastsAreCutToFlowDownAChain) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us_per_byte = 0.0081;
   for (const std::size_t bytes : {32u << 10, 128u << 10}) {
     const Plan plan =
@@ -378,7 +380,7 @@ TEST(Plan, ABarrierRunsOnTheForcedBackend) {
 
 // The links of a tree wait for one another with the whole vector.
 TEST(Plan, BytesOfAChainOfMessagesAddUp) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us_per_byte = 0.01;
   const auto us_of = [&](std::string_view backend) {
     return choose_plan({.count = 4096, .backend = backend}, Topology::regular(4, 1), tuning).estimate.microseconds;
@@ -389,7 +391,7 @@ TEST(Plan, BytesOfAChainOfMessagesAddUp) {
 
 TEST(Plan, TheSharedLinkRateBoundsTheEstimate) {
   const auto us_of = [](double together) {
-    Tuning tuning;
+    TuningParameters tuning;
     tuning.wire_us_per_byte = 0.001;
     tuning.wire_together_us_per_byte = together;
     return choose_plan({.count = 1 << 20, .backend = "ring"}, Topology::regular(8, 1), tuning).estimate.microseconds;
@@ -403,7 +405,7 @@ TEST(Plan, LongVectorsFlowDownAChain) {
   const Topology hosts = Topology::regular(16, 1);
   for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
     const Plan plan = plan_of({.collective = collective, .count = 16 << 20}, hosts);
-    const double wire = static_cast<double>(64 << 20) * Tuning{}.wire_us_per_byte;
+    const double wire = static_cast<double>(64 << 20) * TuningParameters{}.wire_us_per_byte;
     EXPECT_GT(plan.rounds, 100u);
     EXPECT_EQ(plan.estimate.bytes_between_hosts, std::size_t{64} << 20) << plan.name << ": the bytes once";
     EXPECT_LT(plan.estimate.microseconds, 1.3 * wire) << plan.name;
@@ -425,7 +427,7 @@ TEST(Plan, TwoHostsExchangeEverythingAtOnce) {
 
 // Messages inside a host are limited by its frames, so a plan that sends one is cut for them.
 TEST(Plan, LongestMessagesAreUsedOnlyWhenAllBytesGoBetweenHosts) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.frame_bytes = 4096;
   tuning.wire_frame_bytes = 64 << 10;
   tuning.wire_message_us = 100;  // no cut without need
@@ -480,7 +482,7 @@ TEST(Plan, SixteenBitSumsGoDirect) {
 }
 
 TEST(Plan, LongVectorsTakeRoundsOfWholeFrames) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.frame_bytes = 4096;
   const Plan plan = plan_of({.count = 4 * 1024 * 10 + 1, .backend = "ring"}, Topology::regular(4, 4), tuning);
   EXPECT_EQ(plan.segment, 1024u);
@@ -491,7 +493,8 @@ TEST(Plan, PrefersFewStepsForShortVectorsBetweenHosts) {
   // Sixteen hosts of one rank: a ring has thirty hops, a tree eight, doubling four.
   const Topology hosts = Topology::regular(16, 1);
   const Plan small = plan_of({.count = 2}, hosts), large = plan_of({.count = 64 << 20}, hosts);
-  EXPECT_LE(small.estimate.microseconds, 4 * (Tuning{}.wire_us + 2 * Tuning{}.wire_message_us) + 1) << small.name;
+  EXPECT_LE(small.estimate.microseconds, 4 * (TuningParameters{}.wire_us + 2 * TuningParameters{}.wire_message_us) + 1)
+      << small.name;
   EXPECT_TRUE(large.backend == "ring" || large.backend == "hierarchical") << large.name;
   EXPECT_LT(small.estimate.microseconds, small.runners_up.front().microseconds + 1e-9);
 }

@@ -7,13 +7,14 @@
 #include <string>
 
 #include "collectives/plan.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives {
 namespace {
 
 constexpr std::size_t kCount = 1 << 20;
 
-SparsePlan of(const Topology& topology, const Tuning& tuning = {}, std::size_t k = kCount / 1000,
+SparsePlan of(const Topology& topology, const TuningParameters& tuning = {}, std::size_t k = kCount / 1000,
               const Request& request = {.count = kCount}) {
   return plan_sparse(request, k, {}, choose_plan(request, topology, tuning), topology, tuning);
 }
@@ -43,16 +44,16 @@ TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
 }
 
 TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
-  Tuning nothing;  // only the links take time
+  TuningParameters nothing;  // only the links take time
   nothing.wire_us = nothing.wire_message_us = nothing.wire_work_us_per_byte = 0;
   nothing.coding_us_per_byte = nothing.host_us_per_byte = 0;
-  Tuning messages = nothing, bytes = nothing, coding = nothing, adding = nothing;
+  TuningParameters messages = nothing, bytes = nothing, coding = nothing, adding = nothing;
   messages.wire_us = 15;
   bytes.wire_work_us_per_byte = nothing.wire_us_per_byte;
   coding.coding_us_per_byte = 1e-4;
   adding.host_us_per_byte = 1e-4;
   for (const int to_a_host : {1, 2})
-    for (const Tuning& tuning : {messages, bytes, coding, adding}) {
+    for (const TuningParameters& tuning : {messages, bytes, coding, adding}) {
       if (to_a_host == 1 && tuning == adding) continue;
       const Topology hosts = Topology::regular(4 * to_a_host, to_a_host);
       const double apart = of(hosts, tuning).microseconds;
@@ -63,14 +64,14 @@ TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
 
 /// Also if fewer ranks exchange messages than there are cores, because the other ranks wait, too.
 TEST(SparsePlan, MessagesOfOneOwnerPerHostStillCostTheSharedMachine) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_message_us = 0;
   const Topology hosts = Topology::regular(6, 2);
   EXPECT_GT(of(on_one_machine(hosts, 4), tuning, 1).microseconds, of(hosts, tuning, 1).microseconds);
 }
 
 TEST(SparsePlan, LinksThatShareASwitchAreSlowerTogether) {
-  Tuning tuning;
+  TuningParameters tuning;
   const double alone = of(Topology::regular(4, 1), tuning).microseconds;
   tuning.wire_together_us_per_byte = 2 * tuning.wire_us_per_byte;
   EXPECT_GT(of(Topology::regular(4, 1), tuning).microseconds, alone);

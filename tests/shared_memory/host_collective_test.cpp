@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/wait.hpp"
+#include "core/tuning_parameters.hpp"
 #include "shared_memory/heap.hpp"
 
 namespace collectives {
@@ -33,15 +34,15 @@ enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
   const char* name;
-  Tuning tuning;
+  TuningParameters tuning;
   bool processes = false;
   bool oversubscribed = false;
   Mapped mapped = Mapped::none;
   std::size_t ring = 1;  ///< multiple of the chunk size of the tuning for which staging is laid out
 };
 
-Tuning tuning_for(HostProtocol protocol) {
-  Tuning tuning;
+TuningParameters tuning_for(HostProtocol protocol) {
+  TuningParameters tuning;
   tuning.inline_bytes = protocol == HostProtocol::inlined ? 64 << 10 : 0;
   tuning.one_shot_bytes = tuning.one_shot_bytes_of_many = tuning.one_shot_bytes_oversubscribed =
       protocol == HostProtocol::one_shot ? Tuning::kNever : 0;
@@ -52,33 +53,33 @@ Tuning tuning_for(HostProtocol protocol) {
   return tuning;
 }
 
-Tuning past_the_caches(Tuning tuning) {
+TuningParameters past_the_caches(TuningParameters tuning) {
   tuning.streamed_staging_bytes = 0;
   tuning.chunk_bytes = 16 << 10;  // shorter vectors are not streamed
   return tuning;
 }
 
-Tuning results_past_the_caches(Tuning tuning) {
+TuningParameters results_past_the_caches(TuningParameters tuning) {
   tuning.streaming_bytes = 0;
   tuning.chunk_bytes = 16 << 10;
   return tuning;
 }
 
-Tuning zero_copy_tuning() {
-  Tuning tuning = tuning_for(HostProtocol::staged);
+TuningParameters zero_copy_tuning() {
+  TuningParameters tuning = tuning_for(HostProtocol::staged);
   tuning.zero_copy_bytes = tuning.zero_copy_bytes_oversubscribed = 0;
   return tuning;
 }
 
 /// Short vectors by zero-copy or staged, and longer ones by the kernel.
-Tuning zero_copy_and_single_copy_tuning() {
-  Tuning tuning = zero_copy_tuning();
+TuningParameters zero_copy_and_single_copy_tuning() {
+  TuningParameters tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
   return tuning;
 }
 
-Tuning signal_tuning(std::size_t bytes) {
-  Tuning tuning = tuning_for(HostProtocol::staged);
+TuningParameters signal_tuning(std::size_t bytes) {
+  TuningParameters tuning = tuning_for(HostProtocol::staged);
   tuning.signal_bytes = bytes;
   return tuning;
 }
@@ -117,12 +118,12 @@ std::vector<Setting> settings() {
       {"zero_copy_by_turns_oversubscribed_of_processes", zero_copy_tuning(), true, true, Mapped::by_turns},
       {"zero_copy_and_single_copy_by_turns_of_processes", zero_copy_and_single_copy_tuning(), true, false,
        Mapped::by_turns_or_by_the_kernel},
-      {"everything", Tuning{}, true},
-      {"everything_mapped", Tuning{}, true, false, Mapped::all},
-      {"everything_oversubscribed", Tuning{}, true, true, Mapped::all},
+      {"everything", TuningParameters{}, true},
+      {"everything_mapped", TuningParameters{}, true, false, Mapped::all},
+      {"everything_oversubscribed", TuningParameters{}, true, true, Mapped::all},
   };
 #if defined(__SANITIZE_THREAD__)  // which does not see accesses between processes
-  all.push_back({"everything_of_threads", Tuning{}, false, false, Mapped::all});
+  all.push_back({"everything_of_threads", TuningParameters{}, false, false, Mapped::all});
   std::erase_if(all, [](const Setting& setting) { return setting.processes; });
 #endif
   return all;
@@ -436,7 +437,7 @@ TEST(HostCollective, StagesInTheCacheThatItsRanksHaveInCommon) {
   const std::unique_ptr<Arena> arena =
       Arena::create({.ranks = 1, .subgroups = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64});
   PeerMemory peer_memory(*arena, false, false);
-  const Tuning tuning = past_the_caches(Tuning{});
+  const TuningParameters tuning = past_the_caches(TuningParameters{});
   const auto stores = [&](SubgroupMemory subgroup) {
     HostCollective collective(std::move(subgroup), tuning, peer_memory, false);
     const Parts parts = Parts::equal({0, 1 << 20}, 1);
@@ -454,7 +455,7 @@ TEST(HostCollective, ShortStagesOfOversubscribedRanksTakeNoMoreThanTheFrontOfThe
   constexpr int kRanks = 2, kCollectives = 300;
   constexpr std::size_t kFront = 256 << 10;
   const auto touched_after_it = [&](bool oversubscribed) {
-    const Tuning tuning = tuning_for(HostProtocol::staged);
+    const TuningParameters tuning = tuning_for(HostProtocol::staged);
     const ArenaShape shape{.ranks = kRanks, .inline_bytes = 0, .chunk_bytes = 512 << 10, .frame_bytes = 64};
     const std::unique_ptr<Arena> arena = Arena::create(shape);
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "core/tuning_parameters.hpp"
 #include "planning/candidates.hpp"
 
 namespace collectives {
@@ -20,8 +21,8 @@ constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
 /// Only the wire takes time.
-Tuning free_tuning() {
-  Tuning tuning;
+TuningParameters free_tuning() {
+  TuningParameters tuning;
   tuning.host_latency_us = tuning.host_us_per_byte = tuning.domain_us = tuning.domain_us_per_byte = 0;
   tuning.message_us = tuning.message_us_per_byte = tuning.reduce_us_per_byte = 0;
   tuning.wire_message_us = 0;
@@ -30,8 +31,8 @@ Tuning free_tuning() {
   return tuning;
 }
 /// One round for any length.
-Tuning one_round() {
-  Tuning tuning = free_tuning();
+TuningParameters one_round() {
+  TuningParameters tuning = free_tuning();
   tuning.frame_bytes = tuning.wire_frame_bytes = 64 << 20;
   tuning.wire_frames = 2;
   return tuning;
@@ -41,7 +42,7 @@ Request request_of(Collective collective, std::string_view backend, std::size_t 
   return {.collective = collective, .count = bytes / 4, .backend = backend};
 }
 /// Returns the algorithm of that name, not the backend of that name.
-Plan plan_called(std::string_view name, Request request, const Topology& topology, const Tuning& tuning) {
+Plan plan_called(std::string_view name, Request request, const Topology& topology, const TuningParameters& tuning) {
   request.backend = "auto";
   for (Plan& plan : candidate_plans(request, topology, tuning))
     if (plan.name == name) return plan;
@@ -49,12 +50,12 @@ Plan plan_called(std::string_view name, Request request, const Topology& topolog
   return {};
 }
 Simulated simulated(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
-                    const Tuning& tuning, const Fabric& network = kNetwork, const Effort& effort = kWhole) {
+                    const TuningParameters& tuning, const Fabric& network = kNetwork, const Effort& effort = kWhole) {
   const Request request = request_of(collective, "auto", bytes);
   return simulate(request, plan_called(name, request, topology, tuning), topology, tuning, network, effort);
 }
 double us(std::string_view name, Collective collective, std::size_t bytes, const Topology& topology,
-          const Tuning& tuning, const Fabric& network = kNetwork) {
+          const TuningParameters& tuning, const Fabric& network = kNetwork) {
   return simulated(name, collective, bytes, topology, tuning, network).microseconds;
 }
 double on_link(std::size_t bytes) { return kPerByte * static_cast<double>(bytes); }
@@ -64,7 +65,7 @@ double on_link(std::size_t bytes) { return kPerByte * static_cast<double>(bytes)
 TEST(Simulation, AMessageTakesALatencyAndItsBytes) {
   const Topology two = Topology::regular(2, 1);
   EXPECT_DOUBLE_EQ(us("ring", Collective::broadcast, 4000, two, one_round()), kLatency + on_link(4000));
-  Tuning busy = one_round();
+  TuningParameters busy = one_round();
   busy.wire_message_us = 3;
   EXPECT_DOUBLE_EQ(us("ring", Collective::broadcast, 4000, two, busy), 3 + kLatency + on_link(4000) + 3);
   EXPECT_DOUBLE_EQ(us("ring", Collective::barrier, 0, two, busy), 2 * (3 + kLatency + 3));
@@ -107,7 +108,7 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 }
 
 TEST(Simulation, AChainIsAPipeline) {
-  Tuning tuning = free_tuning();
+  TuningParameters tuning = free_tuning();
   tuning.wire_frame_bytes = 5000;  // half a latency: frames suffice to fill it
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
@@ -120,7 +121,7 @@ TEST(Simulation, AChainIsAPipeline) {
 }
 
 TEST(Simulation, HostStepsCostWhatTheCostModelSays) {
-  const Tuning tuning;
+  const TuningParameters tuning;
   const Topology host = Topology::regular(4, 4);
   for (const Collective collective : kCollectives) {
     const Request request = request_of(collective, "auto", collective == Collective::barrier ? 0 : 1 << 20);
@@ -131,7 +132,7 @@ TEST(Simulation, HostStepsCostWhatTheCostModelSays) {
 }
 
 TEST(Simulation, TheLastRankOfAHostIsWaitedFor) {
-  Tuning tuning = one_round();
+  TuningParameters tuning = one_round();
   tuning.host_latency_us = 7;
   // Both ranks of a host share its link, so the second one's slice comes a slice later.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 8000, Topology::regular(4, 2), tuning),
@@ -157,7 +158,7 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
 }
 
 TEST(Simulation, RoundsInFlightHideTheLatency) {
-  Tuning overlapping = free_tuning(), one_by_one = free_tuning();
+  TuningParameters overlapping = free_tuning(), one_by_one = free_tuning();
   overlapping.wire_frame_bytes = one_by_one.wire_frame_bytes = 8 << 10;
   one_by_one.wire_frames = 2;
   const Topology eight = Topology::regular(8, 1);
@@ -199,7 +200,7 @@ TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
       for (const Collective collective : kCollectives)
         for (const bool deterministic : {false, true})
           for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{50'001}}) {
-            Tuning tuning;
+            TuningParameters tuning;
             tuning.frame_bytes = tuning.wire_frame_bytes = 4096;
             tuning.wire_frames = frames;
             Request request{.collective = collective, .count = count, .deterministic = deterministic};
@@ -216,7 +217,7 @@ TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
 }
 
 TEST(Simulation, EqualArgumentsGiveEqualResults) {
-  const Tuning tuning;
+  const TuningParameters tuning;
   const Topology topology = Topology::regular(12, 3);
   const auto once = [&] {
     return simulated("hierarchical", Collective::all_reduce, 3 << 20, topology, tuning, Fabric::of(tuning));
@@ -229,7 +230,7 @@ TEST(Simulation, EqualArgumentsGiveEqualResults) {
 TEST(Simulation, TwoLevelsInsideAHostTakeTime) {
   Topology host = Topology::regular(8, 8);
   for (Rank r = 0; r < 8; ++r) host.domains.push_back(r % 2);
-  Tuning tuning;
+  TuningParameters tuning;
   for (const Collective collective : kCollectives)
     EXPECT_GT(us("hierarchical_two_level", collective, collective == Collective::barrier ? 0 : 1 << 20, host, tuning),
               0);
@@ -246,7 +247,7 @@ TEST(Simulation, OneHostRepresentsAllIfAllHostsBehaveEqually) {
     Collective collective;
     bool deterministic = false;
   };
-  const Tuning tuning;
+  const TuningParameters tuning;
   for (const Topology& topology : {Topology::regular(16, 1), Topology::regular(16, 2), Topology::regular(12, 2)})
     for (const Case& c : {Case{"hierarchical", Collective::all_reduce},
                           {"hierarchical", Collective::all_reduce, true},
@@ -279,7 +280,7 @@ TEST(Simulation, OneHostRepresentsAllIfAllHostsBehaveEqually) {
 }
 
 TEST(Simulation, OneSwitchRepresentsAllIfAllSwitchesBehaveEqually) {
-  const Tuning tuning;
+  const TuningParameters tuning;
   Fabric network = Fabric::of(tuning);
   network.hosts_per_switch = 4;
   network.uplink_us_per_byte = tuning.wire_us_per_byte / 2;
@@ -295,7 +296,7 @@ TEST(Simulation, OneSwitchRepresentsAllIfAllSwitchesBehaveEqually) {
 }
 
 TEST(Simulation, UnequalHostsAreSimulatedInFull) {
-  const Tuning tuning;
+  const TuningParameters tuning;
   const Topology hosts = Topology::regular(12, 2);
   for (const std::string_view name : {"hierarchical_halving", "reduce_to_one_tree"})
     EXPECT_EQ(
@@ -317,7 +318,7 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
     Collective collective;
     int ranks, per_host;
   };
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.frame_bytes = tuning.wire_frame_bytes = 16 << 10;
   for (const Case& c : {Case{"hierarchical", Collective::all_reduce, 4, 1},
                         {"hierarchical", Collective::all_reduce, 8, 2},
@@ -350,7 +351,7 @@ TEST(Simulation, RoundsInASteadyStateNeedNotBePlayed) {
 }
 
 TEST(Simulation, OnALongChainTheBeginningIsSteadyToo) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.frame_bytes = tuning.wire_frame_bytes = 16 << 10;
   const Topology topology = Topology::regular(240, 2);
   for (const std::size_t bytes : {2u << 20, 8u << 20}) {  // 64 rounds, and 256
@@ -363,7 +364,7 @@ TEST(Simulation, OnALongChainTheBeginningIsSteadyToo) {
 }
 
 TEST(Simulation, ManyRanksTakeFewEvents) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_us = 5;
   tuning.wire_us_per_byte = 8e-5;  // 100 Gbit/s
   const Topology topology = Topology::regular(65'536, 8);
@@ -377,7 +378,7 @@ TEST(Simulation, ManyRanksTakeFewEvents) {
 }
 
 TEST(Simulation, RefusesASimulationWithTooManyEvents) {
-  const Tuning tuning;
+  const TuningParameters tuning;
   const Topology topology = Topology::regular(64, 1);
   try {
     simulated("reduce_to_one_tree", Collective::all_gather, 1 << 20, topology, tuning, Fabric::of(tuning),

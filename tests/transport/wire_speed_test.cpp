@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Frames, WireSpeedOf,
 
 TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
   const WireSpeed fast{.latency_us = 1, .message_us = 2, .us_per_byte = 3e-4, .work_us_per_byte = 1.5e-4};
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.wire_work_us_per_byte = 2e-4;
   fast.put_into(tuning);
   EXPECT_EQ(tuning.wire_work_us_per_byte, 1.5e-4);
@@ -70,7 +70,7 @@ TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
 
 /// A start that finds the numbers in the cache plans like the start that has measured them.
 TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
-  Tuning measured;
+  TuningParameters measured;
   WireSpeed{.latency_us = 1,
             .message_us = 2,
             .us_per_byte = 3e-4,
@@ -78,7 +78,7 @@ TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
             .work_us_per_byte = 1.5e-4,
             .reduce_us_per_byte = 2e-5}
       .put_into(measured);
-  Tuning found;
+  TuningParameters found;
   const nlohmann::json kept = WireSpeed::from(measured).to_json();
   for (const auto& [name, value] : kept.items()) {
     const nlohmann::json all = to_json(found);

@@ -16,7 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
+#include "communicator/settings.hpp"
 #include "support/child.hpp"
 #include "support/ranks.hpp"
 #include "tuning/calibration.hpp"
@@ -66,21 +68,101 @@ class TuningFiles : public ::testing::Test {
 
 TEST_F(TuningFiles, AFileOverridesWhatItNames) {
   const std::string file = write("some.json", R"({"inline_bytes": 2048, /* by hand */ "single_copy_bytes": "never"})");
-  const Tuning tuning = tuning_of_file(file);
+  const TuningParameters tuning = tuning_of_file(file);
   EXPECT_EQ(tuning.inline_bytes, 2048u);
   EXPECT_EQ(tuning.single_copy_bytes, Tuning::kNever);
-  EXPECT_EQ(tuning.chunk_bytes, Tuning{}.chunk_bytes);
+  EXPECT_EQ(tuning.chunk_bytes, TuningParameters{}.chunk_bytes);
   EXPECT_EQ(tuning.source, file);
 }
 
 TEST_F(TuningFiles, EveryNumberSurvivesText) {
-  Tuning tuning;
+  TuningParameters tuning;
   tuning.inline_bytes = 3;
   tuning.streaming_bytes = Tuning::kNever;
   tuning.wire_us = 0.1;
-  Tuning again;
+  TuningParameters again;
   read_json(nlohmann::json::parse(to_json(tuning).dump()), again, "here");
   EXPECT_EQ(again, tuning);
+}
+
+TEST_F(TuningFiles, EveryKeySurvivesTextAndTheFormThatProgramsSee) {
+  nlohmann::json numbers = to_json(TuningParameters{});
+  EXPECT_EQ(numbers.size(), 28u);
+  std::size_t next = 100;  // in the range of every key
+  for (auto& [key, value] : numbers.items()) {
+    value = ++next;
+    if (key.find("_us") != std::string::npos) value = static_cast<double>(next) / 8;
+  }
+  const TuningParameters read = tuning_of_file(write("all.json", numbers.dump()));
+  EXPECT_EQ(to_json(read), numbers);
+  const Tuning seen = read;
+  EXPECT_EQ(TuningParameters(seen), read);
+  EXPECT_EQ(to_json(TuningParameters(seen)), numbers);
+}
+
+TEST_F(TuningFiles, TuningsThatDifferInInternalNumbersAreNotEqual) {
+  TuningParameters numbers;
+  EXPECT_EQ(Tuning(numbers), Tuning{}) << "a tuning without a handle has built-in numbers";
+  const Tuning before = numbers;
+  numbers.host_latency_us += 1;
+  EXPECT_FALSE(Tuning(numbers) == before);
+}
+
+/// Names a file in COLLECTIVES_TUNING as long as it lives.
+struct FileInForce {
+  explicit FileInForce(const std::string& file) { ::setenv("COLLECTIVES_TUNING", file.c_str(), 1); }
+  ~FileInForce() { ::unsetenv("COLLECTIVES_TUNING"); }
+};
+
+TEST_F(TuningFiles, NumbersOfTheProgramOverrideTheFileWhoseInternalOnesRemain) {
+  const std::string file = write("some.json", R"({"inline_bytes": 2048, "one_shot_bytes": 4096})");
+  const FileInForce in_force(file);
+  const auto of_file = given_tuning({});
+  ASSERT_TRUE(of_file);
+  EXPECT_EQ(of_file->inline_bytes, 2048u);
+  EXPECT_EQ(of_file->one_shot_bytes, 4096u);
+
+  Tuning own;
+  own.frame_bytes = 8192;
+  const auto both = given_tuning({.tuning = own});
+  EXPECT_EQ(both->frame_bytes, 8192u);
+  EXPECT_EQ(both->inline_bytes, Tuning{}.inline_bytes);
+  EXPECT_EQ(both->one_shot_bytes, 4096u);
+  EXPECT_EQ(both->source, "the program, and " + file + " (COLLECTIVES_TUNING)");
+
+  TuningParameters measured;
+  measured.one_shot_bytes = 7;
+  EXPECT_EQ(given_tuning({.tuning = measured})->one_shot_bytes, 7u) << "they are of another communicator";
+}
+
+TEST_F(TuningFiles, AFileWithAnInternalKeyChangesPlans) {
+  const FileInForce in_force(write("some.json", R"({"one_shot_bytes": 0, "inline_bytes": 64})"));
+  testing::run_communicators(2, [](Communicator& comm) {
+    EXPECT_EQ(comm.plan(Collective::all_reduce, 1000, DataType::f32).protocol, "staged");
+  });
+}
+
+TEST_F(TuningFiles, ACopyOfATuningThatAProgramChangesKeepsInternalNumbers) {
+  TuningParameters measured;
+  measured.one_shot_bytes = 0;
+  measured.inline_bytes = 64;
+  measured.source = "measured";
+  const auto protocol = [](const Communicator& comm) {
+    return comm.plan(Collective::all_reduce, 1000, DataType::f32).protocol;
+  };
+  testing::run_communicators(2,
+                             [&](Communicator& comm) {
+                               EXPECT_EQ(protocol(comm), "staged");
+                               Tuning copy = comm.tuning();
+                               copy.frame_bytes = 4096;
+                               const Communicator part = *comm.split(0, 0, {.tuning = copy});
+                               EXPECT_EQ(part.tuning().frame_bytes, 4096u);
+                               EXPECT_EQ(part.tuning().source, "measured");
+                               EXPECT_EQ(protocol(part), "staged");
+                               EXPECT_EQ(protocol(*comm.split(0, 0, {.tuning = Tuning{}})), "one-shot")
+                                   << "built-in numbers";
+                             },
+                             {.tuning = measured});
 }
 
 TEST_F(TuningFiles, ABadFileIsNamedWithWhatIsWrongInIt) {
@@ -103,7 +185,7 @@ TEST_F(TuningFiles, ABadFileIsNamedWithWhatIsWrongInIt) {
 TEST_F(TuningFiles, ReadsFieldsByTheirOldNamesAndWarnsOnce) {
   const std::string file = write("old.json", R"({"one_shot_bytes_of_crowd": 4096, "notice_bytes": 7})");
   ::testing::internal::CaptureStderr();
-  const Tuning tuning = tuning_of_file(file);
+  const TuningParameters tuning = tuning_of_file(file);
   EXPECT_EQ(tuning_of_file(file), tuning);
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(tuning.one_shot_bytes_oversubscribed, 4096u);
@@ -139,7 +221,7 @@ TEST_F(TuningFiles, WhatTheCacheKeepsItFinds) {
   ASSERT_TRUE(two);
   EXPECT_EQ(two->inline_bytes, 512u);
   EXPECT_EQ(two->one_shot_bytes, Tuning::kNever);
-  EXPECT_EQ(two->chunk_bytes, Tuning{}.chunk_bytes);
+  EXPECT_EQ(two->chunk_bytes, TuningParameters{}.chunk_bytes);
   EXPECT_NE(two->source.find(cache.path()), std::string::npos) << two->source;
   EXPECT_EQ(cache.find(situation(4))->inline_bytes, 4096u);
 
@@ -327,7 +409,7 @@ TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
     // Every rank gets equal numbers, and a file may hold them.
     for (const auto& tuning : tunings) EXPECT_EQ(tuning, tunings.front());
     EXPECT_EQ(std::set(conclusive.begin(), conclusive.end()).size(), 1u);
-    Tuning read;
+    TuningParameters read;
     read_json(tunings.front(), read, "the calibration");
     EXPECT_TRUE(tunings.front().contains("signal_bytes"));
     EXPECT_EQ(tunings.front().contains("one_shot_bytes"), ranks == 2);

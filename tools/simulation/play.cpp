@@ -32,7 +32,7 @@ class Play {
  public:
   using Player = StepPlayer<StepWork, ChannelLinks>;
 
-  Play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
+  Play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning, const Fabric& network,
        const Block& block)
       : call_(call), view_(view), topology_(topology), tuning_(tuning), network_(network), block_(block) {
     per_switch_ = network.hosts_per_switch > 0 ? network.hosts_per_switch : block.all;
@@ -295,7 +295,7 @@ class Play {
   const Call& call_;
   RankView& view_;
   const Topology& topology_;
-  const Tuning& tuning_;
+  const TuningParameters& tuning_;
   const Fabric& network_;
   const Block block_;
   int per_switch_ = 0;
@@ -317,8 +317,8 @@ class Play {
 
 }  // namespace
 
-Played play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
-            const Block& block) {
+Played play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning,
+            const Fabric& network, const Block& block) {
   Play all(call, view, topology, tuning, network, block);
   all.run();
   return std::move(all.result);

@@ -6,6 +6,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/tuning_parameters.hpp"
 #include "steps/algorithm.hpp"
 #include "tools/simulation.hpp"
 #include "tools/simulation/model.hpp"
@@ -21,7 +22,7 @@ struct Played {
 };
 
 /// Plays a call on the hosts of `block`. Throws std::logic_error if ranks wait for each other for ever.
-Played play(const Call& call, RankView& view, const Topology& topology, const Tuning& tuning, const Fabric& network,
-            const Block& block);
+Played play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning,
+            const Fabric& network, const Block& block);
 
 }  // namespace collectives::simulation

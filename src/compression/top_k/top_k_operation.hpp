@@ -54,7 +54,7 @@ class TopKOperation final : public MultiPhaseOperation {
   struct Call {
     const SparsePlan* plan = nullptr;
     const RankView* view = nullptr;
-    const Tuning* tuning = nullptr;
+    const TuningParameters* tuning = nullptr;
     std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
     const float* input = nullptr;
     float* output = nullptr;

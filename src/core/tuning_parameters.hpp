@@ -1,0 +1,86 @@
+// All numbers of a tuning: the eight of the public Tuning, and the internal ones.
+//
+// The library chooses plans with TuningParameters. A Tuning is the form in which a program reads and passes them. It
+// holds the internal numbers by a handle. Either form converts to the other without loss.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "collectives/tuning.hpp"
+
+namespace collectives {
+
+/// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes at which an
+/// intra-host collective changes from one protocol to another are bytes of the whole vector, unless a field says
+/// otherwise.
+struct MachineParameters {
+  std::size_t one_shot_bytes = 64 << 10;      ///< Largest one-shot all-reduce of two ranks.
+  std::size_t one_shot_bytes_of_many = 8192;  ///< Largest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
+  /// Largest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
+  std::size_t one_shot_bytes_oversubscribed = 96 << 10;
+  /// Smallest vector that is processed in the ranks' buffers, if all of them are mapped.
+  std::size_t zero_copy_bytes = 2048;
+  /// Smallest gather or broadcast of oversubscribed ranks that is processed in mapped buffers.
+  std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
+  /// Smallest reduction for which the kernel copies, counted as Tuning::single_copy_bytes.
+  std::size_t single_copy_reduce_bytes = Tuning::kNever;
+  /// Smallest total of the inputs and outputs of a host's ranks for which results bypass the caches.
+  std::size_t streaming_bytes = 16 << 20;
+  /// Smallest vector whose staged data bypasses the caches. This pays if ranks have no cache in common.
+  std::size_t streamed_staging_bytes = Tuning::kNever;
+  std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy in the time of one signal for a chunk.
+  double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.
+  double host_us_per_byte = 1.0 / 10e3;    ///< Time of an intra-host collective per byte of the vector and rank.
+  double domain_us = 0.3;                  ///< Additional time of a synchronization across sockets or caches.
+  double domain_us_per_byte = 1.0 / 8e3;   ///< Additional time of each byte that crosses them.
+  double message_us = 0.5;                 ///< Time of one message inside a host.
+  double message_us_per_byte = 1.0 / 8e3;  ///< Time of each byte of a message inside a host.
+  /// CPU time of a rank for each message that it sends to or receives from another host.
+  double wire_message_us = 3.0;
+  double wire_work_us_per_byte = 1.0 / 5e3;  ///< CPU time of a rank for each byte of such messages.
+  /// Time of a byte while the links of all hosts are busy in both directions, if switches or cores limit them. 0: they
+  /// do not.
+  double wire_together_us_per_byte = 0;
+  double reduce_us_per_byte = 1.0 / 12e3;  ///< Time of arithmetic per byte of each source.
+  double coding_us_per_byte = 1.0 / 12e3;  ///< Time of encoding or decoding per byte of the values.
+  bool operator==(const MachineParameters&) const = default;
+};
+
+/// All numbers. The fields that Tuning has, too, are described there.
+struct TuningParameters : MachineParameters {
+  TuningParameters() : TuningParameters(Tuning{}) {}
+  /// Takes the numbers of a tuning. Those that a tuning without a handle lacks are built-in ones.
+  explicit TuningParameters(const Tuning& tuning)
+      : MachineParameters(tuning.machine != nullptr ? *tuning.machine : MachineParameters{}),
+        inline_bytes(tuning.inline_bytes),
+        single_copy_bytes(tuning.single_copy_bytes),
+        chunk_bytes(tuning.chunk_bytes),
+        frame_bytes(tuning.frame_bytes),
+        wire_frame_bytes(tuning.wire_frame_bytes),
+        wire_frames(tuning.wire_frames),
+        wire_us(tuning.wire_us),
+        wire_us_per_byte(tuning.wire_us_per_byte),
+        source(tuning.source) {}
+  /// Returns the tuning that a program sees. It holds a copy of the internal numbers.
+  operator Tuning() const {  // NOLINT(google-explicit-constructor)
+    return {.inline_bytes = inline_bytes,
+            .single_copy_bytes = single_copy_bytes,
+            .chunk_bytes = chunk_bytes,
+            .frame_bytes = frame_bytes,
+            .wire_frame_bytes = wire_frame_bytes,
+            .wire_frames = wire_frames,
+            .wire_us = wire_us,
+            .wire_us_per_byte = wire_us_per_byte,
+            .source = source,
+            .machine = std::make_shared<const MachineParameters>(*this)};
+  }
+
+  std::size_t inline_bytes, single_copy_bytes, chunk_bytes, frame_bytes, wire_frame_bytes, wire_frames;
+  double wire_us, wire_us_per_byte;
+  std::string source;
+  bool operator==(const TuningParameters&) const = default;
+};
+
+}  // namespace collectives

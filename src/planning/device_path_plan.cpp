@@ -1,0 +1,67 @@
+// Implementation of the plan for a device path: properties of calls by NCCL, and messages for GPUs.
+#include "planning/device_path_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/codec.hpp"
+#include "core/collective.hpp"
+#include "planning/device_capabilities.hpp"
+#include "steps/algorithm.hpp"
+
+namespace collectives {
+namespace {
+
+/// Bytes of the shortest message between GPUs. A GPU works on it for longer than a query for its completion takes.
+constexpr std::size_t kShortestMessage = 256 << 10;
+/// Least number of rounds in a chain of ranks, if messages do not get too short. A short message lets the next rank
+/// start soon.
+constexpr std::size_t kRoundsOnAChain = 8;
+/// Cuts the vector into messages between GPUs of at most `message_bytes` bytes.
+void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
+                  std::size_t message_bytes) {
+  const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};
+  const Algorithm& algorithm = *plan.algorithm;
+  if (algorithm.in_one_message != nullptr && algorithm.in_one_message(spec)) return;
+  const std::size_t element = size_of(request.type);
+  const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
+  const std::size_t most = std::max<std::size_t>(1, message_bytes / element) * pieces;
+  const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
+  const std::size_t wanted = algorithm.by_part(spec, topology) ? longest : longest / kRoundsOnAChain;
+  plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
+  plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
+  const auto depths = static_cast<std::size_t>(algorithm.depths(spec, topology));
+  plan.rounds_in_flight = std::min((depths + plan.issue_interval - 1) / plan.issue_interval, plan.rounds);
+}
+
+/// Replaces the plan for host memory by the properties of a call that NCCL performs.
+void plan_nccl(Plan& plan, const Request& request, const Topology& topology) {
+  plan.backend = plan.name = "nccl";
+  plan.estimate = {.algorithm = "nccl"};
+  plan.runners_up.clear();
+  plan.protocol = {};
+  plan.zero_copy = false;
+  plan.partial_sums = PartialSums::allowed;
+  plan.coded = nccl_wire_type(request) != request.type && (request.force || !topology.one_host());
+  if (request.codec != nullptr)
+    plan.codec_reason = plan.coded ? fmt::format("{}{}", request.codec->name(), request.force ? ", as forced" : "")
+                                   : fmt::format("not {}: {}", request.codec->name(),
+                                                 topology.one_host() ? "inside a host, values as they are are as fast"
+                                                                     : "NCCL carries sums of f32 as bf16 or f16 only");
+  if (!reduces(request.collective)) return;
+  if (plan.coded || !why_no_native_nccl_reduction(request.op, request.type, request.deterministic).empty())
+    plan.partial_sums = PartialSums::forbidden;
+}
+
+}  // namespace
+
+void fill_for_path(Plan& plan, const DevicePathChoice& choice, const Request& request, const Topology& topology,
+                   std::size_t longest) {
+  plan.device_path = choice.device_path;
+  plan.device_path_reason = choice.reason;
+  if (choice.device_path == DevicePath::nccl) plan_nccl(plan, request, topology);
+  if (choice.device_path == DevicePath::steps) cut_for_gpus(plan, request, topology, longest, choice.message_bytes);
+}
+
+}  // namespace collectives

@@ -1,0 +1,29 @@
+// Plan of a call of a communicator: that of choose_plan(), and the sparse plan of a call with a compressor.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "collectives/plan.hpp"
+#include "collectives/top_k.hpp"
+#include "core/tuning_parameters.hpp"
+#include "planning/sparse_plan.hpp"
+
+namespace collectives {
+
+/// Compressor of a call.
+struct TopKCall {
+  std::size_t k;  ///< number of elements that are sent
+  const TopKOptions& options;
+};
+
+struct CallPlan {
+  Plan plan;  ///< plan for sending the whole vector
+  std::optional<SparsePlan> sparse = {};
+};
+
+/// Returns the plan of a call, with the sparse plan if there is a compressor. `top_k`: null without a compressor. The
+/// only function that plans; throws as choose_plan() does.
+CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
+
+}  // namespace collectives
