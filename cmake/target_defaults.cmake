@@ -19,6 +19,11 @@ function(collectives_checks target)
   if(COLLECTIVES_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all)
+    # The address sanitizer reports accesses through null and out of objects, too. These two checks of the
+    # undefined-behaviour sanitizer take a quarter of the time to compile.
+    if(COLLECTIVES_SANITIZE MATCHES address AND COLLECTIVES_SANITIZE MATCHES undefined)
+      target_compile_options(${target} PRIVATE -fno-sanitize=null,object-size)
+    endif()
     target_link_options(${target} PRIVATE -fsanitize=${COLLECTIVES_SANITIZE})
   endif()
 endfunction()

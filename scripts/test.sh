@@ -41,6 +41,16 @@ jobs=$(nproc)
 summary=()
 failed_in=()
 
+# Passes ctest's output on. ctest lists the tests that did not run, or failed, after its summary; here they come before it.
+summary_last() {
+  awk '/^[0-9]+% tests passed/ { verdict = $0; next }
+       verdict == "" { print; fflush(); next }
+       /^The following tests/ { lists = 1 }
+       lists { print; next }
+       { times = times $0 "\n" }
+       END { printf "%s", times; if (verdict != "") print verdict }'
+}
+
 # Prints the output of the tests that failed, from ctest's log $1.
 failures() {
   awk '/^ *(Start +[0-9]+:|[0-9]+\/[0-9]+ Test )|^[0-9]+% tests passed/ { inside = 0 }
@@ -88,7 +98,8 @@ for mode in "${modes[@]}"; do
   begun=$SECONDS
   echo "== $mode: testing"
   rm -rf "build/$mode/cases"
-  if ctest --preset "$mode" -j "$jobs" --output-junit "$PWD/build/$mode/tests.xml" | tee "build/$mode/tests.log"; then
+  if ctest --preset "$mode" -j "$jobs" --output-junit "$PWD/build/$mode/tests.xml" |
+    tee "build/$mode/tests.log" | summary_last; then
     verdict='all tests passed'
   else
     verdict='TESTS FAILED'
@@ -105,7 +116,7 @@ for mode in ${failed_in[@]+"${failed_in[@]}"}; do
   echo "== $mode: output of the failed tests"
   failures "build/$mode/tests.log"
 done
+echo "Programs: build/MODE/bin.  Results: build/MODE/tests.log and build/MODE/tests.xml"
 echo "== Summary, after $((SECONDS - started)) s"
 printf '%s\n' "${summary[@]}"
-echo "Programs: build/MODE/bin.  Results: build/MODE/tests.log and build/MODE/tests.xml"
 exit $failed

@@ -12,7 +12,14 @@
 // Instruction sets for which Highway compiles no loops. Few processors have SSSE3 and nothing newer. The size of an SVE
 // vector is unknown to the compiler, so such vectors cannot be elements of arrays. The macro must be defined before any
 // header of Highway is included.
+//
+// Builds with sanitizers have AVX2 or NEON, and the set without vectors. All sets compile the same source, and with
+// sanitizers each takes minutes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
 
 namespace collectives {
 

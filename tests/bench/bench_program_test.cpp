@@ -12,9 +12,12 @@
 #include <string>
 #include <vector>
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesBench[], kCollectivesInfo[], kCollectivesRun[];
+
 namespace {
 
-const std::string kBench = COLLECTIVES_BENCH_PROGRAM, kInfo = COLLECTIVES_INFO_PROGRAM, kRun = COLLECTIVES_RUN_PROGRAM;
+const std::string kBench = kCollectivesBench, kInfo = kCollectivesInfo, kRun = kCollectivesRun;
 
 struct Outcome {
   int status = -1;

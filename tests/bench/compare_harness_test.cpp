@@ -19,6 +19,9 @@
 #include "noise.hpp"
 #include "support/programs.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesRun[], kCompareCollectives[], kCompareRoofline[];
+
 namespace collectives::compare {
 namespace {
 
@@ -332,7 +335,7 @@ TEST(Harness, BadArgumentsAreAnsweredInOneLine) {
 void expect_right_results(const std::string& program, const std::string& variant, const std::string& ranks) {
   const Folder folder;
   const auto outcome =
-      run_command(std::string(COLLECTIVES_RUN) + " -n " + ranks + " " + program + " --variant " + variant +
+      run_command(std::string(kCollectivesRun) + " -n " + ranks + " " + program + " --variant " + variant +
                   " --oversubscribed --sync-file " + folder.sync_file() + " --output " + folder.output() +
                   " --contender smoke --role ours --max-bytes 128K --factor 128 --in-place both --back-to-back 8" +
                   " --seconds-per-cell 0.0001 --patience 60 --rotate 1M");
@@ -345,7 +348,7 @@ void expect_right_results(const std::string& program, const std::string& variant
 TEST(OurContender, GoesByBackendsInTurns) {
   const Folder folder;
   const auto outcome = run_command(
-      std::string(COLLECTIVES_RUN) + " -n 3 " + COMPARE_COLLECTIVES +
+      std::string(kCollectivesRun) + " -n 3 " + kCompareCollectives +
       " --variant ordinary --oversubscribed --sync-file " + folder.sync_file() + " --output " + folder.output() +
       " --contender ours --role ours --max-bytes 8K --factor 1024 --seconds-per-cell 0.0001 --patience 60" +
       " --backends ring,reduce_to_one,nonsense");
@@ -360,15 +363,15 @@ TEST(OurContender, GoesByBackendsInTurns) {
 }
 
 TEST(OurContender, HasRightResults) {
-  expect_right_results(COMPARE_COLLECTIVES, "ordinary", "2");
-  expect_right_results(COMPARE_COLLECTIVES, "ordinary", "3");
+  expect_right_results(kCompareCollectives, "ordinary", "2");
+  expect_right_results(kCompareCollectives, "ordinary", "3");
 }
 
-#ifdef COMPARE_ROOFLINE
+#ifdef COMPARE_WITH_ROOFLINE
 TEST(Roofline, HasRightResults) {
   for (const std::string kind : {"plain", "stream", "lines"}) {
-    expect_right_results(COMPARE_ROOFLINE, kind, "2");
-    expect_right_results(COMPARE_ROOFLINE, kind, "3");
+    expect_right_results(kCompareRoofline, kind, "2");
+    expect_right_results(kCompareRoofline, kind, "3");
   }
 }
 #endif

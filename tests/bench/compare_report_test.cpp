@@ -9,6 +9,9 @@
 
 #include "support/programs.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCompareReport[], kCompareSamples[];
+
 namespace collectives::compare {
 namespace {
 
@@ -28,7 +31,7 @@ class Report : public ::testing::Test {
   ~Report() override { std::filesystem::remove_all(folder_); }
 
   Outcome report(const std::string& samples, const std::string& more = "") const {
-    return run_command(std::string(COMPARE_REPORT) + " --samples " + samples + " --header " +
+    return run_command(std::string(kCompareReport) + " --samples " + samples + " --header " +
                        (folder_ / "header.txt").string() + " --output " + (folder_ / "out").string() + " " + more);
   }
 
@@ -40,7 +43,7 @@ class Report : public ::testing::Test {
   /// The recorded samples, without the lines in which `drop` occurs.
   std::string recorded_without(const std::string& drop) const {
     const std::string path = folder_ / "samples";
-    std::ifstream from(COMPARE_SAMPLES);
+    std::ifstream from(kCompareSamples);
     std::ofstream to(path);
     for (std::string line; std::getline(from, line);) {
       if (line.find(drop) == std::string::npos) to << line << '\n';
@@ -52,7 +55,7 @@ class Report : public ::testing::Test {
 };
 
 TEST_F(Report, SaysWhatWasMeasuredWhereAndHowItCompares) {
-  const Outcome outcome = report(COMPARE_SAMPLES);
+  const Outcome outcome = report(kCompareSamples);
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   const std::string text = contents("table.txt");
   EXPECT_EQ(outcome.out, text);
@@ -66,10 +69,10 @@ TEST_F(Report, SaysWhatWasMeasuredWhereAndHowItCompares) {
   EXPECT_NE(contents("table.md").find("| bytes | ours (us) |"), std::string::npos);
 }
 
-TEST_F(Report, IsTheSameEveryTime) { EXPECT_EQ(report(COMPARE_SAMPLES).out, report(COMPARE_SAMPLES).out); }
+TEST_F(Report, IsTheSameEveryTime) { EXPECT_EQ(report(kCompareSamples).out, report(kCompareSamples).out); }
 
 TEST_F(Report, DrawsAPlotThatGnuplotTakes) {
-  ASSERT_EQ(report(COMPARE_SAMPLES).status, 0);
+  ASSERT_EQ(report(kCompareSamples).status, 0);
   const std::string program = contents("plot_2_ranks.gnuplot");
   EXPECT_NE(program.find("plot_2_ranks.svg"), std::string::npos);
   if (run_command("command -v gnuplot").status != 0) GTEST_SKIP() << "gnuplot is not installed";
@@ -79,9 +82,9 @@ TEST_F(Report, DrawsAPlotThatGnuplotTakes) {
 }
 
 TEST_F(Report, FailsWhenACellIsSlower) {
-  EXPECT_EQ(report(COMPARE_SAMPLES, "--fail-below 0.01").status, 0);
-  EXPECT_EQ(report(COMPARE_SAMPLES, "--fail-below 1000").status, kFailed);
-  EXPECT_EQ(report(COMPARE_SAMPLES).status, 0);  // it was not asked to
+  EXPECT_EQ(report(kCompareSamples, "--fail-below 0.01").status, 0);
+  EXPECT_EQ(report(kCompareSamples, "--fail-below 1000").status, kFailed);
+  EXPECT_EQ(report(kCompareSamples).status, 0);  // it was not asked to
 }
 
 TEST_F(Report, SaysWhereOursIsMissing) {
@@ -114,7 +117,7 @@ TEST_F(Report, NothingToReadOrNothingOfOurs) {
   const Outcome outcome = report(recorded_without("collectives-ordinary"));
   EXPECT_EQ(outcome.status, kRefused);
   EXPECT_NE(outcome.out.find("no times of ours"), std::string::npos) << outcome.out;
-  EXPECT_EQ(report(COMPARE_SAMPLES, "--color").status, kRefused);
+  EXPECT_EQ(report(kCompareSamples, "--color").status, kRefused);
 }
 
 }  // namespace

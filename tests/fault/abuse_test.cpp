@@ -16,6 +16,9 @@
 #include "support/programs.hpp"
 #include "support/system.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesRun[], kStressProgram[];
+
 namespace collectives::testing {
 namespace {
 
@@ -25,8 +28,8 @@ long from_environment(const char* name, long otherwise) {
 }
 
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
-  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 5s " +
-                     STRESS_PROGRAM + " " + arguments);
+  return run_command(environment + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " --grace 5s " +
+                     kStressProgram + " " + arguments);
 }
 
 struct Protocol {
@@ -73,7 +76,7 @@ class Abuse : public ::testing::TestWithParam<Protocol> {
           << all << '\n'
           << outcome.out;
       EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << all << '\n' << outcome.out;
-      EXPECT_EQ(processes_of(STRESS_PROGRAM), 0);
+      EXPECT_EQ(processes_of(kStressProgram), 0);
     }
   }
 
@@ -112,7 +115,7 @@ TEST_P(Abuse, AStoppedRankIsNamedAndDoesNotTouchBuffersAfterItResumes) {
         << all << '\n'
         << outcome.out;
   }
-  EXPECT_EQ(processes_of(STRESS_PROGRAM), 0);
+  EXPECT_EQ(processes_of(kStressProgram), 0);
 }
 
 TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {

@@ -9,6 +9,9 @@
 
 #include "support/programs.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kMpiProgram[], kOnFakeHosts[];
+
 namespace collectives::testing {
 namespace {
 
@@ -16,8 +19,8 @@ namespace {
 class UnderMpirun : public ::testing::TestWithParam<bool> {
  protected:
   static Outcome run(const std::string& arguments) {
-    const std::string hosts = GetParam() ? "sh " ON_FAKE_HOSTS " 2 " : "";
-    return run_command("timeout 60 " MPIRUN " -np 4 " + hosts + MPI_PROGRAM + " " + arguments);
+    const std::string hosts = GetParam() ? std::string("sh ") + kOnFakeHosts + " 2 " : "";
+    return run_command("timeout 60 " MPIRUN " -np 4 " + hosts + kMpiProgram + " " + arguments);
   }
 };
 
@@ -43,7 +46,7 @@ TEST_P(UnderMpirun, AKilledRankLeavesNothingBehind) {
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(WEXITSTATUS(outcome.status), 124) << "timed out: " << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "[Ss]ignal:? 9|KILLED BY SIGNAL: 9|EXIT CODE: 9"), 1) << outcome.out;
-  EXPECT_EQ(processes_of(MPI_PROGRAM), 0);
+  EXPECT_EQ(processes_of(kMpiProgram), 0);
 }
 
 TEST(UnderMpirunOnTwoHosts, TheHostOfRankZeroMeasuresForAll) {
@@ -54,7 +57,8 @@ TEST(UnderMpirunOnTwoHosts, TheHostOfRankZeroMeasuresForAll) {
     return run_command("COLLECTIVES_TUNING= XDG_CACHE_HOME=" + cache +
                        " COLLECTIVES_CORES=2 timeout 60 " MPIRUN
                        " -np 3 sh -c 'COLLECTIVES_HOST_ID="
-                       "host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / 2)) exec " MPI_PROGRAM " tuning'");
+                       "host$((${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} / 2)) exec " +
+                       kMpiProgram + " tuning'");
   };
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Outcome outcome = run();

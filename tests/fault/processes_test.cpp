@@ -13,16 +13,19 @@
 #include "tuning/measured_tuning.hpp"
 #include "tuning/tuning_cache.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesRun[], kRankProgram[];
+
 namespace collectives::testing {
 namespace {
 
 /// Runs rank_program on `ranks` ranks. Returns its output.
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
-  return run_command(environment + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " --grace 4s " + RANK_PROGRAM +
-                     " " + arguments);
+  return run_command(environment + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " --grace 4s " +
+                     kRankProgram + " " + arguments);
 }
 
-int leftovers() { return processes_of(RANK_PROGRAM); }
+int leftovers() { return processes_of(kRankProgram); }
 
 TEST(Processes, ReduceThroughSharedMemory) {
   for (const int ranks : {1, 2, 3, 4, 7})
@@ -72,8 +75,8 @@ constexpr const char* kWires[] = {"tcp"};
 /// Runs ranks that each claim a host of their own. `options` are those of collectives_run.
 Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "",
                      const std::string& options = "") {
-  return run_command("env " + variables + " " COLLECTIVES_RUN " -n " + std::to_string(ranks) + " " + options +
-                     " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " RANK_PROGRAM " " + arguments);
+  return run_command("env " + variables + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " " + options +
+                     " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + kRankProgram + " " + arguments);
 }
 
 TEST(Processes, OnFakeHostsMeetOverTcp) {

@@ -14,6 +14,9 @@
 #include "support/programs.hpp"
 #include "support/ranks.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesInfo[];
+
 namespace collectives::testing {
 namespace {
 
@@ -69,7 +72,7 @@ TEST(CountersTest, SayHowLongALateRankWasWaitedFor) {
 }
 
 Outcome watch(const std::string& arguments, const std::function<void(const std::string&)>& heard = {}) {
-  return run_command(COLLECTIVES_INFO " watch " + arguments, heard);
+  return run_command(std::string(kCollectivesInfo) + " watch " + arguments, heard);
 }
 
 TEST(WatchTest, ShowsCountersAndWhatHangs) {

@@ -20,6 +20,9 @@
 #include "support/programs.hpp"
 #include "support/system.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesRun[], kRankProgram[], kTracedProgram[];
+
 namespace collectives::testing {
 namespace {
 
@@ -36,7 +39,7 @@ class Trace : public ::testing::Test {
 
   std::string file() const { return directory_ / "trace.json"; }
   Outcome run(int ranks, const std::string& program, const std::string& variables = "") const {
-    return run_command("env COLLECTIVES_TRACE=" + file() + " " + variables + " " COLLECTIVES_RUN " -n " +
+    return run_command("env COLLECTIVES_TRACE=" + file() + " " + variables + " " + kCollectivesRun + " -n " +
                        std::to_string(ranks) + " --grace 4s " + program);
   }
   Outcome run_on_hosts(int ranks, const std::string& program) const {
@@ -80,7 +83,7 @@ class Trace : public ::testing::Test {
 };
 
 TEST_F(Trace, IsOneFileForAllRanksOfAHost) {
-  const Outcome outcome = run(3, TRACED_PROGRAM);
+  const Outcome outcome = run(3, kTracedProgram);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file()});
   const auto operations = of_category(all, "operation");
@@ -107,7 +110,7 @@ TEST_F(Trace, IsOneFileForAllRanksOfAHost) {
 }
 
 TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
-  const Outcome outcome = run(2, TRACED_PROGRAM);
+  const Outcome outcome = run(2, kTracedProgram);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file()});
   std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // by rank, track and number
@@ -131,7 +134,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
 }
 
 TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
-  const Outcome outcome = run_on_hosts(2, TRACED_PROGRAM);
+  const Outcome outcome = run_on_hosts(2, kTracedProgram);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file(), file() + ".host1"});
   std::set<int> ranks;
@@ -146,7 +149,7 @@ TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
 }
 
 TEST_F(Trace, IsReadableWhenARankWasKilled) {
-  const Outcome outcome = run(3, RANK_PROGRAM " die 1 9");
+  const Outcome outcome = run(3, std::string(kRankProgram) + " die 1 9");
   EXPECT_NE(outcome.status, 0);
   const auto operations = of_category(events({file()}), "operation");
   EXPECT_EQ(std::ranges::count_if(operations, [](const json& e) { return e.at("args").at("state") == "failed"; }), 2);
@@ -155,7 +158,7 @@ TEST_F(Trace, IsReadableWhenARankWasKilled) {
 
 TEST_F(Trace, ReplacesThatOfAnEarlierRun) {
   for (int time = 0; time < 2; ++time) {
-    ASSERT_EQ(run(2, RANK_PROGRAM " reduce 8").status, 0);
+    ASSERT_EQ(run(2, std::string(kRankProgram) + " reduce 8").status, 0);
     EXPECT_EQ(of_category(events({file()}), "operation").size(), 6u);
   }
 }
@@ -179,7 +182,7 @@ TEST_F(Trace, EndsWithAWholeEventIfAWriteFails) {
 }
 
 TEST_F(Trace, EndsAtItsMaximumLength) {
-  const Outcome outcome = run(2, TRACED_PROGRAM, "COLLECTIVES_TRACE_BYTES=64K");
+  const Outcome outcome = run(2, kTracedProgram, "COLLECTIVES_TRACE_BYTES=64K");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "it is as long as COLLECTIVES_TRACE_BYTES allows: the trace ends here"), 2)
       << outcome.out;
@@ -190,14 +193,14 @@ TEST_F(Trace, EndsAtItsMaximumLength) {
 }
 
 TEST_F(Trace, FailsOnEveryRankIfItCannotBeWritten) {
-  const Outcome outcome = run(2, RANK_PROGRAM " reduce 8", "COLLECTIVES_TRACE=/nowhere/trace.json");
+  const Outcome outcome = run(2, std::string(kRankProgram) + " reduce 8", "COLLECTIVES_TRACE=/nowhere/trace.json");
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ(occurrences(outcome.out, "rank 0: COLLECTIVES_TRACE: opening /nowhere/trace.json: No such file"), 2)
       << outcome.out;
 }
 
 TEST(Log, SaysOnceWhatACommunicatorIs) {
-  const Outcome outcome = run_command("COLLECTIVES_LOG=info " COLLECTIVES_RUN " -n 3 " RANK_PROGRAM " reduce 8");
+  const Outcome outcome = run_command(std::string("COLLECTIVES_LOG=info ") + kCollectivesRun + " -n 3 " + kRankProgram + " reduce 8");
   EXPECT_EQ(occurrences(outcome.out,
                         "collectives: info: rank 0: communicator 1: 3 ranks, shared_memory, backend auto, deadline "
                         "[0-9]+ s, tuning built-in.*, progress thread (on|off)\n"),
@@ -207,7 +210,7 @@ TEST(Log, SaysOnceWhatACommunicatorIs) {
 }
 
 TEST(Log, SaysOfEveryOperationHowItWent) {
-  const Outcome outcome = run_command("COLLECTIVES_LOG=debug " COLLECTIVES_RUN " -n 2 " RANK_PROGRAM " reduce 8");
+  const Outcome outcome = run_command(std::string("COLLECTIVES_LOG=debug ") + kCollectivesRun + " -n 2 " + kRankProgram + " reduce 8");
   EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #2 all_reduce 2 x f32 sum, ring: took [0-9.]+ "),
             2)
       << outcome.out;

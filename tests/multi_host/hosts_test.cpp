@@ -17,6 +17,9 @@
 
 #include "support/programs.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesBench[], kCollectivesRun[], kHostProgram[], kHostsSh[], kTrainer[], kWireProbe[];
+
 namespace collectives::testing {
 namespace {
 
@@ -35,7 +38,7 @@ class Bed {
     if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder");
     folder_ = folder;
     const Outcome outcome =
-        run_command(HOSTS_SH " up " + std::to_string(hosts) + " --owner " + std::to_string(::getpid()) + " " + options);
+        run_command(std::string(kHostsSh) + " up " + std::to_string(hosts) + " --owner " + std::to_string(::getpid()) + " " + options);
     if (outcome.status != 0) throw std::runtime_error(outcome.out);
     id_ = outcome.out.substr(0, outcome.out.find('\n'));
   }
@@ -46,7 +49,7 @@ class Bed {
     std::filesystem::remove_all(folder_);
   }
   Outcome run(const std::string& arguments) const {
-    return run_command("env HOSTS_BED=" + id_ + " " HOSTS_ENVIRONMENT " timeout 240 " HOSTS_SH " " + arguments);
+    return run_command("env HOSTS_BED=" + id_ + " " HOSTS_ENVIRONMENT " timeout 240 " + kHostsSh + " " + arguments);
   }
   std::string file(const std::string& name) const { return folder_ / name; }
   std::string text_of(const std::string& name) const {
@@ -82,7 +85,7 @@ class Job {
 class Hosts : public ::testing::TestWithParam<Launcher> {
  protected:
   void SetUp() override {
-    const Outcome possible = run_command(HOSTS_SH " possible");
+    const Outcome possible = run_command(std::string(kHostsSh) + " possible");
     if (possible.status != 0) GTEST_SKIP() << "hosts cannot be made here: " << possible.out;
     if (GetParam() == Launcher::mpirun && std::string(HOSTS_MPIRUN).empty()) GTEST_SKIP() << "built without MPI";
   }
@@ -93,7 +96,7 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
   /// Starts host_program, which all-reduces in a loop.
   static Job loop(const Bed& bed, const std::string& places, int milliseconds, int timeout_ms) {
     return {bed, GetParam(), places,
-            HOST_PROGRAM " report=" + bed.file("report") + " milliseconds=" + std::to_string(milliseconds) +
+            std::string(kHostProgram) + " report=" + bed.file("report") + " milliseconds=" + std::to_string(milliseconds) +
                 " timeout_ms=" + std::to_string(timeout_ms)};
   }
   /// Waits until `pattern` occurs `times` times in the report, until the job has ended, or for 45 s. Returns the count.
@@ -107,16 +110,16 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
     }
   }
   static void expect_nothing_left() {
-    for (int tries = 0; tries < 100 && processes_of(HOST_PROGRAM) != 0; ++tries)
+    for (int tries = 0; tries < 100 && processes_of(kHostProgram) != 0; ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(processes_of(HOST_PROGRAM), 0);
+    EXPECT_EQ(processes_of(kHostProgram), 0);
   }
 };
 
 // Sends every type between hosts, with every operation and algorithm. Other tests check the arithmetic.
 TEST_P(Hosts, EveryCollectiveIsRight) {
   const Bed bed(4);
-  const std::string bench = BENCH " all --odd --iterations 1 --warmup 1 ";
+  const std::string bench = std::string(kCollectivesBench) + " all --odd --iterations 1 --warmup 1 ";
   const auto expect_right = [&](const std::string& places, const std::string& arguments) {
     const Outcome outcome = run(bed, places, bench + arguments);
     EXPECT_EQ(outcome.status, 0) << places << outcome.out;
@@ -219,14 +222,14 @@ TEST_P(Hosts, AFirewallThatDropsSilentlyEndsInTheDeadline) {
 }
 
 TEST_P(Hosts, TheTrainerLearnsTheSameHoweverItsRanksAreSpread) {
-  if (std::string(TRAINER).empty()) GTEST_SKIP() << "built without the trainer";
+  if (std::string(kTrainer).empty()) GTEST_SKIP() << "built without the trainer";
   const Bed bed(4);
   // Digits of its own, wherever the real ones may be.
-  const std::string trainer = "env -u MNIST_DIR " TRAINER
+  const std::string trainer = std::string("env -u MNIST_DIR ") + kTrainer +
                               " --model softmax --epochs 1 --max-steps 30 --batch 64 --synthetic-train 4000"
                               " --synthetic-test 100 --deterministic --quiet --loss-trace " +
                               bed.file("");
-  const Outcome alone = run_command(COLLECTIVES_RUN " -n 4 " + trainer + "one_host");
+  const Outcome alone = run_command(std::string(kCollectivesRun) + " -n 4 " + trainer + "one_host");
   ASSERT_EQ(alone.status, 0) << alone.out;
   const std::string losses = bed.text_of("one_host");
   EXPECT_GE(occurrences(losses, "\n"), 30) << losses;
@@ -251,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(, HostsMeet, ::testing::Values(Launcher::mpirun, Launch
 class NetworkBed : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Outcome possible = run_command(HOSTS_SH " possible");
+    const Outcome possible = run_command(std::string(kHostsSh) + " possible");
     if (possible.status != 0) GTEST_SKIP() << "hosts cannot be made here: " << possible.out;
   }
 };
@@ -273,12 +276,12 @@ TEST_F(NetworkBed, TwoExistAtOnceAndLeaveNothing) {
 }
 
 TEST_F(NetworkBed, ItGoesWithItsOwner) {
-  const Outcome outcome = run_command("sh -c '" HOSTS_SH " up 1 --owner $$'");
+  const Outcome outcome = run_command(std::string("sh -c '") + kHostsSh + " up 1 --owner $$'");
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const std::string id = outcome.out.substr(0, outcome.out.find('\n'));
   Outcome there;
   for (int tries = 0; tries < 500; ++tries) {
-    there = run_command("env HOSTS_BED=" + id + " " HOSTS_SH " name h1");
+    there = run_command("env HOSTS_BED=" + id + " " + kHostsSh + " name h1");
     if (occurrences(there.out, "no bed " + id) == 1) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -286,7 +289,7 @@ TEST_F(NetworkBed, ItGoesWithItsOwner) {
 }
 
 TEST_F(NetworkBed, LinksTakePacketsOfTheLengthThatWasAsked) {
-  const Outcome possible = run_command(HOSTS_SH " possible 1gbit");
+  const Outcome possible = run_command(std::string(kHostsSh) + " possible 1gbit");
   if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   for (const auto& [options, frame, frames, packet] :
        {std::tuple{"--rate 1gbit", "7000", "2", "14000"},
@@ -304,18 +307,18 @@ TEST_F(NetworkBed, LinksTakePacketsOfTheLengthThatWasAsked) {
 
 TEST_F(NetworkBed, PacketsOfNoUseAreRefused) {
   for (const std::string wrong : {"100", "70000", "x"}) {
-    const Outcome refused = run_command(HOSTS_SH " up 1 --rate 1gbit --packet " + wrong);
+    const Outcome refused = run_command(std::string(kHostsSh) + " up 1 --rate 1gbit --packet " + wrong);
     EXPECT_NE(refused.status, 0) << refused.out;
     EXPECT_EQ(occurrences(refused.out, "--packet"), 1) << refused.out;
   }
 }
 
 TEST_F(NetworkBed, TheProbeMeasuresItsLinks) {
-  const Outcome possible = run_command(HOSTS_SH " possible 100mbit");
+  const Outcome possible = run_command(std::string(kHostsSh) + " possible 100mbit");
   if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   const Bed bed(2, "--rate 100mbit");
-  std::future<Outcome> server = std::async(std::launch::async, [&] { return bed.run("run h2 " WIRE_PROBE " serve"); });
-  const Outcome outcome = bed.run("run h1 " WIRE_PROBE " measure h2");
+  std::future<Outcome> server = std::async(std::launch::async, [&] { return bed.run(std::string("run h2 ") + kWireProbe + " serve"); });
+  const Outcome outcome = bed.run(std::string("run h1 ") + kWireProbe + " measure h2");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(server.get().status, 0);
   EXPECT_EQ(occurrences(outcome.out, "^rate_mbyte_s [0-9.]+ [0-9.]+ one_way_28k_ms [0-9.]+ one_way_8_us [0-9.]+\n"), 1)

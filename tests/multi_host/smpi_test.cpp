@@ -8,11 +8,14 @@
 
 #include "support/programs.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kSmpiSh[], kBuild[];
+
 namespace collectives::testing {
 namespace {
 
 Outcome smpi(const std::string& arguments) {
-  return run_command("SMPI_TIMEOUT=50 " SMPI_SH " " + arguments + " --build " BUILD);
+  return run_command(std::string("SMPI_TIMEOUT=50 ") + kSmpiSh + " " + arguments + " --build " + kBuild);
 }
 
 /// Returns the simulated microseconds of each line.

@@ -386,8 +386,8 @@ class HostCollectiveConformance : public ::testing::TestWithParam<std::tuple<Set
   }
 };
 
-// The thread sanitizer makes everything tens of times slower, and one operation of each kind shows a race.
-#if defined(__SANITIZE_THREAD__)
+// Sanitizers make everything many times slower, and one operation of each kind shows a race or an access out of bounds.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kOperations = 100, kLongOperations = 32;
 #else
 constexpr int kOperations = 300, kLongOperations = 100;

@@ -10,6 +10,8 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 #                   minimal leaves them out. The test is compiled with -O1 in every mode, because it computes for long
 #   LIGHT           compiles the test with -O0 under the address sanitizer, because it waits more than it computes
 #   SHARDS N        enters N processes into ctest, each with every N-th case, in place of one process per case
+#   PATHS           pairs of a name and a path, which the test declares as `extern const char name[];`. A definition with
+#                   a path of this clone would keep the compiler's cache from finding the object of the test
 #   SOURCES, LIBRARIES, DEFINITIONS, OPTIONS, DEPENDS, PROPERTIES, ENVIRONMENT
 #                   further sources, libraries, definitions and options of the target; targets to build before; properties
 #                   and environment of its tests
@@ -18,8 +20,9 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
 function(collectives_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;LIGHT" "SHARDS"
-                        "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
+                        "PATHS;SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
   add_executable(${name} ${name}.cpp ${arg_SOURCES})
+  collectives_paths(${name} ${arg_PATHS})
   collectives_defaults(${name})
   set(library collectives)
   if(arg_NO_LIBRARY)
@@ -44,6 +47,20 @@ function(collectives_test name)
                          PROPERTIES TIMEOUT 300 ENVIRONMENT "${arg_ENVIRONMENT}" ${arg_PROPERTIES})
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
+  endif()
+endfunction()
+
+# collectives_paths(TARGET [NAME PATH]...): adds a source to TARGET that defines each NAME as its PATH.
+function(collectives_paths target)
+  set(text "// Paths of this build, for the tests of ${target}.\n")
+  while(ARGN)
+    list(POP_FRONT ARGN name path)
+    string(APPEND text "extern const char ${name}[];\nconst char ${name}[] = \"${path}\";\n")
+    set(any ON)
+  endwhile()
+  if(any)
+    file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_paths.cpp CONTENT "${text}")
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${target}_paths.cpp)
   endif()
 endfunction()
 

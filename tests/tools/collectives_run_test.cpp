@@ -19,6 +19,9 @@
 
 #include "collectives/deadline.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kCollectivesRun[], kBootstrapProbe[];
+
 namespace collectives::testing {
 namespace {
 
@@ -35,7 +38,7 @@ class Launch {
   explicit Launch(std::vector<std::string> arguments, const std::string& input = {}) {
     std::array<int, 2> in{}, out{}, err{};
     EXPECT_EQ(::pipe2(in.data(), O_CLOEXEC) | ::pipe2(out.data(), O_CLOEXEC) | ::pipe2(err.data(), O_CLOEXEC), 0);
-    std::vector<char*> words{const_cast<char*>(COLLECTIVES_RUN)};
+    std::vector<char*> words{const_cast<char*>(kCollectivesRun)};
     for (std::string& argument : arguments) words.push_back(argument.data());
     words.push_back(nullptr);
     pid_ = ::fork();
@@ -167,13 +170,13 @@ TEST(CollectivesRun, EveryRankLearnsItsPlace) {
 }
 
 TEST(CollectivesRun, RanksMeetWithoutMpi) {
-  const Result result = run({"-n", "4", BOOTSTRAP_PROBE});
+  const Result result = run({"-n", "4", kBootstrapProbe});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(lines_of(result.out), (Lines{"0 of 4 met 0123", "1 of 4 met 0123", "2 of 4 met 0123", "3 of 4 met 0123"}));
 }
 
 TEST(CollectivesRun, RanksMeetAgainInTheNextProgram) {
-  const std::string probe = BOOTSTRAP_PROBE;
+  const std::string probe = kBootstrapProbe;
   const Result result = run_script(2, probe + " && " + probe);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(lines_of(result.out), (Lines{"0 of 2 met 01", "0 of 2 met 01", "1 of 2 met 01", "1 of 2 met 01"}));
@@ -182,7 +185,7 @@ TEST(CollectivesRun, RanksMeetAgainInTheNextProgram) {
 TEST(CollectivesRun, RanksMeetInsideTorchrunsEnvironment) {
   ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   ::setenv("COLLECTIVES_LISTEN_FD", "77", 1);
-  const Result result = run({"-n", "2", BOOTSTRAP_PROBE});
+  const Result result = run({"-n", "2", kBootstrapProbe});
   ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   ::unsetenv("COLLECTIVES_LISTEN_FD");
   EXPECT_EQ(result.status, 0) << result.err;
@@ -190,7 +193,7 @@ TEST(CollectivesRun, RanksMeetInsideTorchrunsEnvironment) {
 
 TEST(CollectivesRun, SurvivorsReportTheKilledRank) {
   for (const char* const lost : {"0", "2"}) {
-    const Result result = run({"-n", "3", "--grace", "60s", BOOTSTRAP_PROBE, "--lose", lost});
+    const Result result = run({"-n", "3", "--grace", "60s", kBootstrapProbe, "--lose", lost});
     EXPECT_EQ(result.status, 128 + SIGKILL);
     EXPECT_TRUE(contains(result.err, "collectives_run: rank " + std::string(lost) + " (pid ")) << result.err;
     EXPECT_TRUE(contains(result.err, ") was killed by signal 9 (Killed)\n")) << result.err;

@@ -22,6 +22,9 @@
 #include "transport/ucx_loader.hpp"
 #include "ucx/ucx.hpp"
 
+// Paths, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kLibraryDirectory[];
+
 namespace collectives::testing {
 namespace {
 
@@ -480,11 +483,11 @@ TEST(TransportUcx, APeerThatEndsInOrderHasDeliveredEverything) {
 
 TEST(UcxLoader, FindsTheComponentWhereTheLibraryIs) {
   std::string why_not;
-  const auto network = load_ucx_network(why_not, COLLECTIVES_LIBRARY_DIRECTORY);
+  const auto network = load_ucx_network(why_not, kLibraryDirectory);
   ASSERT_NE(network, nullptr) << why_not;
   EXPECT_EQ(network->name(), "ucx");
   EXPECT_NE(network->address(), "");
-  const bool fast = ucx_has_fast_device(why_not, COLLECTIVES_LIBRARY_DIRECTORY);
+  const bool fast = ucx_has_fast_device(why_not, kLibraryDirectory);
   EXPECT_EQ(fast, UcxWorker::has_fast_device());
   EXPECT_NE(fast, !why_not.empty());
 }

@@ -15,6 +15,9 @@
 
 #include "files.hpp"
 
+// Paths, defined in a file that CMake writes.
+extern const char kCollectivesRun[], kMnistTrainer[];
+
 namespace mnist {
 namespace {
 
@@ -45,8 +48,8 @@ Outcome run(const std::string& command) {
 
 /// Runs the trainer with `ranks` ranks (0: alone, without a launcher), by default on few synthetic digits.
 Outcome trainer(int ranks, const std::string& arguments) {
-  const std::string launcher = ranks == 0 ? "" : COLLECTIVES_RUN " -n " + std::to_string(ranks) + " ";
-  return run(launcher + MNIST_TRAINER " --synthetic-train 300 --synthetic-test 100 " + arguments);
+  const std::string launcher = ranks == 0 ? "" : std::string(kCollectivesRun) + " -n " + std::to_string(ranks) + " ";
+  return run(launcher + kMnistTrainer + " --synthetic-train 300 --synthetic-test 100 " + arguments);
 }
 
 /// Returns the lines about errors that the trainer itself wrote.
@@ -71,9 +74,9 @@ class Program : public ::testing::Test {
   /// Runs two ranks with their own arguments and variables. A shell replaces $RANK in both.
   Outcome by_rank(const std::string& arguments, const std::string& variables = "") const {
     const std::string script = file("by_rank");
-    write_file(script, "#!/bin/sh\n" + variables + " exec " MNIST_TRAINER " " + arguments + "\n");
+    write_file(script, "#!/bin/sh\n" + variables + " exec " + kMnistTrainer + " " + arguments + "\n");
     std::filesystem::permissions(script, std::filesystem::perms::owner_all);
-    return run(COLLECTIVES_RUN " -n 2 " + script);
+    return run(std::string(kCollectivesRun) + " -n 2 " + script);
   }
   Folder folder_;
 };
@@ -395,7 +398,7 @@ TEST_F(Program, AVariableThatTheLibraryRefusesIsOneLineFromRank0AndEndsWith2) {
                                                        {"COLLECTIVES_PORT=http", "from 1 to 65535"}};
   for (const auto& [variable, expected] : cases) {
     for (const std::string ranks : {"1", "3"}) {
-      const Outcome outcome = run(std::string(variable) + " " COLLECTIVES_RUN " -n " + ranks + " " MNIST_TRAINER);
+      const Outcome outcome = run(std::string(variable) + " " + kCollectivesRun + " -n " + ranks + " " + kMnistTrainer);
       EXPECT_EQ(outcome.code, 2) << variable << "\n" << outcome.output;
       const std::vector<std::string> lines = complaints(outcome);
       ASSERT_EQ(lines.size(), 1u) << variable << "\n" << outcome.output;

@@ -5,9 +5,12 @@
 
 #include "packaging/house/source_tree.hpp"
 
+// Path, defined in a file that CMake writes (PATHS of collectives_test).
+extern const char kSourceDirectory[];
+
 namespace collectives::house {
 
-inline const std::filesystem::path kRoot = COLLECTIVES_SOURCE_DIR;
+inline const std::filesystem::path kRoot = kSourceDirectory;
 inline const std::filesystem::path kHouse = kRoot / "tests/packaging/house";
 
 /// Returns the files of the repository, which are read at the first call.
