@@ -21,7 +21,9 @@ void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view
 
 /// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
 /// adapter takes part there, so cores also do the work of the operating system.
-inline double message_inside_machine_us(const TuningParameters& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
+inline double message_inside_machine_us(const TuningParameters& tuning) {
+  return tuning.wire_us / 2 + tuning.wire_message_us;
+}
 
 /// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
 /// cache. The call takes almost no time.

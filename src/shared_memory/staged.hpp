@@ -35,8 +35,8 @@
 // collectives, so that no rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
-// the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or more are
-// then staged by streaming stores, which bypass the caches. Reading such a line from memory takes 4 to 10 ns.
+// the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or
+// more are then staged by streaming stores, which bypass the caches. Reading such a line from memory takes 4 to 10 ns.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,8 @@ class Play {
  public:
   using Player = StepPlayer<StepWork, ChannelLinks>;
 
-  Play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning, const Fabric& network,
-       const Block& block)
+  Play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning,
+       const Fabric& network, const Block& block)
       : call_(call), view_(view), topology_(topology), tuning_(tuning), network_(network), block_(block) {
     per_switch_ = network.hosts_per_switch > 0 ? network.hosts_per_switch : block.all;
     const int switches = (block.hosts + per_switch_ - 1) / per_switch_;
