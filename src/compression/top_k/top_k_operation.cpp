@@ -177,13 +177,10 @@ bool TopKOperation::next_phase(Job& job) {
         phase_ = Phase::add_inside;
         in_host_.add(job, state.count, slices, migration_.velocity(), state.velocity, state.slice);
         return true;
-      case Phase::add_inside: {
+      case Phase::add_inside:
         phase_ = Phase::choose;
-        const float scale = clipping_factor(options_.clip, call_);
-        if (scale != 1) scale_gradient(call_, scale, gradient_);
-        in_host_.add(job, state.count, slices, scale == 1 ? call_.input : gradient_.data(), host_sum_, state.slice);
+        in_host_.add(job, state.count, slices, clipped(), host_sum_, state.slice);
         return true;
-      }
       case Phase::choose:
         phase_ = Phase::exchange;
         if (owner()) choose(host_sum_.data(), 1);
@@ -234,6 +231,14 @@ void TopKOperation::keep_slice(bool moves) {
   }
   state.cover_slice(options_, call_.plan->slices, slice);
   host_sum_.resize(slice.count);
+}
+
+/// Returns the caller's gradient, or a scaled copy if its norm exceeds the limit.
+const float* TopKOperation::clipped() {
+  const float scale = clipping_factor(options_.clip, call_);
+  if (scale == 1) return call_.input;
+  scale_gradient(call_, scale, gradient_);
+  return gradient_.data();
 }
 
 SparseFormat TopKOperation::format() const {

@@ -106,6 +106,7 @@ class TopKOperation final : public MultiPhaseOperation {
   void add_residual();
   bool next_phase(Job&);
   void keep_slice(bool moves);
+  const float* clipped();
   void choose(const float* gradient, float scale);
   void send(const Entries& own, const SparseFormat& format, SparseExchange::MemberStatus status);
   void receive_status();
