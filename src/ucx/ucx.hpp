@@ -1,8 +1,8 @@
 // Wire over UCX: active messages of UCP between the workers of the ranks, over the networks that UCX finds.
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
-// makes sure that peers belong to the same job. UcxControlChannel carries the control messages. UcxTransport carries the
-// data: it lends frames, limits the messages in flight, and puts them in order.
+// makes sure that peers belong to the same job. UcxControlChannel carries the control messages. UcxTransport carries
+// the data: it lends frames, limits the messages in flight, and puts them in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
 // that active messages arrive in order, so the receiver sorts them by number.
