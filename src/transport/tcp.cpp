@@ -136,7 +136,6 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   const bool has_datagrams = from.datagrams != nullptr;
   // A lost datagram arrives on the control connection.
   if (has_datagrams && ++from.looks % kLooksPerControl == 0) read_controls();
-  const bool nothing_comes = controls_.has_ended(rank) || !has_datagrams;
   const auto by_datagram = [&] { return has_datagrams && take_datagram(rank, place, bytes); };
   const auto by_stream = [&] {
     if (!from.stream.take(from.expected, place, bytes, from.message)) return false;
@@ -149,7 +148,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
     ++from.expected;
     return &from.message;
   }
-  from.starved = from.stream.has_ended() && nothing_comes;
+  from.starved = from.stream.has_ended() && (!has_datagrams || controls_.has_ended(rank));
   return nullptr;
 }
 
