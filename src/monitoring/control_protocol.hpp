@@ -1,4 +1,4 @@
-// Control protocol: what the ranks of different hosts tell one another beside their data.
+// Control protocol: the messages that ranks of different hosts exchange beside their data, and when they send them.
 //
 // The messages travel over the wire as control messages (control_messages.hpp):
 //
