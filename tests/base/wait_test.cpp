@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/bounded_yield.hpp"
 #include "support/ranks.hpp"
 
 namespace {
@@ -144,6 +145,17 @@ TEST(Backoff, SleepsForAtMostTheGivenTime) {
   Backoff backoff(50us);
   pause_for(kAnyBound, [&] { backoff.wait(); });
   expect_sleeps(50us, [&] { backoff.wait(); });
+}
+
+TEST(BoundedYield, YieldsUntilItsBoundAndThenSleeps) {
+  BoundedYield pause(5ms);
+  reset();
+  pause.wait();
+  EXPECT_EQ(calls.yields, 1);
+  EXPECT_FALSE(pause.sleeps());
+  pause_for(kAnyBound, [&] { pause.wait(); });
+  EXPECT_TRUE(pause.sleeps());
+  expect_sleeps(50us, [&] { pause.wait(); });
 }
 
 TEST(LateYield, MakesWaitsSleepAtOnceIfItTookOverTwoMilliseconds) {

@@ -84,7 +84,9 @@ TEST_F(ControlProtocolTest, SendsNoRecordsOfAShortCall) {
   arrive(5);
   protocol.poll();
   // A busy machine may have taken the core for longer than a short call lasts.
-  if (std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(100)) EXPECT_EQ(wire.posted, kNothing);
+  if (std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(100)) {
+    EXPECT_EQ(wire.posted, kNothing);
+  }
 }
 
 TEST_F(ControlProtocolTest, SendsRecordsOnceIfAskedForThem) {
