@@ -21,7 +21,7 @@ int main() {
         std::vector<float> data(rank == 2 ? 4095 : 4096, 1.0F);
         try {
           comm.all_reduce(data);
-          comm.barrier();  // a rank that completed its call gets the error from the next one
+          comm.barrier();  // a rank whose all-reduce has completed gets the error here
         } catch (const collectives::Error& error) {
           std::printf("rank %d was told (%s): %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
           if (error.code() == collectives::Errc::mismatch) ++told;

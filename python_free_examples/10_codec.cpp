@@ -1,4 +1,5 @@
-// A user-defined codec: blocks of 32 values that share an exponent.   collectives_run -n 4 10_codec
+// A user-defined codec, which converts f32 values to fewer bytes for messages: blocks of 32 values share an exponent.
+// collectives_run -n 4 10_codec
 #include <algorithm>
 #include <cmath>
 #include <collectives/collectives.hpp>
@@ -6,8 +7,9 @@
 #include <limits>
 #include <vector>
 
-// A block is one byte e, then a signed byte q for each value. The value is q * 2^(e - 134). The largest q of a block is
-// from 64 to 127. A decoded block therefore has the same exponent again, and encode(decode(wire)) == wire.
+// A block is one byte e, then a signed byte q for each value. The value is q * 2^(e - 134). The largest magnitude of q
+// in a block is from 64 to 127. A decoded block is therefore encoded with the same exponent again. Codecs must have
+// this property: encode(decode(wire)) == wire.
 class SharedExponent final : public collectives::Codec {
  public:
   std::string_view name() const noexcept override { return "shared_exponent"; }
@@ -23,7 +25,7 @@ class SharedExponent final : public collectives::Codec {
         greatest = std::max(greatest, std::abs(value));
         finite = finite && std::isfinite(value);
       }
-      // 0: all values are negligible. 255: NaN or infinity. Finite values have at most 254.
+      // 0 means that all values are negligible, and 255 that there is a NaN or an infinity. Other blocks have 1 to 254.
       const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::min(std::ilogb(greatest) + 128, 254);
       *wire++ = static_cast<std::byte>(exponent);
       for (const float value : block) {
@@ -58,7 +60,8 @@ int main() {
 
   comm.all_reduce(gradient, gradient, collectives::ReduceOp::average, {.wire = codec});  // in place
 
-  // Twice half a step of 2: the rank rounds its values and the owner of a part rounds the sum.
+  // The maximum error is twice half a step of 2: each rank rounds its values, and the rank that adds them rounds the
+  // sum.
   const float ranks = static_cast<float>(comm.size() - 1) / 2;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     if (std::abs(gradient[i] - static_cast<float>(i % 100) - ranks) > 2) return 1;

@@ -1,5 +1,5 @@
-// A user-defined transport made of queues in memory. A bootstrap's wire_factory() creates the wire that connects the
-// hosts.
+// A user-defined transport made of queues in memory. It is a wire, a transport between hosts. A bootstrap, which
+// connects ranks at the start, provides it by wire_factory().
 //
 // Ranks are threads, each on a host of its own.   14_transport
 #include <collectives/collectives.hpp>
@@ -25,7 +25,7 @@ struct Link {  // from one rank to another
 } links[kRanks][kRanks];
 std::mutex mutex;  // protects all links
 
-// No function waits. Each does as much as it can, and the library waits.
+// Functions of a wire do not wait. Each does what is possible now, and the library calls it again.
 class PostWire final : public Wire {
  public:
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}
@@ -72,7 +72,7 @@ class PostWire final : public Wire {
   Mail acquired_[kRanks];
 };
 
-// Connects threads and provides the wire.
+// Connects ranks that are threads, and provides the wire.
 class PostBootstrap final : public Bootstrap {
  public:
   explicit PostBootstrap(Bootstrap& threads) : threads_(threads) {}

@@ -1,4 +1,5 @@
-// collectives_info: prints the abilities of this build and machine, and the plan of a call on any machine.
+// Main function of collectives_info. The program prints the abilities of this build and machine, and plans. A plan is
+// the algorithm and protocol that the library chooses for a call.
 //
 //   collectives_info             backends, transports, cores, shared memory, ... with a reason for what is missing
 //   collectives_info --json
@@ -7,10 +8,10 @@
 //   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
 //   collectives_info watch       counters and operations of the processes of this machine
 //
-// COLLECTIVES_TUNING sets the numbers of explain and simulate.
+// COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans.
 //
-// All results of the first form are one JSON value, and the text is printed from that value. The exit status is 2, with
-// an error of one line, for bad arguments and for variables that a communicator would refuse.
+// The first form collects all results in one JSON value, and prints its text from that value. Bad arguments, and
+// variables that a communicator would refuse, give an error of one line and the exit status 2.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,7 +63,7 @@ using Json = nlohmann::ordered_json;
 
 std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
 
-/// Returns the first line of a file of the kernel, or "unknown" if it cannot be read.
+/// Returns the first line of a file below /proc or /sys, or "unknown" if it cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -99,7 +100,8 @@ Json backends() {
   return backends;
 }
 
-/// Creates shared memory as the arena of a host does. Returns "works", or the system call that failed and its error.
+/// Tries to create shared memory in the way in which the ranks of a host create theirs. Returns "works", or the system
+/// call that failed and its error.
 std::string try_memfd() {
   const int fd = memfd_create("collectives_info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return "memfd_create: " + reason_of(errno);
@@ -117,7 +119,8 @@ std::string try_memfd() {
   return result;
 }
 
-/// Reads memory of a sibling process as ranks do. Returns "works", or the system call that failed and its error.
+/// Tries to read memory of another process in the way in which ranks read that of their peers. Returns "works", or the
+/// system call that failed and its error.
 std::string try_single_copy() {
   static volatile int secret = 0;
   int hold[2];
@@ -193,7 +196,7 @@ Json machine() {
           {"topology", topology()}};
 }
 
-/// Allocates 8 MiB as a program does. Returns a description of the memory, or the error.
+/// Allocates 8 MiB of shared memory by the library's allocate(). Returns a description of the memory, or the error.
 std::string try_allocation() {
   try {
     return SharedMemory(std::size_t{8} << 20).describe();
@@ -223,7 +226,8 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
-/// Returns the numbers in force, or how they will be found, and the numbers that ranks of this machine have measured.
+/// Returns the tuning of this machine: the numbers in force, or how they will be found, and those that ranks have
+/// measured.
 Json tuning() {
   const auto given = given_tuning({});
   Json result = {{"in force", given ? given->source
@@ -282,7 +286,7 @@ void print(const Json& value, std::size_t indent = 0) {
   }
 }
 
-/// Options of `collectives_info explain` as typed.
+/// Options of `collectives_info explain`, as the user has typed them.
 struct Question {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
   int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
@@ -356,7 +360,7 @@ void answer(const Question& question) {
 
 constexpr int kMostRanks = 1 << 20;
 
-/// Adds the subcommand. `question` gets what is typed.
+/// Adds the subcommand `explain`. Parsing the command line fills `question`.
 CLI::App& add_explain(CLI::App& app, Question& question) {
   CLI::App& explaining =
       *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
@@ -383,8 +387,8 @@ CLI::App& add_explain(CLI::App& app, Question& question) {
   return explaining;
 }
 
-/// Returns the error in one line. If an argument was not expected, the line also names the valid ones. `commands`: the
-/// subcommands that are valid, too.
+/// Returns the error in one line. If an argument was not expected, the line also names the valid ones. `commands` lists
+/// valid subcommands for that line.
 std::string error_line(const std::exception& error, const CLI::App& asked, std::string_view commands) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');

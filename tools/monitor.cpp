@@ -1,4 +1,5 @@
-// Finds the monitoring pages of processes through /proc/PID/fd and prints their contents.
+// Implementation of `collectives_info watch`. Each process with a communicator has a monitoring page, shared memory
+// with its counters. This file finds the pages through /proc/PID/fd and prints their contents.
 #include "tools/monitor.hpp"
 
 #include <dirent.h>
@@ -48,7 +49,7 @@ struct Process {
   Mapped page;
 };
 
-/// Returns the process id that `pid` has in its own PID namespace, such as a container.
+/// Returns the id of the process `pid` inside its own PID namespace, such as a container.
 int own_number_of(int pid) {
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {
@@ -61,7 +62,7 @@ int own_number_of(int pid) {
   return pid;
 }
 
-/// Returns the names in a directory, or nothing, with errno, if it cannot be read.
+/// Returns the names in a directory. Returns nothing and sets errno if it cannot be read.
 std::optional<std::vector<std::string>> names_in(const std::string& path) {
   DIR* const directory = ::opendir(path.c_str());
   if (directory == nullptr) return std::nullopt;
@@ -72,8 +73,9 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// Returns the page of a process behind its descriptor `path`. Returns null if the descriptor is no page, if a forked
-/// child has inherited the page, or if the page is of another version, which sets `refused`.
+/// Returns the monitoring page of a process that its descriptor `path` refers to. Returns null if the descriptor refers
+/// to something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of another
+/// version.
 Mapped page_at(const std::string& path, int pid, std::string& refused) {
   char target[64];
   const ssize_t letters = ::readlink(path.c_str(), target, sizeof target);
@@ -95,8 +97,8 @@ Mapped page_at(const std::string& path, int pid, std::string& refused) {
   return refused.empty() && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }
 
-/// Returns the page of a process, or null if it has no readable page. Sets `refused` to the reason if its descriptors
-/// cannot be read.
+/// Returns the monitoring page of a process, or null if it has no readable page. If the system refuses access to its
+/// descriptors, sets `refused` to the reason.
 Mapped page_of(int pid, std::string& refused) {
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   const auto descriptors = names_in(directory);
@@ -189,7 +191,7 @@ Json json_of(const OperationEntry& entry, const TickScale& scale) {
   return operation;
 }
 
-/// Prints the contents of print_totals() as JSON, with unrounded numbers.
+/// Prints what print_totals() prints as JSON, with unrounded numbers.
 void print_json(const std::vector<Process>& processes) {
   Json all = Json::array();
   for (const Process& process : processes) {
@@ -222,11 +224,11 @@ void print_json(const std::vector<Process>& processes) {
     all.push_back(
         {{"process", process.pid}, {"program", process.command}, {"communicators", std::move(communicators)}});
   }
-  // A name may be invalid UTF-8, or be cut inside a letter.
+  // Names of tensors may be invalid UTF-8, because they are cut to a length.
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-/// Sums over the collectives of a communicator at one time.
+/// Counters of a communicator at one time, added over all collectives.
 struct Reading {
   std::uint64_t calls = 0, bytes = 0, ticks = 0, waiting = 0;
 };

@@ -1,4 +1,5 @@
-// collectives_info watch: prints counters and operations of local processes (monitoring/process_page.hpp).
+// Command `collectives_info watch`: prints counters and operations of processes of this machine
+// (monitoring/process_page.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,18 +7,18 @@
 
 namespace collectives {
 
-/// Options of `collectives_info watch` as typed.
+/// Options of `collectives_info watch`, as the user has typed them.
 struct MonitorOptions {
   bool once = false, json = false;
   int pid = 0;  ///< Process id. 0: all processes.
   std::string interval = "1s";
 };
 
-/// Adds the subcommand to `app`. Parsing fills `question`.
+/// Adds the subcommand `watch` to `app`. Parsing the command line fills `question`.
 CLI::App& add_monitor(CLI::App& app, MonitorOptions& question);
 
-/// Prints the answer once if `once` or `json` is set, else after every interval. Throws std::invalid_argument or Error
-/// with a text of one line.
+/// Prints the counters once if `once` or `json` is set, otherwise after every interval. Throws std::invalid_argument or
+/// Error with a text of one line.
 void answer(const MonitorOptions&);
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// Names of collectives, types, ops and codecs on command lines. An unknown name is an error with the valid names.
+// Finds collectives, types, ops and codecs by the names that users type on command lines. An unknown name is an error
+// that lists the valid names.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Command `collectives_info simulate`: reads the description of a machine, simulates plans on it, and prints the
-// results.
+// Implementation of `collectives_info simulate`: reads the description of a machine, simulates plans on it, and prints
+// the results. A plan is the algorithm and protocol for a call.
 #include "tools/simulate.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,8 @@ namespace {
 
 constexpr int kMostRanks = 1 << 18;
 
-/// Returns the value of a given option. Throws std::invalid_argument with valid examples if it has none.
+/// Returns `value`, which was parsed from `text`. If it is empty, throws std::invalid_argument with examples of valid
+/// texts.
 double parsed(std::string_view option, const std::string& text, std::optional<double> value, std::string_view valid) {
   if (!value) throw std::invalid_argument(fmt::format("{} '{}'; valid: {}", option, text, valid));
   return *value;

@@ -1,4 +1,5 @@
-// collectives_info simulate: prints the time of a call on a machine that need not exist (tools/simulation.hpp).
+// Command `collectives_info simulate`: prints the time of a call on a machine that need not exist
+// (tools/simulation.hpp).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +9,7 @@
 
 namespace collectives {
 
-/// Options of `collectives_info simulate` as typed.
+/// Options of `collectives_info simulate`, as the user has typed them.
 struct SimulateOptions {
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
   std::string link, latency, uplink, tuning, wire;
@@ -17,10 +18,10 @@ struct SimulateOptions {
   bool deterministic = false, all = false, sizes = false, force = false;
 };
 
-/// Adds the subcommand to `app`. Parsing fills `question`.
+/// Adds the subcommand `simulate` to `app`. Parsing the command line fills `question`.
 CLI::App& add_simulate(CLI::App& app, SimulateOptions& question);
 
-/// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
+/// Simulates the call and prints the result. Throws std::invalid_argument or Error with a text of one line.
 void answer(const SimulateOptions&);
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// Implementation of the simulator: decides how many hosts and rounds are played, plays them, and adds the rest.
+// Implementation of the simulator: decides how many hosts and rounds are simulated (played), plays them, and adds the
+// time of the rest. A round performs all Steps on one segment of the vector.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ namespace {
 
 using simulation::index;
 
-/// Decides how many hosts and rounds are played, plays them, and adds the rest.
+/// One simulation of a plan.
 class Simulator {
  public:
   Simulator(const Request& request, const Plan& plan, const Topology& topology, const Tuning& tuning,
@@ -52,22 +53,23 @@ class Simulator {
   }
 
  private:
-  /// Times in us of the last piece of `some_` rounds and of the piece before it.
+  /// Times in us of the last two pieces. A piece is `some_` rounds that are played to see whether the time of a round
+  /// is steady.
   struct Pieces {
     double last = 0, before = 0;
     std::size_t bytes = 0;  ///< bytes out of the busiest host before the last piece
 
-    /// Returns whether the last piece took longer or shorter than the one before.
+    /// Returns true if the times of the two pieces differ by more than kSteady.
     bool differ() const { return std::abs(last - before) > kSteady * last; }
   };
-  static constexpr double kSteady = 0.002;  // Largest relative difference of two pieces that counts as none.
+  static constexpr double kSteady = 0.002;  // Relative difference of two pieces up to which they are equal.
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
 
-  /// Returns the least number of events that the play takes.
+  /// Returns the minimum number of events of the simulation.
   double least() const { return each_ * (may_add_ ? static_cast<double>(10 * some_) : rounds_); }
 
-  /// Plays one block for all hosts, if the blocks do the same.
+  /// Selects one block of hosts to be played for all, if all blocks do the same.
   void choose_block() {
     auto found = simulation::one_block(what_.call, view_, topology_, network_, true);
     if (!found && least() > most_) found = simulation::one_block(what_.call, view_, topology_, network_, false);
@@ -94,16 +96,16 @@ class Simulator {
     return played.hops;
   }
 
-  /// Plays as many rounds as it takes to reach the steady state, and adds the rest. Rounds begin one stride apart. They
-  /// are not steady before the first round has ended, which is late on a long chain of hosts. A vector that ends before
-  /// that time is all beginning, which is steady in its own way.
+  /// Plays rounds until their times are steady, and adds the rest. Rounds begin at equal intervals. Times are not
+  /// steady before the first round has ended, which is late on a long chain of hosts. If all rounds have begun by then,
+  /// only their beginnings determine the time, and these are steady, too.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
     const auto affordable =
         static_cast<std::size_t>(std::max(0.0, most_ - static_cast<double>(result_.events)) / each_ / 3);
     std::size_t played = std::max(2 * some_, plan_.rounds <= beginning ? 0 : std::min(beginning + some_, affordable));
     const bool too_early = plan_.rounds > beginning && played < beginning;
-    // Three plays are not less than one of everything.
+    // Plays all rounds if that takes no more than the three plays that the shortcut needs.
     if (played + 2 * some_ >= plan_.rounds || (3 * played > plan_.rounds && each_ * rounds_ <= most_)) {
       play(plan_.rounds);
       return;

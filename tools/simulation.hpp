@@ -1,29 +1,32 @@
-// Simulator of plans: performs the Steps of all ranks as events on a model of hosts and links that need not exist.
+// Simulator of plans. A plan is the algorithm for a call, and consists of Steps, the actions of single ranks. The
+// simulator performs the Steps of all ranks as events, on a model of hosts and links that need not exist.
 //
-// The cost model (planning/cost.hpp) adds up the work of the busiest rank and link, because the choice of a plan must
-// take microseconds. The simulator gives every message and every piece of work a time and a place in a queue. Its
-// result therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds that overlap.
-// Both read the same prices from Tuning, so their results can be compared.
+// The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link, because choosing a plan must
+// take microseconds. The simulator gives each message and each action of a rank a time and a place in a queue. The
+// result of the simulator therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds
+// that overlap. (A round performs all Steps on one segment of the vector.) Both take their costs from the same Tuning,
+// so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
 // message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It
-// occupies the link into the other host for the same time. It enters that link one latency later, or after the messages
-// before it. The model is cut-through: the head of a message enters the next link before its tail has left the last
-// one. Queues between links are unbounded. If hosts share the uplink of a switch, a message also passes the uplinks of
-// the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
+// occupies the link into the other host for the same time, beginning one latency later. If other messages occupy that
+// link, it waits for them. The model is cut-through: the beginning of a message enters the next link before its end has
+// left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message also
+// passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
 //
-// Ranks. A rank does one thing at a time. It takes messages, adds values and sends messages, each at its price, or it
-// takes part in an intra-host collective. The collective begins when the last of its ranks arrives. A message leaves
-// when a frame is free. The receiver frees the frame of a message when it has taken the message.
+// Ranks. A rank does one thing at a time. It takes messages, adds values and sends messages, each in the time that
+// Tuning states, or it takes part in an intra-host collective. That collective begins when the last of its ranks
+// arrives. A frame is memory for one message. A message leaves when a frame is free, and the receiver frees the frame
+// when it has taken the message.
 //
-// Two shortcuts serve large machines, such as 65,536 ranks. They are used only if a complete simulation takes too many
-// events, and the result names them.
+// There are two shortcuts for large machines, such as 65,536 ranks. They are used only if a complete simulation takes
+// too many events. The result then names them.
 //
-// One block: if the blocks of a machine (its hosts, or its switches) do the same, one block is simulated. A message
-// from another block arrives when the same message of the simulated block would. The Steps of some blocks are compared
-// in the first and the last round, with parts of equal length.
+// One block: a block is a host, or the hosts of one switch. If all blocks do the same, only one is simulated. A message
+// from another block is assumed to arrive when the corresponding message of the simulated block would. To find out
+// whether blocks do the same, the Steps of some blocks are compared, in the first and the last round.
 //
-// Some rounds: if rounds follow one another in a steady state, some rounds are simulated and the others are added.
+// Some rounds: if each round takes the same time, only some rounds are simulated, and the time of the others is added.
 //
 // Results depend on the arguments alone: no clock and no random number is read.
 #pragma once
@@ -40,7 +43,7 @@ namespace collectives {
 
 /// The network between the hosts.
 struct Fabric {
-  double latency_us = 0;          ///< Time of a byte from one host to another.
+  double latency_us = 0;          ///< Time from one host to another, without the time that a link is occupied.
   double us_per_byte = 0;         ///< Inverse rate of the link of a host in each direction.
   int hosts_per_switch = 0;       ///< Hosts of a switch in the order of the topology. 0: one switch of unlimited rate.
   double uplink_us_per_byte = 0;  ///< Inverse rate of the uplink of a switch in each direction.
@@ -52,8 +55,8 @@ struct Fabric {
 
 /// Limits of a simulation.
 struct Effort {
-  std::size_t everything = 4'000'000;  ///< Events up to which no shortcut is used.
-  std::size_t most = 40'000'000;       ///< Events above which simulate() throws, shortcuts included.
+  std::size_t everything = 4'000'000;  ///< Number of events up to which no shortcut is used.
+  std::size_t most = 40'000'000;       ///< Number of events above which simulate() throws, even with shortcuts.
   bool one_block = true;               ///< Permission to simulate one block.
   bool some_rounds = true;             ///< Permission to simulate some rounds.
 };

@@ -1,4 +1,4 @@
-// Rates and times on command lines: "100gbit", "12.5GB", "5us".
+// Parses rates and times on command lines: "100gbit", "12.5GB", "5us".
 #pragma once
 
 #include <charconv>
@@ -26,7 +26,8 @@ inline std::optional<double> parse_unit(std::string_view text,
 }
 
 /// Parses a rate and returns it as microseconds per byte. Its units are kbit, mbit, gbit and tbit, or kb, mb, gb and tb
-/// for bytes, in powers of 1000 per second. "/s" may follow. Returns nothing for other texts, and for rates up to zero.
+/// for bytes, in powers of 1000 per second. "/s" may follow. Returns nothing for other texts, and for rates that are
+/// not above zero.
 inline std::optional<double> parse_rate(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);
   const auto bytes_per_us = parse_unit(text, {{"kbit", 1e3 / 8e6},

@@ -1,3 +1,4 @@
+// Implementation of the benchmark's buffers: guards around them, their sizes, and the sets that calls use in turn.
 #include "collectives_bench/buffers.hpp"
 
 #include <algorithm>

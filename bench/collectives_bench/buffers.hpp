@@ -1,11 +1,11 @@
 // Buffers of the measured calls: where their memory comes from and which call uses which.
 //
-// A rank has two pieces of memory, one for inputs and one for outputs. A call in place uses the first only. With
-// --rotate each piece holds many buffers of equal length, and every timed call takes the next one. A buffer has then
-// left the caches before a call uses it again.
+// A rank has two areas of memory, one for inputs and one for outputs. A call in place uses the first only. With
+// --rotate each area holds many buffers of equal length, and every timed call uses the next one. Before a call uses a
+// buffer again, others have replaced it in the caches.
 //
-// Memory of a GPU has an image on the host. The host fills and checks the image; send() and fetch() copy it to the GPU
-// and back. Calls receive device addresses, which are `away` bytes from those of the image.
+// Memory of a GPU has an image, a copy in host memory. The CPU fills and checks the image. send() copies it to the GPU,
+// and fetch() copies it back. Calls receive addresses in GPU memory, which are away() bytes after those of the image.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +29,15 @@ constexpr std::size_t whole_lines(std::size_t bytes) noexcept {
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-/// Memory of the kind that --buffers names. All pages are present, so the measured calls cause no page fault.
+/// Memory of the kind that the option --buffers names. All its pages are present, so that measured calls cause no page
+/// faults.
 class BufferMemory {
  public:
   /// Allocates ordinary memory of this process.
   explicit BufferMemory(std::size_t bytes) : ordinary_(bytes) {}
-  /// Allocates memory that the communicator's peers map.
+  /// Allocates memory of the library, which the ranks of this host can access directly.
   BufferMemory(std::size_t bytes, const Communicator& comm) : allocated_(comm.allocate<std::byte>(bytes)) {}
-  /// Allocates memory of `gpu`, which must outlive this object.
+  /// Allocates memory of the GPU, and its image. `gpu` must outlive this object.
   BufferMemory(std::size_t bytes, Communicator& comm, Gpu& gpu)
       : gpu_(&gpu), on_gpu_(comm.allocate_bytes_on_device(bytes)), image_(gpu.allocate_image(bytes)) {}
   BufferMemory(BufferMemory&& other) noexcept
@@ -50,7 +51,7 @@ class BufferMemory {
     if (image_ != nullptr) gpu_->free_image(image_);
   }
 
-  /// Returns the memory that the host fills and checks.
+  /// Returns the memory that the CPU fills and checks: the buffers, or the image of those on a GPU.
   std::span<std::byte> bytes() noexcept {
     if (image_ != nullptr) return {image_, on_gpu_.size()};
     return allocated_.empty() ? std::span<std::byte>(ordinary_) : std::span<std::byte>(allocated_);
@@ -61,7 +62,7 @@ class BufferMemory {
     return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(on_gpu_.data()) -
                                        reinterpret_cast<std::uintptr_t>(image_));
   }
-  /// Copies [offset, offset + bytes) from the host to the GPU, or back. Does nothing without a GPU.
+  /// Copy [offset, offset + bytes) from the image to the GPU, or back. Do nothing without a GPU.
   void send(std::size_t offset, std::size_t bytes) {
     if (image_ != nullptr) gpu_->copy(on_gpu_.data() + offset, image_ + offset, bytes);
   }

@@ -1,3 +1,4 @@
+// Implementation of the benchmark's GPU, by the component cuda of the library.
 #include "collectives_bench/gpu.hpp"
 
 #include <dlfcn.h>
@@ -21,7 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Functions of the CUDA component. The component is loaded from the library's own search path and stays loaded.
+/// Functions of the component cuda, a shared library of the project. It is loaded from the program's search path and
+/// stays loaded.
 struct Component {
   decltype(&collectives_cuda_version) version = nullptr;
   decltype(&collectives_cuda_use) use = nullptr;

@@ -1,7 +1,7 @@
-// GPU of a rank, for --buffers device.
+// GPU of a rank, for measurements of buffers in GPU memory (--buffers device).
 //
-// The host fills and checks an image of the device memory and copies it to the device and back. The program needs no
-// header or library of CUDA, because it calls the CUDA component that the library loads.
+// The CPU fills and checks an image, a copy of the GPU's memory in host memory. This file copies the image to the GPU
+// and back. The program needs no header or library of CUDA, because it calls the library's component for CUDA.
 #pragma once
 
 #include <cstddef>

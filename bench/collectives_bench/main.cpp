@@ -1,4 +1,4 @@
-// collectives_bench: times and verifies collectives.
+// Main function of collectives_bench, which times collectives and verifies their results. Examples:
 //
 //   mpirun -np 4 collectives_bench all --backend ring,hierarchical,reduce_to_one,auto
 //   mpirun -np 2 collectives_bench all_reduce --against mpi
@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kRefusalTimeout{10};
 
 enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2 };
 
-/// Text to print instead of running, and the exit status.
+/// Reason not to run: the text to print, and the exit status.
 struct Refusal {
   std::string text;
   ExitCode code;
@@ -62,15 +62,15 @@ void say(const Refusal& refusal) {
   std::fflush(nullptr);
 }
 
-/// Prints the refusal on rank 0. The other ranks wait for rank 0, so that no launcher ends the job before the text is
-/// out.
+/// Prints the refusal on rank 0. The other ranks wait for rank 0, because some launchers end the job when the first
+/// rank ends.
 int refuse(Bootstrap& bootstrap, const Refusal& refusal) {
   if (bootstrap.rank() == 0) say(refusal);
   bootstrap.all_gather("", Deadline::in(kRefusalTimeout));
   return refusal.code;
 }
 
-/// Refuses before there is a bootstrap. Every rank prints the text if the ranks cannot connect.
+/// Prints the refusal before the ranks are connected. Connects them first; if that fails, every rank prints the text.
 int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   try {
     const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kRefusalTimeout);
@@ -81,8 +81,8 @@ int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   }
 }
 
-/// Collective. Checks on rank 0 what depends on the number of ranks and opens the report. Returns the same on every
-/// rank.
+/// Collective: all ranks call it. Rank 0 checks the settings that depend on the number of ranks, and opens the report.
+/// Every rank returns the same refusal, or nothing.
 std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings, std::optional<Report>& report) {
   std::string complaint;
   if (bootstrap.rank() == 0) {
@@ -100,7 +100,7 @@ std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& set
   return Refusal{complaint, bad_arguments};
 }
 
-/// Collective. Opens this rank's GPU. Returns the first rank's reason if any rank has no GPU.
+/// Collective. Opens this rank's GPU. If any rank has none, every rank returns the reason of the first such rank.
 std::optional<Refusal> take_gpu(Bootstrap& bootstrap, std::optional<Gpu>& gpu) {
   std::string missing;
   try {
@@ -117,7 +117,7 @@ struct Program {
   int argc;
   const char* const* argv;
   const Settings& settings;
-  MpiSession* mpi;  ///< null without MPI
+  MpiSession* mpi;  ///< MPI of this process; null without MPI
 };
 
 /// Runs all measurements on one rank. Returns the exit code.

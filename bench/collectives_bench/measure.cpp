@@ -1,3 +1,4 @@
+// Implementation of one measurement: fills the buffers, calls the collective, verifies and times it.
 #include "collectives_bench/measure.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-/// Returns memory for the inputs, or outputs, of every case.
+/// Returns memory that is large enough for the inputs, or outputs, of every measurement.
 BufferMemory memory_for(std::size_t Footprint::*which, Communicator& comm, const Settings& settings,
                         const std::vector<Case>& cases, Gpu* gpu) {
   std::size_t bytes = 0;
@@ -33,7 +34,7 @@ std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
 }
 std::span<std::byte> bytes_of(const Buffer& buffer) { return {static_cast<std::byte*>(buffer.data), buffer.bytes()}; }
 
-/// Returns whether a second call on its own result changes nothing. Timed calls in place can then keep real data.
+/// Returns true if a second call on its own result changes nothing. Timed calls in place can then work on real data.
 bool in_place_is_repeatable(Collective collective) {
   return collective == Collective::all_gather || collective == Collective::broadcast;
 }
@@ -43,8 +44,8 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// Returns "hierarchical/inline" or "ring+bf16". On a GPU returns "kernels", or "host_copy:ring" if the host's plan
-/// takes part.
+/// Returns the plan as text, such as "hierarchical/inline" or "ring+bf16". For a GPU it names the device path, such as
+/// "kernels". "host_copy:ring" means that the GPU's data is copied to host memory and the plan `ring` is used there.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);
@@ -89,7 +90,7 @@ Rotation Measurement::prepare(const Case& c) {
   std::byte* output = output_.use(one.output, sets);
   std::size_t in_bytes = one.input, out_bytes = one.output;
   if (c.in_place) {
-    // In place one vector is both buffers, or one buffer is this rank's part of the other.
+    // In place, both buffers are the same vector, or one of them is this rank's part of the other.
     const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
     Case out_of_place = c;
     out_of_place.in_place = false;
@@ -111,12 +112,13 @@ Rotation Measurement::prepare(const Case& c) {
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
-/// Returns the largest change by coding of a value of magnitude 1.
+/// Returns the maximum error of a value of magnitude 1 after it is encoded and decoded.
 static double coding_unit(const Codec& codec) {
   return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
 }
 
-/// Writes this rank's contribution to the input and a constant to the rest of the output.
+/// Writes this rank's contribution to the input, and a constant to those parts of the output that the input does not
+/// cover.
 void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift) {
   std::ranges::fill(bytes_of(call.output), std::byte{0x5a});
   const auto input = bytes_of(call.input);

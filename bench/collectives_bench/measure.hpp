@@ -1,14 +1,17 @@
-// One measurement: fill the buffers, call, verify, time, verify again.
+// One measurement of the benchmark: fills the buffers, performs a call, verifies the result, times calls, and verifies
+// again.
 //
 // Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is that of
-// the slowest rank, and the time of a row is the median over calls. Each rank keeps its times in an array. The arrays
-// are reduced by max after the measurement, so that only the call and the barrier use the network during it.
+// the slowest rank. The result of a measurement, a row of the table, is the median over the calls. Each rank keeps its
+// times in an array. Only after the last call are the arrays reduced by max, so that nothing else uses the network
+// meanwhile.
 //
 // Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
 // divided by the number of calls.
 //
-// A competitor's calls are interleaved with ours on the same buffers and follow the same barrier. The two libraries
-// take turns in going first. The time by which ranks leave the barrier apart is part of both times.
+// Competitor: the calls of another library alternate with ours, on the same buffers and after the same kind of barrier.
+// The two libraries take turns in going first. Ranks do not leave a barrier at the same time, and the difference is
+// part of both times.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +47,7 @@ struct Times {
   std::vector<double> samples;  ///< every timed call; back to back: every loop over its calls
 };
 
-/// Time of the least possible memory traffic.
+/// Measured time of the least possible memory traffic for a call (roofline.hpp).
 struct Bound {
   double time = 0;  ///< microseconds, as Times::time
   Stores stores = Stores::plain;
@@ -61,7 +64,7 @@ struct Result {
   std::optional<std::size_t> wrong;  ///< number of elements over all ranks; empty without --check
   std::string plan;                  ///< "hierarchical/inline"; on a GPU "kernels", "host_copy:ring"
   double coding_us = 0;              ///< top-k: selecting, writing, reading and adding in the last call
-  std::uint64_t wire_bytes = 0;      ///< bytes to other hosts in one call, sent by the busiest rank
+  std::uint64_t wire_bytes = 0;      ///< bytes that the rank with the most traffic sends to other hosts in one call
 };
 
 /// Returns the microseconds between two readings of the clock. Every measured time includes one.

@@ -1,3 +1,4 @@
+// Implementation of the benchmark's use of MPI: a bootstrap, and the collectives of MPI as a competitor.
 #include "collectives_bench/mpi.hpp"
 
 #include <mpi.h>
@@ -19,7 +20,7 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::f32: return MPI_FLOAT;
     case DataType::f64: return MPI_DOUBLE;
     case DataType::f16:
-    case DataType::bf16: return MPI_UINT16_T;  // moved only, never reduced
+    case DataType::bf16: return MPI_UINT16_T;  // MPI lacks 16-bit floats; their bytes are only moved
     case DataType::i8: return MPI_INT8_T;
     case DataType::u8: return MPI_UINT8_T;
     case DataType::i32: return MPI_INT32_T;
@@ -69,7 +70,7 @@ class MpiCompetitor final : public Competitor {
     switch (call.collective) {
       case Collective::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
       case Collective::reduce_scatter:
-        // In place, MPI's result is at the start of the vector, ours at this rank's part.
+        // In place, MPI writes the result to the start of the vector, and this library to this rank's part of it.
         MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
         break;
       case Collective::all_gather:

@@ -1,5 +1,5 @@
-// MPI for the benchmark: a bootstrap and the collectives to compare with. Without MPI, without_mpi.cpp defines these
-// functions and they return nothing.
+// MPI in the benchmark. It connects the ranks, and its collectives are compared with those of this library. In a build
+// without MPI, without_mpi.cpp defines the functions, and there is no MPI to start.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace collectives::bench {
 
-/// MPI from initialization to finalization.
+/// MPI in this process, from initialization to finalization.
 class MpiSession {
  public:
   virtual ~MpiSession() = default;
@@ -18,7 +18,7 @@ class MpiSession {
   virtual std::unique_ptr<Competitor> competitor() = 0;
   /// Returns for example "Open MPI v4.1.4".
   virtual std::string version() const = 0;
-  /// Ends every rank of the job if some ranks can no longer reach finalization.
+  /// Ends every rank of the job. Called if a rank has failed and would not reach MPI_Finalize.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 

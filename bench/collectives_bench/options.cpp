@@ -1,5 +1,5 @@
-// Command line of collectives_bench. CLI11 reads it. Lists, sizes and "all" are parsed here, so that every complaint is
-// one line with the valid values.
+// Command line of collectives_bench. The library CLI11 splits it into options. This file parses lists, sizes and "all",
+// so that every error is one line with the valid values.
 #include "collectives_bench/options.hpp"
 
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ std::vector<T> choose(std::string_view flag, std::string_view list, std::span<co
   return chosen;
 }
 
-/// Checks names by asking the library for a plan. Its error lists the valid backends and algorithms.
+/// Returns the backends and algorithms that `list` names. Asks the library for a plan with each name. If a name is
+/// unknown, its error lists the valid names.
 std::vector<std::string> choose_backends(std::string_view list) {
   std::vector<std::string> chosen;
   for (const std::string_view item : split_list(list)) {
@@ -132,7 +133,7 @@ void choose_bootstrap(std::string_view text, Settings& settings) {
   }
 }
 
-/// Returns CLI11's complaint in one line. An unknown flag gets the list of known flags.
+/// Returns CLI11's error in one line. If a flag is unknown, the line lists the known flags.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');
@@ -163,7 +164,7 @@ struct OptionTexts {
   std::string compressions = "none", check = "yes", against, root = "0", seed = "1", bootstrap = "auto";
 };
 
-/// Adds the options that select the cases.
+/// Adds the options that select what is measured.
 void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_option("collective", texts.collectives,
                  "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");

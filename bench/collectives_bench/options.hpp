@@ -1,4 +1,5 @@
-// Settings of collectives_bench: the command line as a value, and the list of measurements that it selects.
+// Settings of collectives_bench: a struct with the values of the command line, and the list of measurements that it
+// selects.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@ struct Settings {
   std::vector<std::string> backends{"auto"};
   std::vector<DataType> types{DataType::f32};
   std::vector<ReduceOp::Kind> ops{ReduceOp::Kind::sum};
-  std::size_t min_bytes = 0;          ///< of the whole vector
-  std::size_t max_bytes = 64U << 20;  ///< of the whole vector
+  std::size_t min_bytes = 0;          ///< length of the shortest whole vector
+  std::size_t max_bytes = 64U << 20;  ///< length of the longest whole vector
   std::size_t factor = 2;             ///< ratio of one size to the previous one
   bool odd = false;                   ///< adds odd element counts
   bool out_of_place = true;
@@ -41,7 +42,7 @@ struct Settings {
   double seconds_per_size = 0;  ///< seconds for one measurement; 0: default_seconds_per_size()
   bool back_to_back = false;    ///< leaves out the barrier between timed calls
   Buffers buffers = Buffers::ordinary;
-  std::size_t rotate = 0;  ///< bytes of buffers that timed calls take in turn; 0: all calls use one set
+  std::size_t rotate = 0;  ///< total bytes of the buffers that timed calls use in turn; 0: all calls use the same ones
   bool deterministic = false;
   std::vector<Compression> compressions{Compression()};
   bool force = false;  ///< compresses even if the library predicts no gain
@@ -71,13 +72,13 @@ std::string_view to_string(Buffers) noexcept;
 /// Parses the command line. Throws BadArguments or HelpWanted.
 Settings parse_settings(int argc, const char* const* argv);
 
-/// One measurement: a row of the table, or half of one.
+/// One measurement. Its result is a row of the table, or the half of a row that is in place or out of place.
 struct Case {
   Collective collective = Collective::all_reduce;
   std::string backend;
   DataType type = DataType::f32;
   ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< reductions only
-  std::size_t count = 0;  ///< elements of the vector, or of one rank's part if it has parts (as in nccl-tests)
+  std::size_t count = 0;  ///< elements of the vector, or of a rank's part if has_parts() (as in nccl-tests)
   bool in_place = false;
   Compression compression = {};
 };

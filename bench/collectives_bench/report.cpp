@@ -1,3 +1,4 @@
+// Implementation of the report: the table on stdout, and the files with JSON lines and CSV.
 #include "collectives_bench/report.hpp"
 
 #include <fmt/chrono.h>
@@ -24,26 +25,27 @@ using Json = nlohmann::ordered_json;
 std::string_view op_name(const Case& c) { return is_reduction(c.collective) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.collective) ? root : -1; }
 
-/// Prints to stdout and ignores errors, so that measuring continues. main() checks the stream at its end.
+/// Prints to stdout and ignores errors, so that the measurements continue. At the end main() checks whether all was
+/// written.
 template <class... Arguments>
 void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
 }
 
-/// Formats four significant digits in as many columns as nccl-tests.
+/// Formats a number with four significant digits, in the width of nccl-tests' columns.
 std::string number(double value) {
   return value >= 1000  ? fmt::format("{:.0f}", value)
          : value >= 100 ? fmt::format("{:.1f}", value)
                         : fmt::format("{:.2f}", value);
 }
 
-/// Returns mpi/ours. Values above 1 mean that ours is faster.
+/// Returns MPI's time divided by ours. Values above 1 mean that ours is faster.
 std::optional<double> ratio(const Result& result) {
   if (!result.competitor || result.ours.time <= 0 || result.competitor->time <= 0) return std::nullopt;
   return result.competitor->time / result.ours.time;
 }
 
-/// Returns bound/ours. The value 1 means as fast as memory allows.
+/// Returns the bound divided by our time. The value 1 means as fast as memory allows.
 std::optional<double> fraction_of_roofline(const Result& result) {
   if (!result.bound || result.ours.time <= 0) return std::nullopt;
   return result.bound->time / result.ours.time;
@@ -80,8 +82,9 @@ std::string placement_units(const Settings& settings) {
          (settings.fraction_of_roofline ? fmt::format(" {:>9} {:>8}", "(us)", "") : "");
 }
 
-/// Returns the ratios mpi/ours that geometric means are computed from. There is one list for each collective and
-/// backend, in the order of the table, then one for all. Calls that move no bytes are left out, except barriers.
+/// Returns the ratios of MPI's time to ours from which geometric means are computed. There is one list for each
+/// collective and backend, in the order of the table, then one for all. Calls that move no bytes are left out, except
+/// barriers.
 std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vector<Result>& results) {
   std::vector<std::pair<std::string, std::vector<double>>> groups;
   std::vector<double> all;
@@ -97,7 +100,7 @@ std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vecto
   return groups;
 }
 
-/// Returns null for an absent value.
+/// Returns the value as JSON, or null if it is absent.
 template <class T>
 Json json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();

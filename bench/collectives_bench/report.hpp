@@ -1,5 +1,5 @@
-// Report of rank 0: a table on stdout with the columns of nccl-tests, and the same results as JSON lines and CSV. A
-// progress line goes to stderr if that is a terminal.
+// Report of the benchmark, which rank 0 writes. It is a table on stdout with the columns of NVIDIA's nccl-tests. Its
+// results also go to files with JSON lines and CSV. A progress line goes to stderr if that is a terminal.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ class Report {
   explicit Report(const Settings& settings);
 
   void begin(const Setting& setting, double seconds_per_size);
-  /// Announces the measurement after the first `done` of `all`.
+  /// Shows the progress line: `next` is measured now, and `done` of `all` measurements have ended.
   void progress(const Case& next, std::size_t done, std::size_t all);
   /// Adds a result. Results arrive in the order of schedule(): out of place directly before in place.
   void add(const Result& result);
-  /// Ends the report. `combinations` counts pairs of type and op that do not exist, `refused` measurements that a
-  /// forced backend does not support.
+  /// Ends the report. The argument `combinations` is the number of pairs of type and op that do not exist. The argument
+  /// `refused` is the number of measurements that a forced backend does not support.
   void end(std::size_t combinations, std::size_t refused);
 
  private:

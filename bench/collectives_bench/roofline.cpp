@@ -1,3 +1,4 @@
+// Implementation of the measured bound: maps shared memory on all ranks, and moves each rank's share of the bytes.
 #include "collectives_bench/roofline.hpp"
 
 #include <fcntl.h>
@@ -36,7 +37,7 @@ class Descriptor {
   int number_;
 };
 
-/// Layout of one set of a rank in shared memory. Sizes are bytes of whole cache lines.
+/// Layout of one input and output of a rank in shared memory. All numbers are bytes and multiples of a cache line.
 struct Set {
   std::size_t part, input, output;  ///< output is 0 in place
 };

@@ -1,6 +1,8 @@
-// Measured bound of a collective inside one host: the ranks only move the bytes that the collective must move.
+// Roofline: a measured bound for the time of a collective inside one host. The ranks only move the bytes that any
+// implementation of the collective must move.
 //
-// All ranks move their share at once, in shared memory:
+// All ranks move their share at the same time, in shared memory. A part is the range that belongs to a rank. A slice is
+// 1/p of a vector for each of p ranks:
 //
 //                    reads                        writes
 //   all_reduce       its slice of all vectors     the sum to all results
@@ -9,10 +11,10 @@
 //   broadcast        its slice of root's vector   to all results
 //   reduce           its slice of all vectors     the sum to root's result
 //
-// In place, a result that its reader already has is not written. Sources are read once and sums stay in registers, so
-// no implementation needs less traffic. The bound is the faster of plain and non-temporal stores, because the better
-// kind depends on machine and size. A barrier ends each measurement, because a rank has its result only after the other
-// ranks have moved theirs.
+// In place, data that is already where the result must be is not written. Sources are read once and sums stay in
+// registers, so no implementation needs less traffic. Both plain and non-temporal stores (which bypass the caches) are
+// measured, and the faster kind is the bound. A barrier ends each measurement, because a rank has its result only after
+// the other ranks have moved theirs.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// Implementation of the benchmark's statistics.
 #include "collectives_bench/statistics.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of the expected results: makes contributions, reduces them, and compares results with them.
 #include "collectives_bench/verification.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// Calls `visit` with a std::type_identity of the C++ type.
+/// Calls `visit` with the std::type_identity of the C++ type for a DataType.
 template <class Visitor>
 void with_type(DataType type, Visitor&& visit) {
   switch (type) {
@@ -49,19 +50,19 @@ void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-/// Finalizer of splitmix64.
+/// Returns a hash of `x`: the last step of the generator splitmix64.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-/// Makes an element from 64 random bits.
+/// Returns an element of type T that is made from 64 random bits.
 template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
   const bool product = op && op->kind() == ReduceOp::Kind::product;
   if (data == Data::exact) {
-    const int small = static_cast<int>(bits >> 61);  // 0 to 7
+    const int small = static_cast<int>(bits >> 61);  // a value from 0 to 7
     if (product) {
       const int one_or_two = 1 + (small & 1), sign = std::is_unsigned_v<T> || (small & 2) == 0 ? 1 : -1;
       return narrow<T>(one_or_two * sign);
@@ -70,7 +71,7 @@ T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int 
   }
   constexpr bool integral = std::is_integral_v<T>;
   if (integral || !op || op->kind() == ReduceOp::Kind::user) return load<T>(reinterpret_cast<const std::byte*>(&bits));
-  const double uniform = static_cast<double>(bits >> 11) * 0x1p-52 - 1;  // in [-1, 1)
+  const double uniform = static_cast<double>(bits >> 11) * 0x1p-52 - 1;  // a value in [-1, 1)
   if (!product) return narrow<T>(uniform);
   const double sign = (bits & 1) != 0 ? 1 : -1;
   return narrow<T>(sign * (1 + uniform / (ranks + 1)));
@@ -103,13 +104,13 @@ T fold_integers(ReduceOp::Kind kind, std::span<const T> x) {
   }
 }
 
-/// Unit roundoff: half the distance from 1 to the next value.
+/// Unit roundoff of T: half the distance from 1 to the next value, which bounds the relative error of rounding.
 template <class T>
 constexpr double kRoundoff = std::is_same_v<T, double>    ? 0x1p-53
                              : std::is_same_v<T, float>   ? 0x1p-24
                              : std::is_same_v<T, float16> ? 0x1p-11
                                                           : 0x1p-8;
-/// Half the distance between denormals. It bounds the rounding error of the smallest results.
+/// Half the distance between two denormals of T, which bounds the rounding error of the smallest results.
 template <class T>
 constexpr double kSmallest = std::is_same_v<T, float16> ? 0x1p-25 : 0;
 
@@ -175,7 +176,8 @@ void Oracle::reduce(const ReduceOp& op) {
 
 namespace {
 
-/// Calls `visit(offset in bytes, offset in the period, bytes)` for each run of [0, bytes) within one period.
+/// Cuts [0, bytes) where the expected data repeat. Calls `visit(offset in bytes, offset in the period, bytes)` for each
+/// piece.
 template <class Visitor>
 void for_each_run(std::size_t first, std::size_t element, std::size_t bytes, Visitor&& visit) {
   const std::size_t period = Oracle::kPeriod * element;
@@ -187,7 +189,7 @@ void for_each_run(std::size_t first, std::size_t element, std::size_t bytes, Vis
   }
 }
 
-/// Returns the number of elements of `got` that differ in any bit from the repeated `period`.
+/// Returns the number of elements of `got` that differ in any bit from the expected data, which repeat `period`.
 std::size_t wrong_bits(std::span<const std::byte> period, std::size_t element, std::size_t first,
                        std::span<const std::byte> got) {
   std::size_t wrong = 0;

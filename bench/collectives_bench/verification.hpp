@@ -1,22 +1,23 @@
-// Expected results, which each rank computes without communication.
+// Expected results of the benchmark's collectives, which each rank computes without communication.
 //
-// Element i of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute every rank's
-// contribution, and a buffer of any length is filled and compared at the speed of memory. kPeriod is prime, so the
-// comparison detects data that arrived one slice, segment or message away from its place.
+// Element i of the contribution of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute
+// every rank's contribution, and filling and comparing a buffer takes no longer than copying it. The period is prime,
+// so lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
 //
-// exact: small integers, for products 1 and 2 with signs. Every order of summation gives the same value in every type,
-// so results are compared bit for bit.
+// Data `exact`: small integers, and for products the values 1 and 2 with signs. Every order of summation gives the same
+// value in every type, so results are compared bit for bit.
 //
-// random: floats in [-1, 1), for products near 1; integers, copies and user ops over all bit patterns. Integers, min,
-// max, user ops and copies are compared bit for bit. Sums and products of p floats x must differ from the float64 value
-// e by at most
+// Data `random`: floats in [-1, 1), and for products floats near 1. Integers, copies and user ops use all bit patterns.
+// Integers, min, max, user ops and copies are compared bit for bit. Sums and products of p floats x must differ from
+// the float64 value e by at most
 //
 //       sum      2 p u S + v |e|          S = sum of |x|
 //       product  (2 p u + v) |e|
 //
-// The classic bound of a sum in any order is (p-1) u S. It is doubled because the oracle itself rounds, and because a
-// factor or divisor adds two roundings. u is the unit roundoff of the accumulation: 2^-53 for f64 and 2^-24 for the
-// other types, since 16-bit floats are summed in f32 and rounded once. v is the unit roundoff of the type.
+// The classic bound of the error of a sum in any order is (p-1) u S. It is doubled because the expected result is
+// rounded, too, and because a factor or divisor adds two roundings. The number u is the unit roundoff of the
+// accumulation: 2^-53 for f64 and 2^-24 for the other types, since 16-bit floats are summed in f32 and rounded once.
+// The number v is the unit roundoff of the type.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,8 @@ enum class Data : std::uint8_t { exact, random };
 
 class Oracle {
  public:
-  /// Number of elements after which contributions repeat.
+  /// Number of elements after which a contribution repeats. It is prime, so that lengths of messages are not multiples
+  /// of it.
   static constexpr std::size_t kPeriod = 7919;
 
   /// Computes the contributions of `ranks` ranks, and their reduction if there is an op: ranks * kPeriod elements.

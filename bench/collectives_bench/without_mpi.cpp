@@ -1,3 +1,4 @@
+// The functions of mpi.hpp in a build without MPI: there is no launcher of MPI, and no MPI to start.
 #include "collectives_bench/mpi.hpp"
 
 namespace collectives::bench {

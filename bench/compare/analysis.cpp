@@ -1,3 +1,4 @@
+// Implementation of the analysis: reads samples, forms ratios with confidence intervals, and judges each cell.
 #include "analysis.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +31,7 @@ double median_of(const Rounds& rounds) {
   return bench::median(times);
 }
 
-/// Adds the note that `subject` has, if it is the first one about it.
+/// Adds a note about `subject`, unless there is one already.
 void note_once(std::vector<std::string>& notes, const std::string& subject, const std::string& what) {
   const std::string start = subject + ": ";
   if (std::ranges::none_of(notes, [&](const std::string& note) { return note.starts_with(start); })) {
@@ -64,7 +65,7 @@ void read_sample(const nlohmann::json& line, Samples& samples) {
   series.rounds[line.at("round").get<int>()] = line.at("microseconds").get<double>();
 }
 
-/// Returns the median over the rounds in `drawn` of a peer's time over ours. Returns 0 if they share no round.
+/// Returns the median, over the rounds in `drawn`, of the peer's time divided by ours. Returns 0 if no round has both.
 double ratio_in(const Rounds& ours, const Rounds& peer, const std::vector<int>& drawn) {
   std::vector<double> ratios;
   for (const int round : drawn) {

@@ -1,11 +1,13 @@
-// Analysis of samples: for every cell our time, the best peer's time, their ratio and its confidence interval.
+// Analysis of the comparison with other libraries. A cell is one collective at one size, number of ranks and placement.
+// For every cell it gives our time, the best peer's time, their ratio and its confidence interval.
 //
-// A sample is one contender's time for one cell in one round. The contenders of a round meet the same state of the
-// machine, so samples are paired: a ratio is formed for each round, and the result is the median over rounds.
+// A contender is a library that is timed: ours or a peer. In each round every contender is timed once. A sample is one
+// contender's time for one cell in one round. Contenders of a round meet the same state of the machine. A ratio is
+// therefore formed for each round, and the result is the median over the rounds.
 //
-// The 95 % interval is a bootstrap interval. Rounds are drawn repeatedly with replacement, and each draw selects the
-// best peer again. The interval is the middle 95 % of the resulting ratios. Ours counts as slower only if the whole
-// interval lies below the bar.
+// The 95 % interval is a statistical bootstrap. Rounds are drawn at random with replacement, many times. From each draw
+// the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. Ours counts as slower only
+// if the whole interval lies below a limit, the bar.
 #pragma once
 
 #include <compare>
@@ -18,7 +20,7 @@
 
 namespace collectives::compare {
 
-/// Subject of one measurement, in the order of printing.
+/// One collective at one size. The report prints cells in the order of their fields.
 struct Cell {
   int ranks = 0;
   bool back_to_back = false;
@@ -38,7 +40,7 @@ enum class Role {
   bound          ///< time that the memory traffic alone takes
 };
 
-/// Microseconds by round.
+/// Time of each round in microseconds, by the number of the round.
 using Rounds = std::map<int, double>;
 
 struct Series {
@@ -48,8 +50,8 @@ struct Series {
 
 struct Samples {
   std::map<Cell, std::map<std::string, Series>> cells;  ///< contenders by name
-  std::vector<std::string> notes;  ///< contenders left out and the reason, one note for each line of cells
-  std::size_t wrong_of_ours = 0;   ///< wrong elements in our results
+  std::vector<std::string> notes;                       ///< contenders that were left out, with the reason
+  std::size_t wrong_of_ours = 0;                        ///< wrong elements in our results
 };
 
 /// Reads JSON lines in the format of run_contender(). A wrong result of a peer becomes a note, not a sample. Throws
@@ -63,8 +65,8 @@ struct Ratio {
   double low = 0, high = 0;  ///< bounds of the 95 % interval
 };
 
-/// Returns the best of `peers` over `ours`. Returns nothing if no peer shares a round with ours. Equal samples give
-/// equal intervals.
+/// Returns the time of the best of `peers` divided by `ours`. Returns nothing if no peer was timed in a round of ours.
+/// Equal samples give equal intervals.
 std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::string, Rounds>& peers);
 
 /// Returns the ratio below which ours counts as slower. It is 1, but 0.9 for an all-gather from 8 KiB to 16 MiB, where

@@ -1,3 +1,4 @@
+// Implementation of the harness: reads the command line of a contender's program, and times every cell.
 #include "harness.hpp"
 
 #include <fmt/format.h>
@@ -61,7 +62,7 @@ void Contender::select_backend(const std::string& backend) {
 
 namespace {
 
-/// One measurement.
+/// One cell: the subject of one measurement.
 struct Cell {
   Operation operation;
   bool in_place;
@@ -143,7 +144,8 @@ Arguments parse_arguments(int argc, char** argv) {
   return arguments;
 }
 
-/// Returns the cells in sweeps. The cells of a sweep differ in size only and ascend. No sweep is empty.
+/// Returns the cells, grouped into sweeps. The cells of a sweep differ in size only, and their sizes ascend. No sweep
+/// is empty.
 std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = arguments.min_bytes; bytes < arguments.max_bytes; bytes *= arguments.factor) {
@@ -180,17 +182,17 @@ class Stopwatch {
     }
   }
 
-  /// Times of one backend in one cell.
+  /// Result of one backend in one cell.
   struct Timing {
     std::string left_out;         ///< reason for leaving the cell out; empty if timed
     bool too_slow = false;        ///< left out because calls take too long; larger cells are left out too
     std::uint64_t wrong = 0;      ///< wrong elements of the first call's result, over all ranks
     std::vector<double> units;    ///< microseconds of a call on the slowest rank
     std::size_t calls = 0;        ///< number of timed calls
-    NoiseFilter::Observed found;  ///< worst disturbance of all turns
+    NoiseFilter::Observed found;  ///< largest disturbance of all turns (noise.hpp)
   };
 
-  /// Collective. Times each open backend, in turns.
+  /// Collective: all ranks call it. Times the backends that `open` marks, in turns.
   std::vector<Timing> time(const Cell& cell, const std::vector<bool>& open) {
     constexpr std::size_t kTurns = 5;
     prepare(cell);
@@ -214,8 +216,8 @@ class Stopwatch {
 
   static constexpr std::size_t kFewestUnits = 5;
 
-  /// Collective. Checks the result and returns how many calls fit into the time of a cell. Returns 0 if the cell is
-  /// left out.
+  /// Collective. Performs a first call and checks its result. Returns the number of calls that fit into the time of a
+  /// cell, or 0 if the cell is left out.
   std::size_t try_out(const Cell& cell, const std::string& backend, Timing& timing) {
     contender_.select_backend(backend);
     const std::optional<std::uint64_t> wrong = check(cell, backend, timing.left_out);

@@ -1,16 +1,21 @@
-// Harness of the comparison: times our library, the peers and the bound with the same machine code.
+// Harness of the comparison with other libraries. A contender is a library that is timed: ours, a peer, or the bound
+// (roofline.cpp). All contenders are timed by the same machine code.
 //
 // A barrier (sync_file.hpp) precedes each timed call. Every rank times its own call and stores the time in the sync
-// file. The time of a call is that of the slowest rank, and the time of a cell is the median over its calls. Between
-// two barriers only the call runs. Back to back, a timed unit is a loop of calls.
+// file, which all ranks map. The time of a call is that of the slowest rank. A cell is one collective at one size, and
+// its time is the median over its calls. Between two barriers only the call runs. Back to back, a loop of calls is
+// timed instead of one call.
 //
-// The hypervisor may move or withdraw the cores of a virtual machine many times a minute; a line between moved cores
-// takes three times as long. Every cell therefore records the barrier's time before and after it, and the stolen share
-// of the cores' time. With --near or --stolen the harness repeats disturbed cells (noise.hpp).
+// The hypervisor may move or withdraw the cores of a virtual machine many times a minute. Data between cores that are
+// far apart then takes three times as long. Every cell therefore records the time of a barrier before and after it, and
+// the share of the cores' time that other guests received. With --near or --stolen the harness repeats disturbed cells
+// (noise.hpp).
 //
-// Backends of one library are timed in turns within one start, because two starts may differ more than two backends.
+// Backends of one library are timed in turns within one start of the program, because the times of two starts may
+// differ more than those of two backends.
 //
-// A contender implements the four collectives for vectors of f32, sum, root 0, and says which of them it offers.
+// A contender implements the four collectives, for vectors of f32, the op sum and root 0. It says which of them it
+// offers.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +47,13 @@ class Contender {
   virtual float* make_buffer(std::size_t count);
   virtual bool offers(Operation, bool /*in_place*/) const { return true; }
 
-  /// In place: out == in.
+  /// Sums `in` of all ranks into `out`. In place: out == in.
   virtual void all_reduce(const float* in, float* out, std::size_t count) = 0;
-  /// `in` has one part of `part` elements per rank. In place out == in, and the call may overwrite the whole vector.
-  /// Returns the start of this rank's part of the sum.
+  /// Performs a reduce-scatter. `in` has one part of `part` elements per rank. In place out == in, and the call may
+  /// overwrite the whole vector. Returns the start of this rank's part of the sum.
   virtual const float* reduce_scatter(const float* in, float* out, std::size_t part) = 0;
-  /// `out` has one part of `part` elements per rank. In place `in` is this rank's part of `out`.
+  /// Performs an all-gather. `out` has one part of `part` elements per rank. In place `in` is this rank's part of
+  /// `out`.
   virtual void all_gather(const float* in, float* out, std::size_t part) = 0;
   /// Sends from rank 0, in place. MPI has no other form.
   virtual void broadcast(float* data, std::size_t count) = 0;

@@ -1,3 +1,4 @@
+// Implementation of the noise filter: reads the stolen time from /proc/stat, and repeats disturbed measurements.
 #include "noise.hpp"
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 namespace collectives::compare {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(20);  // before the next attempt
+constexpr auto kPause = std::chrono::milliseconds(20);  // time before the next attempt
 
 }  // namespace
 
 CoreTicks CoreTicks::now() {
-  constexpr int kFields = 8, kStolen = 7;  // later fields are included in these
+  // Number of fields of the line "cpu" that are added, and the index of "steal". The fields after them are parts of
+  // them.
+  constexpr int kFields = 8, kStolen = 7;
   CoreTicks ticks;
   std::ifstream file("/proc/stat");
   std::string name;
@@ -65,7 +68,8 @@ NoiseFilter::Observed NoiseFilter::measure_quietly(const std::function<void()>& 
   }
 }
 
-/// Adds the time since `since`, which was spent in vain, to the lost time. Rank 0's clock decides for all ranks.
+/// Adds the time since `since` to the time lost by disturbances. Returns whether the limit allows more. Rank 0's clock
+/// decides for all ranks.
 bool NoiseFilter::has_patience_left_after(Clock::time_point since) {
   const auto lost = std::chrono::nanoseconds(Clock::now() - since).count();
   lost_ns_ += sync_.exchange(static_cast<std::uint64_t>(lost)).front();

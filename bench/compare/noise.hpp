@@ -1,7 +1,8 @@
-// Waits for undisturbed times on a virtual machine.
+// Filter of disturbances on a virtual machine: waits until the cores are undisturbed, and repeats measurements that
+// were disturbed.
 //
-// Two disturbances are detected. The hypervisor may have moved the cores far from one another, which a barrier shows.
-// It may also give the cores to another guest ("steal" in /proc/stat).
+// It detects two kinds of disturbance. The hypervisor may have moved the cores far from one another; a barrier then
+// takes longer. It may also give the cores to another guest for some time ("steal" in /proc/stat).
 #pragma once
 
 #include <chrono>
@@ -13,26 +14,28 @@
 
 namespace collectives::compare {
 
-/// Time of all cores since boot, in ticks of the kernel, normally 10 ms. Both are zero if /proc/stat cannot be read.
+/// Total and stolen time of all cores since boot, in ticks of the kernel. A tick is normally 10 ms. Both are zero if
+/// /proc/stat cannot be read.
 struct CoreTicks {
   std::uint64_t all = 0, stolen = 0;
   static CoreTicks now();
   /// Returns the fraction of time since `then` that other guests received.
   double stolen_since(const CoreTicks& then) const;
-  /// Returns whether that fraction exceeds `most` and one tick. A tick is a large part of a short time.
+  /// Returns true if the fraction exceeds `most` and the stolen time exceeds one tick. In a short time, one tick alone
+  /// may be a large fraction.
   bool disturbed_since(const CoreTicks& then, double most) const;
 };
 
-/// Waits with one patience for all requests. All calls are collective.
+/// The filter. Limits::patience bounds the time that all waits and repetitions take together. All calls are collective.
 class NoiseFilter {
  public:
   struct Limits {
-    double barrier_ns = 0;  ///< longest barrier of the ranks; 0: any
-    double stolen = 1;      ///< largest stolen fraction of the cores' time
+    double barrier_ns = 0;  ///< maximum time of a barrier in nanoseconds; 0: no maximum
+    double stolen = 1;      ///< maximum stolen fraction of the cores' time
     std::chrono::duration<double> patience{60};
   };
   struct Observed {
-    double barrier_ns = 0;  ///< larger of the barriers before and after
+    double barrier_ns = 0;  ///< longer of the barriers before and after the measurement
     double stolen = 0;
   };
 

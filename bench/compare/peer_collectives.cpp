@@ -1,5 +1,5 @@
-// This library as a contender, in a program that mpirun starts and that does not use MPI. Compiled with
-// COMPARE_WITH_MPI, the program initializes MPI, which then carries the bytes between hosts.
+// Contender of the comparison that uses this library. mpirun starts the program, which does not use MPI itself. If it
+// is compiled with COMPARE_WITH_MPI, it initializes MPI, and the library sends the bytes between hosts by MPI.
 #include <collectives/collectives.hpp>
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>
@@ -41,7 +41,7 @@ class Ours final : public Contender {
 
   void progress() override {
     comm_.progress();
-#ifdef COMPARE_WITH_MPI  // a completed call may have left a message in MPI that a peer waits for
+#ifdef COMPARE_WITH_MPI  // a peer may wait for a message that MPI has not sent yet
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 #endif

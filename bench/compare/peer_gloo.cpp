@@ -1,8 +1,8 @@
-// Gloo over TCP, its only transport here, on the loopback interface or on the one that COMPARE_INTERFACE names. The
-// variants `ring` and `bcube` are its two algorithms for all-reduce.
+// Contender of the comparison that uses the library Gloo. Gloo sends over TCP, on the loopback interface or on the one
+// that COMPARE_INTERFACE names. The variants `ring` and `bcube` are its two algorithms for all-reduce.
 //
-// Gloo's reduce_scatter is an object for one address, and it overwrites its input. A call in place uses it directly. A
-// call out of place works on a copy, as users of Gloo must.
+// Gloo's reduce_scatter is an object that works at one address, and it overwrites its input. A call in place uses it
+// directly. A call out of place first copies the input, as programs with Gloo must.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>

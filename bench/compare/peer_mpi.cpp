@@ -1,4 +1,5 @@
-// MPI as a contender. The script compiles this file once for each implementation, with its compiler wrapper.
+// Contender of the comparison that uses MPI. scripts/compare.sh compiles this file once for each implementation of MPI,
+// with its compiler wrapper.
 #include <mpi.h>
 
 #include "harness.hpp"

@@ -1,3 +1,4 @@
+// Implementation of the plot: writes a gnuplot program with the data of each curve.
 #include "plot.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@ namespace collectives::compare {
 
 namespace {
 
-/// A gnuplot data block and the `plot` clauses that read it.
+/// Curves of one diagram: gnuplot data blocks, and the clauses of the `plot` command that read them.
 struct Curves {
   std::string data;
   std::vector<std::string> clauses;

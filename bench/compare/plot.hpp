@@ -1,5 +1,5 @@
-// Plot of the report. Each collective has a column with the times of all contenders above and the ratios with their
-// intervals below.
+// Plot of the comparison. Each collective has a column of two diagrams. The upper one shows the times of all
+// contenders, and the lower one shows the ratios of the best peer's time to ours, with confidence intervals.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// Reads the samples of the contenders and writes the report: table.txt, table.md, and a gnuplot program for each number
-// of ranks. The last line and the exit status say whether any cell of ours is slower.
+// Main function of the report of the comparison. It reads the times of all libraries. It writes table.txt, table.md,
+// and a gnuplot program for each number of ranks. The last line and the exit status say whether our library is slower
+// at any size of any collective.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -18,15 +19,15 @@
 namespace collectives::compare {
 namespace {
 
-constexpr int kFewestRounds = 7;  // fewer rounds give no useful interval
+constexpr int kFewestRounds = 7;  // minimum number of rounds; with fewer, the confidence intervals are useless
 
 struct Arguments {
   std::filesystem::path samples, header, output;
   std::optional<double> fail_below;
 };
 
-/// Returns the smallest number of rounds in which ours was timed. A peer that was too slow in a round is judged by the
-/// other rounds.
+/// Returns the smallest number of rounds in which our library was timed, over all cells. Rounds of peers do not count:
+/// a peer that was left out of a round is judged by its other rounds.
 std::size_t fewest_rounds(const Samples& samples) {
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const auto& [cell, contenders] : samples.cells) {

@@ -1,5 +1,5 @@
-// Bound of the comparison: the cost of the collectives if ranks accessed each other's vectors and synchronized only at
-// the end.
+// Bound of the comparison: a contender without the work of a library. Each rank accesses the vectors of the others
+// directly in shared memory, and ranks synchronize only at the end.
 //
 // Every input is loaded once and every output is stored once, which is the least possible traffic:
 //
@@ -13,11 +13,11 @@
 //
 //   plain   stores stay in the cache
 //   stream  stores bypass the cache
-//   lines   short vectors only: cache lines with 14 elements and the number of the call, without a barrier
+//   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
 // For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
-// ranks have stored their share. `lines` has no arguments to check, no plan, no arrival record and no failure
-// detection.
+// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, it checks no arguments, chooses
+// no plan, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -82,13 +82,13 @@ void sum(const std::vector<const float*>& sources, const std::vector<float*>& de
   if constexpr (stream) hwy::FlushStream();
 }
 
-/// Memory of every rank, mapped by all ranks.
+/// One area of memory per rank, which all ranks have mapped.
 struct Shared {
   std::vector<Mapping> of_rank;
   std::size_t bytes = 0;
 };
 
-/// Collective. Maps `bytes` of each rank.
+/// Collective: all ranks call it. Makes and maps an area of `bytes` for each rank.
 Shared share(SyncFile& sync, std::size_t bytes) {
   const int mine = ::memfd_create("compare_roofline", MFD_CLOEXEC);
   if (mine < 0 || ::ftruncate(mine, static_cast<off_t>(bytes)) != 0) {
@@ -109,10 +109,10 @@ Shared share(SyncFile& sync, std::size_t bytes) {
   return shared;
 }
 
-/// Slots in which a rank publishes short vectors, one slot for each call.
+/// Slots of cache lines in which a rank publishes short vectors. Each call uses the next slot.
 class Lines {
  public:
-  static constexpr std::size_t kMost = 1024;  ///< number of elements
+  static constexpr std::size_t kMost = 1024;  ///< maximum number of elements of a call
 
   explicit Lines(SyncFile& sync)
       : sync_(sync),

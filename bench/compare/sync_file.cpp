@@ -1,3 +1,4 @@
+// Implementation of the sync file: barriers, the exchange of words, and the distance of the cores.
 #include "sync_file.hpp"
 
 #include <fcntl.h>
@@ -25,7 +26,7 @@ constexpr std::size_t kPage = 4096;
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-/// Returns the time of a barrier, the fastest of a few runs.
+/// Returns the time of a barrier: the shortest of a few runs.
 template <class Barrier>
 double nanoseconds_of(Barrier barrier) {
   constexpr int kRuns = 5, kBarriers = 20;
@@ -83,7 +84,7 @@ void SyncFile::barrier() {
 }
 
 void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
-  constexpr int kSpins = 200;  // a few microseconds, because a library may have threads of its own
+  constexpr int kSpins = 200;  // polls before a yield, a few us: threads of a library may need the core
   wait_for(rank, word, goal, oversubscribed_ ? 0 : kSpins);
 }
 

@@ -1,8 +1,10 @@
-// File that all ranks of one run map to synchronize, and the barrier of the comparison.
+// Sync file of the comparison: a file that all ranks of one run map, with their barrier and the times that they
+// measure.
 //
-// The barrier uses one polled cache line per rank and no code of the libraries under comparison. Ranks leave it one
-// after another, by as much as a short call takes. start_together() therefore follows the barrier by an instant that
-// rank 0 names and all ranks wait for. It skips that instant if there are more ranks than cores.
+// The barrier polls one cache line per rank and uses no code of the libraries under comparison. The first and the last
+// rank leave it at times that differ by as much as a short call takes. The function start_together() therefore adds a
+// second step after the barrier: rank 0 names a moment, and all ranks wait for it. If there are more ranks than cores,
+// start_together() is only a barrier.
 #pragma once
 
 #include <atomic>
@@ -37,10 +39,10 @@ class Mapping {
 class SyncFile {
  public:
   static constexpr int kMostRanks = 64;
-  static constexpr std::size_t kMostTimes = 2000;  ///< timed units of one cell
+  static constexpr std::size_t kMostTimes = 2000;  ///< maximum number of timed calls of one size
 
-  /// `path` is an existing file that is empty before the first rank opens it. `oversubscribed` says that there are more
-  /// ranks than cores; a waiting rank then yields its core at once.
+  /// `path` is an existing file that is empty before the first rank opens it. If there are more ranks than cores,
+  /// `oversubscribed` is true, and a waiting rank yields its core at once.
   SyncFile(const std::string& path, int rank, int ranks, bool oversubscribed);
 
   int rank() const noexcept { return rank_; }

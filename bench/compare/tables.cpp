@@ -1,3 +1,4 @@
+// Implementation of the tables of the comparison, and their text and Markdown.
 #include "tables.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +13,8 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// Lines are no bound between these sizes, and the barrier of the other variants takes longer than their traffic.
+// Sizes in bytes between which the table shows no bound. The variant `lines` is a bound up to the first. In the other
+// variants the barrier takes longer than the traffic below the second.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {
@@ -21,7 +23,7 @@ std::string time_text(double microseconds) {
 
 std::string fraction_text(std::optional<double> fraction) { return fraction ? fmt::format("{:.2f}", *fraction) : "-"; }
 
-/// Appends the cells of a comparison with one peer: time, name, ratio, interval.
+/// Appends four fields to a row: time and name of the best peer, ratio, and interval.
 void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   if (!ratio) {
     row.insert(row.end(), 4, "-");
@@ -33,7 +35,8 @@ void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   row.push_back(fmt::format("{:.2f}..{:.2f}", ratio->low, ratio->high));
 }
 
-/// Returns the table of ours against the peers of `ratio`, with one row for each line of cells.
+/// Returns the summary: one row for each collective, number of ranks and placement, over all sizes. `ratio` selects the
+/// peers.
 Table summary_table(const std::string& title, const std::vector<Line>& lines, std::optional<Ratio> Verdict::*ratio) {
   const auto mean_text = [](double mean) { return mean > 0 ? fmt::format("{:.2f}", mean) : "-"; };
   Table table{title, {}, {}};

@@ -1,5 +1,6 @@
-// Tables of the report: a summary with one row for each line of cells, then every cell. One set of tables is written as
-// aligned text or as Markdown.
+// Tables of the comparison. A line is one collective at one number of ranks and placement, and a cell is one size of
+// it. The first table has one row for each line, and each further table has the cells of one line. All are written as
+// aligned text and as Markdown.
 #pragma once
 
 #include <string>
@@ -12,10 +13,11 @@ namespace collectives::compare {
 struct Table {
   std::string title;
   std::vector<std::string> head;
-  std::vector<std::vector<std::string>> rows;  ///< every row is as long as the head
+  std::vector<std::vector<std::string>> rows;  ///< every row has as many fields as the head
 };
 
-/// Returns all tables, the summary first. Best settings add a second summary and further columns.
+/// Returns all tables, the summary first. If peers were also timed with their best settings, there is a second summary,
+/// and tables have more columns.
 std::vector<Table> tables(const std::vector<Line>&);
 
 /// Pads columns and aligns numbers to the right.

@@ -1,10 +1,12 @@
-// Codecs beside memcpy, in bytes moved per second. Bytes read and bytes written both count. memcpy copies half as many
-// bytes as the codec moves, so a codec as fast as memory has the share 1.
+// Benchmark of the codecs, which convert f32 values to fewer bytes and back, against memcpy. The result is in bytes
+// moved per second: bytes read plus bytes written. Both move equally many bytes, so a codec that is as fast as memory
+// has the share 1.
 //
 // Codec and memcpy take turns of some microseconds, because the speed of a machine changes from one second to the next.
 // The results are medians.
 //
-// Names: what/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio, share_of_memcpy.
+// The name of a result is: encode or decode/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio,
+// share_of_memcpy.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -23,7 +25,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Touched memory that starts on a cache line.
+/// Memory that starts at a cache line and whose pages are present.
 template <class T>
 class Lines {
  public:

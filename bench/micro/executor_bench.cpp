@@ -1,5 +1,6 @@
-// Time of the executor alone. One thread drives both ranks of an all-reduce in turns, and progress() never waits. The
-// times include Steps, buffers, staging and arithmetic, but no wake-ups and no sharing of cores.
+// Benchmark of the executor, the part of the library that performs the Steps of a plan. One thread progresses both
+// ranks of an all-reduce in turns, so no rank ever waits. The times include the work of the executor, copies and
+// arithmetic. They include no wake-ups, and no traffic between cores.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kRanks = 2;
 
-/// All objects of one rank.
+/// All objects that one rank needs for an all-reduce.
 struct Party {
   Party(const Topology& topology, Rank self, std::unique_ptr<Arena> place)
       : view(topology, self),

@@ -1,10 +1,10 @@
-// Kernels of a GPU (cuda/kernels.hpp) against the copy bandwidth of the device in the same run, then calls over NCCL
-// against NCCL itself. bench/results/gpu.md lists the targets.
+// Benchmark on GPUs. First it compares the library's kernels (cuda/kernels.hpp) with the bandwidth of a copy in GPU
+// memory. Then it compares the library's calls that use NCCL with NCCL itself. bench/results/gpu.md lists the targets.
 //
 //   gpu_bench [--bytes 1073741824] [--elements 268435456] [--repeats 21]
 //
-// Prints one line for each figure. A figure is a median. Times are taken between two events in the stream around one
-// call, so work of the host counts only while the device waits for it.
+// Prints one line for each result, which is a median. A time is that between two CUDA events, one before a call in the
+// stream and one after it. Work of the CPU therefore counts only while the GPU waits for it.
 #include "gpu_bench.hpp"
 
 #include <cuda_runtime.h>
@@ -29,8 +29,8 @@ namespace collectives::gpu_bench {
 namespace {
 
 struct Sizes {
-  std::size_t bytes = std::size_t{1} << 30;     // length of one f32 vector of casts and reductions
-  std::size_t elements = std::size_t{1} << 28;  // elements to select from
+  std::size_t bytes = std::size_t{1} << 30;     // bytes of one f32 vector in casts and reductions
+  std::size_t elements = std::size_t{1} << 28;  // number of elements from which top-k selects
   int repeats = 21;
 };
 
@@ -70,7 +70,7 @@ class Bench {
                1e-9 * static_cast<double>(moved_bytes) / seconds, verdict);
   }
 
-  /// Times an action and prints its share of the copy bandwidth.
+  /// Times an action that reads and writes `moved_bytes`, and prints its bandwidth divided by that of a copy.
   void time_moving(std::size_t moved_bytes, const Action& action) {
     const double seconds = time(action);
     const double share = static_cast<double>(moved_bytes) / seconds / copy_bandwidth_;
@@ -137,7 +137,7 @@ class Bench {
                       seconds * copy_bandwidth_ / static_cast<double>(moved)));
   }
 
-  /// Compares the fused kernel with one kernel for each part.
+  /// Compares the kernel that reduces, scales and converts in one pass with separate kernels for these steps.
   void fused() {
     constexpr std::size_t kSources = 4;
     const std::size_t count = sizes_.bytes / sizeof(float);
@@ -167,8 +167,8 @@ class Bench {
 
   const Sizes sizes_;
   TimedStream stream_;
-  std::string name_;           // current figure
-  double copy_bandwidth_ = 0;  // bytes per second, read and written
+  std::string name_;           // name of the current measurement
+  double copy_bandwidth_ = 0;  // bytes read and written per second
 };
 
 int run(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// Shared parts of gpu_bench: memory of a device, and the time of actions in a stream.
+// Parts that the files of gpu_bench share: GPU memory, and a stream that times actions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
 }
 
-/// The device has less memory than a figure needs.
+/// Exception: the device has less memory than a measurement needs.
 struct NoMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -107,7 +107,8 @@ class TimedStream {
   cudaEvent_t before_ = nullptr, after_ = nullptr;
 };
 
-/// Prints one line for each figure of the library over NCCL (gpu_bench_nccl.cpp). Every GPU of this machine is a rank.
+/// Measures the library's calls that use NCCL, and prints one line for each (gpu_bench_nccl.cpp). Every GPU of this
+/// machine is a rank.
 void nccl_figures(int devices, int repeats);
 
 }  // namespace collectives::gpu_bench

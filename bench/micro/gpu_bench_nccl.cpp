@@ -1,5 +1,5 @@
-// All-reduce with the backend nccl against ncclAllReduce, on the same buffers, streams and GPUs, in turns. Ranks are
-// threads, one for each GPU.
+// Part of gpu_bench: compares the library's all-reduce with the backend `nccl` with a direct call of ncclAllReduce.
+// Both use the same buffers, streams and GPUs, in turns. Ranks are threads, one for each GPU.
 #include <barrier>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace collectives::gpu_bench {
 namespace {
 
-/// NCCL communicator of one rank.
+/// NCCL communicator of one rank, for direct calls of NCCL.
 class Direct {
  public:
   Direct(const nccl::Library& library, int ranks, const ncclUniqueId& id, int rank) : library_(library) {
@@ -47,7 +47,7 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
   const Direct direct(setup.library, setup.ranks, setup.id, rank);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{256} << 20}) {
-    const int calls = bytes <= 8 ? 1000 : 10;  // between two events; the host's work counts for short calls
+    const int calls = bytes <= 8 ? 1000 : 10;  // calls between two events; for short calls the CPU's work counts
     const std::size_t count = bytes / sizeof(float);
     const Memory in = memory(bytes), out = memory(bytes);
     const auto uses_nccl = [&] {

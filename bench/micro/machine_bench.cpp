@@ -1,11 +1,12 @@
-// Limits of the machine between two ranks. No call of the library can be faster.
+// Benchmark of the machine: the least times of data exchange between two cores. No call of the library between two
+// ranks can be faster.
 //
-//   line_exchange   each core writes a line and reads the other core's line: bound of a call of two ranks
-//   dirty_lines     each core writes bytes and reads those that the other core wrote: traffic of staging
-//   kernel_copy     process_vm_readv from another process: traffic of single copy
+//   line_exchange   each core writes a cache line and reads the other core's line: bound of a short call of two ranks
+//   dirty_lines     each core writes bytes and reads those that the other core wrote: bound of exchange by staging
+//   kernel_copy     process_vm_readv from another process: bound of exchange by a copy of the kernel
 //
-// The benchmarks of two threads only spin, so their CPU column is the time of one round. Google Benchmark divides the
-// other column by the number of threads.
+// Read the CPU column of benchmarks with two threads. Their threads only spin, so CPU time equals elapsed time. Google
+// Benchmark divides the other column by the number of threads.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -32,7 +33,7 @@ const cpu_set_t kAllowed = [] {
   return cores;
 }();
 
-/// Pins the calling thread to a core of its own while cores last.
+/// Pins the calling thread to a core of its own, if there are enough cores.
 void pin(int thread) {
   for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &kAllowed) || thread-- > 0) continue;

@@ -1,5 +1,6 @@
-// Time of selecting and of explaining a plan. Selection runs at the first call of each shape, and its result is cached.
-// The time should stay small for any number of ranks.
+// Benchmark of planning. A plan is the algorithm and protocol that the library chooses for a call. It chooses at the
+// first call with new arguments, and keeps the plan for later calls. Choosing should take little time for any number of
+// ranks. The text that explains a plan is timed, too.
 #include <benchmark/benchmark.h>
 
 #include "collectives/plan.hpp"
@@ -14,7 +15,7 @@ Request all_reduce_of(std::size_t bytes) {
   return request;
 }
 
-/// Arguments: ranks, ranks per host, bytes.
+/// Times the choice of a plan. Arguments: ranks, ranks per host, bytes.
 void choose(benchmark::State& state) {
   const auto topology = Topology::regular(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)));
   const Request request = all_reduce_of(static_cast<std::size_t>(state.range(2)));
@@ -30,7 +31,7 @@ BENCHMARK(choose)
     ->Args({64, 8, 64 << 20})
     ->Args({1024, 8, 64 << 20});
 
-/// Argument: ranks of one host.
+/// Times the explanation of a plan. Argument: ranks of one host.
 void explain_choice(benchmark::State& state) {
   const auto topology = Topology::regular(static_cast<int>(state.range(0)), static_cast<int>(state.range(0)));
   const Request request = all_reduce_of(1 << 20);

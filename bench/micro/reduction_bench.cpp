@@ -1,8 +1,8 @@
-// Reduction loops beside memcpy, in bytes per second. Every source read and every result written counts; memcpy has one
-// source. A loop as fast as memory therefore shows the number of memcpy. Non-temporal stores do not read what they
-// overwrite; that read counts for neither of the two.
+// Benchmark of the reduction loops against memcpy, in bytes per second. All bytes of sources read and of results
+// written count, so a loop that is as fast as memory has the result of memcpy. Normal stores also read the memory that
+// they overwrite, and non-temporal stores do not. This read is not counted.
 //
-// Names: op/type/sources/bytes of each. "to_all" writes the result to every source, as the owner of a slice does.
+// The name of a result is: op/type/number of sources/bytes of each source. "to_all" writes the result to every source.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 
 using Memory = std::vector<std::byte>;
 
-/// Byte pattern that is an ordinary number in each type.
+/// Byte that fills the buffers. Repeated, it is an ordinary number in each type.
 constexpr std::byte kFilling{0x3c};
 
 void set_bytes(benchmark::State& state, std::int64_t vectors, std::int64_t bytes) {

@@ -1,11 +1,12 @@
-// Selection of top-k beside its lower bound and beside std::nth_element. The lower bound adds the gradient to the
-// accumulated vector: it reads 2n floats and writes n. std::nth_element runs on pairs of key and index, packed into one
-// integer.
+// Benchmark of the selection of the k greatest elements (compression/select.hpp). It is compared with a lower bound and
+// with std::nth_element. The lower bound only adds the gradient to the accumulated vector, which reads 2n floats and
+// writes n. The function std::nth_element runs on pairs of magnitude and index, each packed into one integer.
 //
-// Names: source of the elements/n/elements per selected element. A round times each of the three once, in processor
-// time, so that all meet the same state of the machine. Counters are medians: `passes` is select() in units of the
-// addition. x_nth_element is the time of the pairs over that of select() without the addition, x_both with it.
-// Gradients are drawn in advance and take turns. Residuals are carried over as in training.
+// The name of a result is: source of the elements/n/n divided by k. A round times each of the three once, in CPU time,
+// so that all meet the same state of the machine. Counters are medians over rounds. Counter `passes` is the time of
+// select() divided by that of the addition. Counter `x_nth_element` is the time of std::nth_element divided by that of
+// select(), which also adds the gradient. In `x_both` both times include the addition. Several gradients are made in
+// advance and used in turns. The residual of one selection is the start of the next, as in training.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -25,15 +26,15 @@ namespace collectives {
 namespace {
 
 using Vector = std::vector<float>;
-/// Fills gradient number `draw`.
+/// Function that fills gradient number `draw`.
 using Filling = std::function<void(Vector& gradient, std::size_t draw)>;
 
 struct Row {
   std::string name;
   Filling filling;
-  bool feedback = true;   ///< adds to an accumulated vector
-  bool carried = true;    ///< keeps the residual in that vector, and the threshold in the selector
-  bool threshold = true;  ///< keeps the threshold in any case
+  bool feedback = true;   ///< select() adds to an accumulated vector
+  bool carried = true;    ///< residual and threshold of one selection are the start of the next
+  bool threshold = true;  ///< the threshold is, even if the residual is not
   bool velocity = false;
 };
 

@@ -1,4 +1,5 @@
-// The first batch is copied instead of added to zeros. A copy costs less and keeps the sign of a zero.
+// Implementation of the accumulator. The gradients of the first batch are copied instead of added to zeros. A copy
+// takes less time and keeps the sign of -0.
 #include "accumulator.hpp"
 
 namespace mnist {

@@ -1,5 +1,5 @@
-// Command line of the trainer. CLI11 reads it. Schedules, cadences and values that must be equal on all ranks are
-// checked afterwards.
+// Implementation of the trainer's command line, which the library CLI11 splits into options. Three things are checked
+// after that: the schedule of learning rates, the intervals of checkpoints, and values that must be equal on all ranks.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ CLI::IsMember one_of(const Names& names) {
 
 [[noreturn]] void refuse(std::string_view why) { throw EarlyExit(fmt::format("mnist_trainer: {}", why), 2); }
 
-/// Refuses the command line in one line that names the flag. An unknown flag gets the list of known flags.
+/// Throws EarlyExit with one line that names the wrong flag. If a flag is unknown, the line lists the known flags.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::ranges::replace(text, '\n', ' ');
@@ -48,7 +48,7 @@ auto number(const char* expected, Good good) {
   };
 }
 
-/// Flags about compression. Most of them require top_k.
+/// Flags of gradient compression. Most of them require the compression top_k.
 class CompressionFlags {
  public:
   void enter(CLI::App& app) {
@@ -121,8 +121,9 @@ class CompressionFlags {
   std::vector<CLI::Option*> of_top_k_;
 };
 
-/// Returns the values that must be equal on all ranks, because they control the common steps. For a file it says only
-/// whether there is one: rank 0 reads and writes files, and data sets are compared when they are loaded.
+/// Returns the values that must be equal on all ranks, because all ranks train together. Paths of files need not be
+/// equal, because rank 0 reads and writes them. The values therefore contain only whether a file is given. Data sets
+/// are compared when they are loaded.
 nlohmann::ordered_json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;
   return {{"--model", arguments.model},
@@ -265,7 +266,8 @@ void require_consistent(const Arguments& arguments, const Texts& texts) {
     refuse("--compress: with --local-steps no gradients travel, and averages are not compressed");
 }
 
-/// Sets the schedule of learning rates and the cadence of checkpoints. Requires that optimizer and compression are set.
+/// Sets the schedule of learning rates and the interval of checkpoints. Requires that optimizer and compression are
+/// set.
 void parse_schedules(Arguments& arguments, const Texts& texts) {
   TrainerOptions& trainer = arguments.trainer;
   const bool momentum_unchanged = trainer.compression.top_k.momentum > 0;

@@ -1,4 +1,4 @@
-// Command line of mnist_trainer.
+// Command line of mnist_trainer, the example program that trains a model on the MNIST digits.
 #pragma once
 
 #include <collectives/bootstrap.hpp>
@@ -22,29 +22,29 @@ struct Arguments {
   std::string device = "cpu";  ///< one of kDeviceNames
   OptimizerKind optimizer = OptimizerKind::adam;
   TrainerOptions trainer;
-  std::filesystem::path data;                                  ///< empty: synthetic digits
-  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< numbers of images
-  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of images
-  std::filesystem::path resume;                                ///< empty: a new run
-  std::string backend;                                         ///< empty: the library's default
+  std::filesystem::path data;                                  ///< folder of the MNIST files; empty: synthetic digits
+  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< maximum numbers of images that are used
+  std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of synthetic images
+  std::filesystem::path resume;                                ///< checkpoint from which to continue; empty: a new run
+  std::string backend;                                         ///< backend of the library; empty: its default
   bool deterministic = false;
   ReportFiles files;
   bool quiet = false;
   bool profile_step = false;
 };
 
-/// Text to print instead of running, and the exit code. --help goes to stdout with code 0. An error goes to stderr, in
-/// one line, with code 2.
+/// Exception with the text to print instead of running, and the exit code. --help goes to stdout with code 0. An error
+/// goes to stderr, in one line, with code 2.
 struct EarlyExit : std::runtime_error {
   EarlyExit(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
   int code;
 };
 
-/// Returns the texts of all ranks.
+/// Collective. Exchanges `mine` and returns the texts of all ranks.
 std::vector<std::string> texts_of_ranks(collectives::Bootstrap&, const std::string& mine);
 
-/// Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the lowest such
-/// rank.
+/// Collective. Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the
+/// lowest such rank.
 void agree(collectives::Bootstrap&, const std::function<void()>& action);
 
 /// Parses the command line. Throws EarlyExit.

@@ -1,8 +1,9 @@
-// Times are taken in ready(), finish() and average(). Time inside these functions is exposed. Time outside is hidden
-// while a bucket is in flight.
+// Implementation of the buckets, with their all-reduces and times. Time in ready(), finish() and average() is exposed:
+// the step waits for communication. Time outside these functions is hidden if a bucket is in flight, that is, if its
+// all-reduce has started and has not ended.
 //
-// The host may run ahead of a GPU. finish() and average() therefore first wait for the GPU and progress the buckets in
-// flight. The exposed time starts when the GPU is idle.
+// The CPU may run ahead of a GPU. finish() and average() therefore first wait for the GPU, and progress the buckets in
+// flight meanwhile. The exposed time starts when the GPU is idle.
 #include "buckets.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, s
                                 std::size_t bucket_elements) {
   std::vector<Bucket> buckets;
   std::size_t end = count;  // end of the current layer
-  Bucket run{end, end};     // whole layers that are no bucket yet
+  Bucket run{end, end};     // whole layers that are not in a bucket yet
   const auto close_run = [&] {
     if (run.begin < run.end) buckets.push_back(run);
     run = {end, end};

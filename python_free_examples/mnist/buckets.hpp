@@ -1,7 +1,9 @@
-// Gradients are reduced in buckets, last layer first. A bucket starts while the backward pass still computes earlier
+// Sums the gradients over the ranks in buckets. A bucket is a range of the gradients that one all-reduce sums. The
+// backward pass computes the last layer first, so its bucket starts first, while the pass still computes earlier
 // layers.
 //
-// Weights and moments have the shape of the gradients. They are averaged in the same buckets and are never compressed.
+// Weights, and the state (moments) of the optimizer, are as long as the gradients. They are averaged in the same
+// buckets and are never compressed.
 #pragma once
 
 #include <chrono>
@@ -30,19 +32,19 @@ std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, s
 /// Returns one bucket for each layer, of any length, from the last layer to the first.
 std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, std::size_t count);
 
-/// Seconds since the last take_times().
+/// Times in seconds since the last take_times().
 struct CommunicationTimes {
-  double exposed = 0;  ///< spent inside the library; without communication the step would be shorter by this time
-  double hidden = 0;   ///< communication in flight while the step computed
+  double exposed = 0;  ///< time in which the step only communicates; the step would be shorter without communication
+  double hidden = 0;   ///< time in which a bucket is in flight while the step computes
 };
 
 /// Sums one step's gradients over the ranks, in place.
 ///
-/// With `overlap` a bucket starts as soon as it is final. Without it the same buckets are reduced one after another at
-/// the end. Both give the same bits.
+/// With `overlap` the all-reduce of a bucket starts as soon as its gradients are final. Without it the same buckets are
+/// reduced one after another at the end. Both give the same bits.
 class GradientReducer {
  public:
-  /// `gradients` is in the memory of `device`. All three arguments must outlive this object.
+  /// Reduces `gradients`, which are in the memory of `device`. All three arguments must outlive this object.
   GradientReducer(collectives::Communicator& comm, Device& device, std::span<float> gradients,
                   const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
                   const Compression& compression = {});

@@ -1,4 +1,5 @@
-// Checks run from the outside to the inside: magic, version, length, CRC, description, contents.
+// Implementation of checkpoints: writes files, and reads and checks them. The checks are made in the order of magic
+// number, version, length, CRC, description and contents.
 #include "checkpoint.hpp"
 
 #include <fcntl.h>
@@ -30,10 +31,10 @@ constexpr std::uint32_t kVersion = 1, kVersionWithStates = 2;
 
 struct Lengths {
   std::uint32_t version = kVersion;
-  std::uint32_t description = 0;  // bytes
-  std::uint64_t numbers = 0;      // bytes
+  std::uint32_t description = 0;  // bytes of the description
+  std::uint64_t numbers = 0;      // bytes of the numbers and states
 };
-constexpr std::size_t kPrefixBytes = kMagic.size() + sizeof(Lengths);  // 8 + 4 + 4 + 8
+constexpr std::size_t kPrefixBytes = kMagic.size() + sizeof(Lengths);  // bytes before the description: 8 + 4 + 4 + 8
 constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
 
 std::uint32_t crc_of(std::string_view bytes) {
@@ -50,14 +51,14 @@ void append(std::string& bytes, std::span<const float> numbers) {
   bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
 }
 
-/// Copies numbers out of a file, because they may be unaligned there.
+/// Returns the f32 numbers in `bytes`. Copies them, because they may be unaligned in a file.
 std::vector<float> numbers(std::string_view bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
-/// Closes the file, and removes it unless it was renamed.
+/// A file that is being written. The destructor closes it, and removes it unless it was renamed.
 class NewFile {
  public:
   explicit NewFile(std::string path)
@@ -72,7 +73,7 @@ class NewFile {
 
   bool open() const { return file_ >= 0; }
 
-  /// Returns false and leaves errno if any operation fails.
+  /// Writes the file and renames it to `target`. Returns false and sets errno if any operation fails.
   bool write_and_rename(std::string_view bytes, const char* target) {
     if (!open()) return false;
     while (!bytes.empty()) {

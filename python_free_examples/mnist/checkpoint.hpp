@@ -1,4 +1,5 @@
-// A checkpoint holds everything that the next step depends on. A run and its continuation therefore give the same bits.
+// Checkpoints of a training run. A checkpoint holds everything on which the next step depends. A run and its
+// continuation therefore give the same bits. The file holds:
 //
 //   8 bytes   "MNISTCKP"
 //   4         format version: 2 with states of a compressor, else 1
@@ -10,8 +11,8 @@
 //   ...       the states of the compressor, rank by rank
 //   4         CRC32 of everything before
 //
-// Numbers are little-endian, the byte order of this machine. A file is complete or absent: it is written beside the old
-// file, flushed to the disk and renamed over it.
+// Numbers are little-endian, the byte order of this machine. A file is never incomplete, because it is written under
+// another name, flushed to the disk and then renamed to its path.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +34,18 @@ struct RunIdentity {
   std::uint64_t seed = 0;
   std::size_t batch = 0;  ///< images of a global batch
   std::size_t train_images = 0;
-  std::uint32_t data_checksum = 0;   ///< Data::checksum()
+  std::uint32_t data_checksum = 0;   ///< CRC32 of all images and labels
   std::size_t accumulate = 1;        ///< batches of a step
-  std::string compression = "none";  ///< Compression::text()
-  bool keeps_residuals = false;      ///< the compressor has states
+  std::string compression = "none";  ///< options of the compression, as Compression::text()
+  bool keeps_residuals = false;      ///< the compressor keeps residuals
   bool operator==(const RunIdentity&) const = default;
 };
 
-/// Position of a run: the next step is `step` of `epoch`. Both count from 0.
+/// Position of a run. The next step is number `step` of epoch number `epoch`, both counted from 0.
 struct Position {
   std::size_t epoch = 0, step = 0;
   std::size_t total_steps = 0;  ///< steps since the start of the first run
-  Score score;                  ///< of the images of this epoch that were trained on so far
+  Score score;                  ///< score of the images on which this epoch has trained so far
   std::size_t images = 0;       ///< number of these images
 };
 

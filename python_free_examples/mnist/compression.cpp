@@ -1,5 +1,6 @@
-// Codecs work the same in every call and report nothing, so their effect is read from the library's plan. Top-k is
-// asked for a report after every step.
+// Implementation of the compression options and of the report on their effect. A codec sends equally many bytes in
+// every call, so its effect is taken from the library's plan. Top-k, which sends only the largest elements, is asked
+// for a report after every step.
 #include "compression.hpp"
 
 #include <fmt/format.h>
@@ -137,7 +138,7 @@ void Compressor::count_step() {
     sums_.raw_bytes += tensor.raw_bytes;
     sums_.sent_bytes += tensor.sent_bytes;
     sums_.gradient_bytes += static_cast<double>(tensor.count * sizeof(float));
-    sums_.compressed_share += compressed ? 1 : 0;  // a count until take_report()
+    sums_.compressed_share += compressed ? 1 : 0;  // until take_report() this is a count
     if (!compressed && (dense == nullptr || tensor.count > dense->count)) dense = &tensor;
   }
   if (dense != nullptr) sums_.reason = dense->reason;
@@ -150,7 +151,7 @@ std::optional<CompressionReport> Compressor::take_report() {
     for (const Tensor& tensor : tensors_) {
       const collectives::TopKReport last = top_k_->report(tensor.name);
       const double squared = last.residual_norm * last.residual_norm;
-      report.residual_norm += squared;  // a sum of squares until take_report()
+      report.residual_norm += squared;  // until take_report() this is a sum of squares
       if (last.relative_error > 0)      // the square of the ratio's denominator; 0 means unknown
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }

@@ -1,8 +1,10 @@
-// Compression of the gradients, which the library does inside its all-reduce. This file parses the options and reports
-// the effect. Only gradients are compressed.
+// Compression of the gradients, which the library does inside its all-reduce. A codec sends all elements in fewer
+// bytes, and top-k sends only the largest elements. This file parses the options and reports the effect. Only gradients
+// are compressed.
 //
-// Top-k keeps a residual for each tensor. A tensor is a bucket, and its name comes from its elements. The residual
-// belongs to the run like the weights, but differs between ranks, so a checkpoint holds the residuals of all ranks.
+// Top-k keeps a residual for each tensor: the part of its gradients that was not sent. Here a tensor is a bucket
+// (buckets.hpp), and its name states its range of elements. Later steps depend on the residuals, which differ between
+// ranks. A checkpoint therefore holds the residuals of all ranks.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -45,7 +47,8 @@ struct Compression {
   std::string text() const;
 };
 
-/// Effect of the compression in some steps. Numbers are means over the ranks, and per step where the comment says so.
+/// Effect of the compression in some steps. Numbers are means over the ranks; "per step" marks means over the steps,
+/// too.
 struct CompressionReport {
   double gradient_bytes = 0;  ///< per step: size of the gradient as f32
   double raw_bytes = 0;       ///< per step: bytes of messages without compression; none between ranks that share memory
@@ -54,7 +57,7 @@ struct CompressionReport {
   std::string reason;           ///< why a tensor was sent whole; empty if none was
   bool top_k = false;           ///< the fields below are set
   double chosen = 0;            ///< per step: elements of all tensors that a rank selected
-  double union_size = 0;        ///< per step: elements to which any rank contributed
+  double union_size = 0;        ///< per step: elements that any rank sent
   double coding_ms = 0;         ///< per step: time for selecting, writing and adding
   double residual_norm = 0;     ///< norm of all ranks' residuals after the last step
   double relative_error = 0;  ///< in the last step: that norm over the norm of residual and gradient, for tensors with

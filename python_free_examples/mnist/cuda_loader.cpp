@@ -1,4 +1,5 @@
-// The trainer is not linked to CUDA, so it runs on machines without CUDA.
+// Loads the trainer's library for GPUs at run time. The trainer is not linked to CUDA, so it also runs on machines
+// without CUDA.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@
 namespace mnist {
 
 std::unique_ptr<Device> load_cuda_device(int local_rank) {
-  // Searches the run path of the program, where the other libraries are.
+  // dlopen searches the run path of the program, which contains the folder of its other libraries.
   void* library = ::dlopen("libmnist_cuda.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const auto version = reinterpret_cast<decltype(&mnist_cuda_version)>(::dlsym(library, "mnist_cuda_version"));

@@ -1,4 +1,5 @@
-// Batches are copied image by image: 784 bytes become 784 floats from 0 to 1.
+// Implementation of data sets. The images of a batch are copied one by one, and 784 bytes become 784 floats from 0 to
+// 1.
 #include "dataset.hpp"
 
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// Images and labels in memory: one byte for each pixel, one byte for each label.
+// Data sets in memory: images with one byte for each pixel, and labels with one byte each.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace mnist {
 
-inline constexpr std::size_t kSide = 28;               // pixels
+inline constexpr std::size_t kSide = 28;               // pixels of a row or column of an image
 inline constexpr std::size_t kPixels = kSide * kSide;  // pixels of an image
 inline constexpr std::size_t kClasses = 10;
 

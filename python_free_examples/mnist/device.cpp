@@ -1,3 +1,4 @@
+// Implementation of the wait for a device.
 #include "device.hpp"
 
 #include <chrono>

@@ -1,9 +1,9 @@
-// A device owns the memory of the model and computes with it. There are two: this processor with oneDNN
-// (processor.cpp), and a GPU with cuDNN and cuBLAS (gpu/). The GPU's code is a library of its own that is loaded on
-// demand.
+// A device owns the memory of the model and computes with it. There are two kinds: the CPU with the library oneDNN
+// (processor.cpp), and a GPU with cuDNN and cuBLAS (gpu/). The code for the GPU is a library of its own, which is
+// loaded on demand.
 //
-// A device executes its calls in order. On a GPU the functions return before the call has run. Functions that wait say
-// so.
+// A device executes its calls in order. On a GPU, functions start a call and return before it has run, unless their
+// comment says that they wait.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr std::string_view kDeviceNames[] = {"cpu", "cuda"};
 class Vector {
  public:
   Vector() = default;
-  /// `data` knows its deleter.
+  /// Makes a vector of `count` floats at `data`, which frees the memory by its deleter.
   Vector(std::shared_ptr<float> data, std::size_t count) : data_(std::move(data)), count_(count) {}
   std::span<float> span() const { return {data_.get(), count_}; }
 
@@ -40,12 +40,12 @@ class Vector {
 struct Call {
   std::string name;
   std::function<void()> execute;
-  /// First gradient that is final after this call, together with all later ones.
+  /// Index from which all gradients are final after this call. Empty: the call completes no gradients.
   std::optional<std::size_t> gradients_from = {};
 };
 
-/// Calls for one number of images, and the buffers that they read and write. A pass for inference has no backward
-/// calls.
+/// A forward and a backward pass over a fixed number of images: the calls, and the buffers that they read and write. A
+/// pass for inference has no backward calls.
 class Pass {
  public:
   virtual ~Pass() = default;

@@ -1,5 +1,5 @@
-// Computations on one element, one image or one window. Processor and GPU compile the same code and round alike. A GPU
-// calls it from kernels, a processor from loops.
+// Computations on one element, one image or one window of an image. CPU and GPU compile the same code and round
+// equally. GPU kernels call it in each thread, and the CPU calls it in loops.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, nesterov, adam };
 inline constexpr std::string_view kOptimizerNames[] = {"sgd", "momentum", "nesterov", "adam"};  // indexed by
                                                                                                 // OptimizerKind
 
-// Updates of optimizer.hpp, for one weight w with the gradient g.
+// The updates that optimizer.hpp defines, for one weight w with the gradient g.
 
 MNIST_SHARED void update_sgd(float& w, float g, float rate) { w -= rate * g; }
 
@@ -36,7 +36,7 @@ MNIST_SHARED void update_nesterov(float& w, float& v, float g, float rate) {
   w += 0.9f * v - rate * g;
 }
 
-/// `rate` includes both corrections for t.
+/// Updates one weight by Adam. `rate` includes the factor of optimizer.hpp that depends on t.
 MNIST_SHARED void update_adam(float& w, float& m, float& s, float g, float rate) {
   m += 0.1f * (g - m);
   s += 0.001f * (g * g - s);
@@ -78,9 +78,9 @@ MNIST_SHARED Window look_into_window(const float* corner, std::size_t columns) {
   return window;
 }
 
-/// Index arithmetic of the pool. Images in the order (image, channel, row, column) become features in the order (image,
-/// row, column, channel), one for each 2 x 2 window. Counts are numbers of windows: an image has twice as many rows and
-/// columns.
+/// Index arithmetic of the pooling layer, which reduces each window of 2 x 2 values to one feature. The values are in
+/// the order (image, channel, row, column), and the features in the order (image, row, column, channel). The fields are
+/// numbers of windows, so an image has twice as many rows and columns.
 struct Pooling {
   std::size_t channels, rows, columns;
 

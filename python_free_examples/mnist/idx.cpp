@@ -1,5 +1,6 @@
-// Files are small enough to be read whole. The code calls zlib's inflate, because gzread ignores garbage at the end of
-// a file and accepts files that are not compressed.
+// Implementation of the reader of IDX files. It reads a whole file at once, because the files are small. It calls
+// zlib's inflate instead of gzread, because gzread ignores garbage at the end of a file and accepts files that are not
+// compressed.
 #include "idx.hpp"
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // unpacked; many times the size of MNIST, far below a
-                                                          // machine's memory
+// Maximum size of an unpacked file: many times that of MNIST, and far below the memory of a machine.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
   throw FileError(fmt::format("{}: {}", path.string(), why));

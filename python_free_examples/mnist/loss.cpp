@@ -1,3 +1,4 @@
+// Implementation of the loss: adds up the scores of all images.
 #include "loss.hpp"
 
 #include "elements.hpp"

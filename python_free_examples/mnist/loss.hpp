@@ -9,7 +9,7 @@ namespace mnist {
 
 struct Score {
   double loss = 0;          ///< sum over the images, not the mean
-  std::size_t correct = 0;  ///< images whose first largest logit is their label
+  std::size_t correct = 0;  ///< number of images whose label has the largest logit
 
   Score& operator+=(const Score& more) {
     loss += more.loss;

@@ -1,4 +1,5 @@
-// mnist_trainer: the reference trainer. It runs alone, or under mpirun, srun, torchrun or collectives_run:
+// Main function of mnist_trainer, the example program that trains a model on the MNIST digits. It runs alone, or under
+// mpirun, srun, torchrun or collectives_run:
 //
 //   mnist_trainer --model softmax --optimizer sgd
 //   mpirun -np 4 mnist_trainer --schedule lecture --epochs 10 --plot curve.svg

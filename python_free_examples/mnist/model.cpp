@@ -1,4 +1,5 @@
-// The layers are listed once, for the builder of any device and any number of images.
+// Implementation of the models. The layers of each model are listed once. The list builds the passes of any device for
+// any number of images.
 #include "model.hpp"
 
 #include <fmt/format.h>
@@ -52,7 +53,8 @@ Model::Model(std::string_view name, std::uint64_t seed, Device& device)
   std::vector<float> weights(parameter_count());
   for (const Tensor& tensor : tensors_) {
     if (tensor.shape.size() == 1) continue;  // a bias
-    // The fans of a kernel count its taps. Weights before a ReLU follow He, those of the last layer Glorot.
+    // The fans of a kernel, its numbers of inputs and outputs, include the size of its window (taps). Weights before a
+    // ReLU follow He's rule, and those of the last layer Glorot's.
     const auto taps = static_cast<double>(tensor.count) / static_cast<double>(tensor.shape[0] * tensor.shape[1]);
     const double fan_in = taps * static_cast<double>(tensor.shape[1]);
     const double fan_out = tensor.offset == layer_offsets().back() ? taps * static_cast<double>(tensor.shape[0]) : 0.0;

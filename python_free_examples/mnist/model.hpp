@@ -1,17 +1,17 @@
-// The three models, on any device.
+// The three models that the trainer can train, on any device:
 //
 //   softmax   784 -> 10                                                                      7,850 parameters
 //   mlp       784 -> 128 ReLU -> 10                                                        101,770
 //   cnn       Conv 32 3x3 -> MaxPool 2x2 -> ReLU -> Flatten -> Dense 64 ReLU -> Dense 10   347,146
 //
-// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. The two commute, and after the
-// pool there are only a quarter of the elements.
+// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. The order does not change the
+// result, and after the pool there are only a quarter as many elements.
 //
 // All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass. The
 // collectives, the optimizer and checkpoints therefore need to know nothing about layers. Both vectors are in the
 // memory of the model's device.
 //
-// A model may be used only by the thread that made it.
+// Only the thread that made a model may use it.
 #pragma once
 
 #include <cstddef>

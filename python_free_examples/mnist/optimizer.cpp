@@ -1,3 +1,4 @@
+// Implementation of the optimizer: allocates its state, and corrects the rate of Adam.
 #include "optimizer.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Device memory is host memory here. Reads and writes are copies, and no function waits.
+// Implementation of the device on the CPU. Its device memory is host memory, reads and writes are copies, and no
+// function waits.
 #include "processor.hpp"
 
 #include <sys/mman.h>

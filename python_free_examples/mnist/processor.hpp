@@ -1,4 +1,4 @@
-// Parts of the device for this processor.
+// Functions that implement parts of the device on the CPU (processor.cpp).
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace mnist {
 
-/// Defined in processor_passes.cpp.
+/// Returns a builder of passes by oneDNN. Defined in processor_passes.cpp.
 std::unique_ptr<PassBuilder> build_with_onednn(std::size_t images, bool training);
 
-/// Defined in processor_loops.cpp. They implement Device::add() and Device::update().
+/// Implement Device::add() and Device::update(). Defined in processor_loops.cpp.
 void add_in_loop(std::span<const float> more, std::span<float> sum);
 void update_in_loop(OptimizerKind kind, std::span<float> weights, std::span<const float> gradients,
                     std::span<float> state, float rate);

@@ -1,8 +1,9 @@
-// One loop for each kind of update, written for the vectorizer, which compiles a version for each width of vector. The
-// file is compiled without contraction to fused multiply-add, so all versions give the same bits.
+// Loops of the device on the CPU: one for each kind of optimizer, and the addition. The compiler vectorizes them, and
+// compiles a version for each width of vector. It does not fuse multiplications with additions in this file, so all
+// versions give the same bits.
 #include "processor.hpp"
 
-// Sanitizers do not support the loader's choice between versions.
+// With sanitizers there is one version only, because they do not support the choice of a version by the dynamic loader.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MNIST_EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

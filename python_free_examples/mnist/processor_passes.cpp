@@ -1,7 +1,8 @@
-// Passes of this processor, as programs of oneDNN calls.
+// Forward and backward passes on the CPU, as lists of calls of the library oneDNN.
 //
-// Each layer appends its forward calls to the program and adds its backward calls as a group. The groups run last layer
-// first. oneDNN selects the layouts of activations. A reorder is inserted if two neighbours use different layouts.
+// Each layer appends its forward calls to the list, and adds its backward calls as a group. The groups run in reverse
+// order of the layers. oneDNN selects the layouts of activations in memory. If two neighbouring layers use different
+// layouts, a call that converts them (a reorder) is inserted.
 #include <omp.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ struct OnednnPass : Pass {
 class OnednnBuilder : public PassBuilder {
  public:
   OnednnBuilder(std::size_t images, prop_kind kind) : kind_(kind), images_(static_cast<memory::dim>(images)) {
-    omp_set_num_threads(1);  // sets this thread before oneDNN plans anything
+    omp_set_num_threads(1);  // for this thread; must precede all calls of oneDNN
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
     here_.value = make({{images_, kPixels}, kFloat, Tag::nc});
@@ -247,7 +248,7 @@ class OnednnBuilder : public PassBuilder {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unique_ptr<OnednnPass> pass_ = std::make_unique<OnednnPass>();
-  Edge here_;                              // output of the layers so far
+  Edge here_;                              // output of the last layer that was added
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };
 

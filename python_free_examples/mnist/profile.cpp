@@ -1,5 +1,6 @@
-// Each round runs a few steps and a few executions of every call, so a slow phase of the machine affects both. Times
-// are processor time of this thread. Other programs affect them only through the cache.
+// Implementation of the profile. Each round runs a few whole steps and a few executions of every single call, so a slow
+// phase of the machine affects both. Times are CPU time of this thread, so other programs affect them only through the
+// cache.
 #include "profile.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRepeats = 10;  // in each round
+constexpr int kRepeats = 10;  // executions of each call in a round
 
 double processor_microseconds() {
   std::timespec time{};

@@ -1,4 +1,4 @@
-// Profile of a training step without communication.
+// Profile of a training step without communication: how much of its time each call takes.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace mnist {
 
-/// Times whole steps of `batch` images on this thread: pick a batch, forward, loss, backward, update. Times each oneDNN
-/// call of the step in turns with them. Prints the medians, and the ratio of the step to the sum of its calls, on
+/// Times whole steps of `batch` images on this thread: pick a batch, forward, loss, backward, update. Between them,
+/// times each oneDNN call of the step alone. Prints the medians, and the ratio of the step to the sum of its calls, on
 /// stdout. Takes about `seconds`. Returns the ratio.
 double profile_step(Model& model, Optimizer& optimizer, float rate, const Dataset& data, std::size_t batch,
                     double seconds);

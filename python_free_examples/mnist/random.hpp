@@ -8,8 +8,7 @@
 
 namespace mnist {
 
-/// SplitMix64. A seed and up to two numbers (epoch, image, tensor, ...) name a stream. Any value of it can be drawn
-/// without the previous ones.
+/// Generator SplitMix64. A seed and up to two numbers (epoch, image, tensor, ...) select a sequence of random numbers.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t first = 0, std::uint64_t second = 0)

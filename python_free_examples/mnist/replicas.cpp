@@ -1,4 +1,4 @@
-// Small collectives around the training loop, with one word for each rank.
+// Implementation of the actions of all ranks together, by small collectives with one word for each rank.
 #include "replicas.hpp"
 
 #include <fmt/format.h>

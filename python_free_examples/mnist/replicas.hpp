@@ -1,5 +1,5 @@
-// Every rank holds a replica of the model with the same bits. This file has actions of all ranks together and checks of
-// their agreement.
+// Actions of all ranks together, and checks that ranks agree. Every rank holds a replica of the model, and all replicas
+// must have the same bits.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -21,7 +21,7 @@ std::uint64_t hash_of(std::span<const float> values);
 /// frequent one. If several values are equally frequent, that of the lowest rank counts.
 std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank);
 
-/// Values differ between ranks that must be equal.
+/// Exception: values that must be equal differ between ranks.
 class ReplicaError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,7 +30,7 @@ class ReplicaError : public std::runtime_error {
 /// Compares `hash` over all ranks. Throws ReplicaError on every rank if they differ.
 void require_equal(collectives::Communicator& comm, std::string_view what, std::uint64_t hash);
 
-/// Another rank failed and reports the reason. This rank only ends.
+/// Exception: another rank has failed and reports the reason. This rank only ends.
 struct FailedElsewhere : std::exception {};
 
 /// Runs `action` on every rank. If it throws on any rank, every rank throws. The lowest such rank throws its own

@@ -1,4 +1,4 @@
-// Files are flushed after every line, so a run that ends early keeps its results.
+// Implementation of the reports. Files are flushed after every line, so a run that ends early keeps its results.
 #include "report.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace mnist {
 namespace {
 
-constexpr int kBarWidth = 30;  // characters
+constexpr int kBarWidth = 30;  // width of the progress bar in characters
 
 std::ofstream open(const std::filesystem::path& path) {
   std::ofstream file;

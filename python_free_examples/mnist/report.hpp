@@ -22,18 +22,18 @@ namespace mnist {
 
 /// Report of an epoch.
 struct EpochReport {
-  std::size_t epoch = 0;        ///< counted from 1
+  std::size_t epoch = 0;        ///< number of the epoch, counted from 1
   std::size_t steps = 0;        ///< steps of this run; fewer than the epoch has after a resume or an early end
   std::size_t total_steps = 0;  ///< steps since the start of the first run
   double seconds = 0;           ///< seconds of training in this run, over all its epochs
   float learning_rate = 0;
-  double loss = 0;                    ///< mean over the images trained on
-  double running_train_accuracy = 0;  ///< on the images as they were trained on
-  double train_accuracy = 0;          ///< on the whole set, after the epoch
+  double loss = 0;                    ///< mean loss of the images trained on
+  double running_train_accuracy = 0;  ///< accuracy on each image when it was trained on
+  double train_accuracy = 0;          ///< accuracy on all training images after the epoch
   double test_accuracy = 0;
-  double images_per_second = 0;  ///< while training, over all ranks
+  double images_per_second = 0;  ///< speed of training of all ranks together
   StepTimes times;
-  std::uint64_t bytes_sent = 0;  ///< by all ranks, while training
+  std::uint64_t bytes_sent = 0;  ///< bytes that all ranks sent while training
   std::optional<CompressionReport> compression = {};
 };
 
@@ -43,20 +43,20 @@ struct TestReport {
   std::size_t total_steps = 0;      ///< steps since the start of the first run
   double seconds = 0;               ///< seconds of training in this run
   double test_accuracy = 0;
-  StepTimes times;  ///< of the steps since the last test, or since the start of the epoch
+  StepTimes times;  ///< times of the steps since the last test or the start of the epoch
 };
 
-/// Whether and when the test accuracy reached the goal. Otherwise the best accuracy, and the end of the run.
+/// Report at the end of a run with a goal for the test accuracy: when the goal was reached, or else the best accuracy.
 struct GoalReport {
   double wanted = 0;
   bool reached = false;
-  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  ///< NaN without a test
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();  ///< accuracy reached; NaN without a test
   std::size_t total_steps = 0;                                      ///< steps since the start of the first run
   double seconds = 0;                                               ///< seconds of training in this run
 };
 
 struct ReportFiles {
-  std::filesystem::path json = {}, csv = {}, loss_trace = {}, plot = {};  ///< empty: no file
+  std::filesystem::path json = {}, csv = {}, loss_trace = {}, plot = {};  ///< paths; empty: no file
 };
 
 class Report {

@@ -1,4 +1,4 @@
-// Parses schedules, and searches them from the last entry.
+// Implementation of schedules: parses them, and finds the rate of an epoch.
 #include "schedule.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Learning rate of each epoch, in steps: "0:1e-3,3:1e-4,7:1e-5" is 1e-3 from epoch 0, 1e-4 from epoch 3 and 1e-5 from
-// epoch 7. Epochs count from 0 here.
+// Schedule: the learning rate of each epoch. "0:1e-3,3:1e-4,7:1e-5" means 1e-3 from epoch 0, 1e-4 from epoch 3 and 1e-5
+// from epoch 7. An epoch is one pass over the images; epochs count from 0 here.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Schedule {
 
  private:
   Schedule() = default;
-  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch and rate, by epoch; the first epoch is 0
+  std::vector<std::pair<std::size_t, float>> steps_;  // first epoch and rate; the first pair has epoch 0
   std::string text_;
 };
 

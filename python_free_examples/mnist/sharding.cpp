@@ -1,4 +1,5 @@
-// Uses integer arithmetic only: part r of n positions is [n r / p, n (r + 1) / p).
+// Implementation of the assignment of images. Rank r of p ranks gets positions [n r / p, n (r + 1) / p) of n, in
+// integer arithmetic.
 #include "sharding.hpp"
 
 #include <algorithm>

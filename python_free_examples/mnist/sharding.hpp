@@ -1,10 +1,12 @@
-// Assignment of images to ranks and steps.
+// Assigns the images of an epoch to steps and ranks. An epoch is one pass over all images. A global batch holds the
+// images that all ranks process together in one step.
 //
-// The order of an epoch depends only on the seed and the epoch. A global batch is the same range of that order for any
-// number of ranks, so 2 ranks and 1 rank see the same data in the same steps. The ranks cut each batch into parts whose
-// lengths differ by at most one. The last batch may be short, and some ranks may get no image of it.
+// The order of an epoch depends only on the seed and the epoch. The range of a global batch in that order does not
+// depend on the number of ranks. Any number of ranks therefore sees the same data in the same steps. A batch is cut
+// into one part (shard) per rank. The lengths of the parts differ by at most one. The last batch may be short, and some
+// ranks may get no image of it.
 //
-// A step of several batches is the range of these batches. The last step may have fewer batches.
+// A step may take several batches. The last step of an epoch may have fewer batches.
 #pragma once
 
 #include <cstddef>

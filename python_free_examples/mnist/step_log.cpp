@@ -1,4 +1,5 @@
-// The ranks' values are averaged step by step before they are sorted, because a step has one length.
+// Implementation of the log of steps. The time of a step is the mean over the ranks. Medians and percentiles are
+// computed from these means.
 #include "step_log.hpp"
 
 #include <algorithm>

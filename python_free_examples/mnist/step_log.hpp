@@ -1,4 +1,4 @@
-// Times and losses of single steps. Every rank writes its own log. A report combines the logs of all ranks.
+// Times and losses of single steps. Every rank keeps its own log. A report combines the logs of all ranks.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -10,10 +10,10 @@
 
 namespace mnist {
 
-/// Milliseconds of a step, averaged over ranks. Compute and exposed are means over the steps, and their sum is the mean
-/// step. Hidden is communication in flight while the step computed.
+/// Milliseconds of a step, averaged over ranks. Compute and exposed (waiting for communication) are means over the
+/// steps, and their sum is the mean time of a step. Hidden is the time of communication while the step computes.
 struct StepTimes {
-  double median_ms = 0, p95_ms = 0;  ///< of whole steps
+  double median_ms = 0, p95_ms = 0;  ///< median and 95th percentile of the time of a step
   double compute_ms = 0, exposed_ms = 0, hidden_ms = 0;
 };
 
@@ -31,7 +31,7 @@ class StepLog {
   std::vector<double> losses(collectives::Communicator& comm) const;
 
  private:
-  std::vector<double> loss_, seconds_, exposed_, hidden_;  // of this rank, by step
+  std::vector<double> loss_, seconds_, exposed_, hidden_;  // values of this rank, one for each step
 };
 
 }  // namespace mnist

@@ -1,6 +1,6 @@
-// A glyph is a list of strokes in a box of width 1 and height 1, with y downwards. A stroke is a chain of points; arcs
-// are chains too. The distortion moves the points. Then every pixel near a segment receives ink by its distance from
-// the segment.
+// Implementation of the synthetic digits. A glyph is the shape of a digit: a list of strokes in a box of width 1 and
+// height 1, with y downwards. A stroke is a chain of points with segments between them. Arcs are chains, too. First the
+// points are moved at random. Then every pixel near a segment gets ink, the more the nearer it is.
 #include "synthetic.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The training loop. Loss, counts and times stay on their rank until the epoch ends, or until a test or checkpoint
-// needs them. A step therefore communicates only its gradients.
+// Implementation of the training loop. Each rank keeps its loss, counts and times until the epoch ends, or until a test
+// or checkpoint needs those of all ranks. A step therefore communicates only its gradients.
 #include "trainer.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kEvaluationBatch = 64;  // images
+constexpr std::size_t kEvaluationBatch = 64;  // images of one forward pass in a test
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -92,7 +92,7 @@ bool Trainer::resume(const std::filesystem::path& file) {
   });
   saved_at_ = at_.total_steps;
   if (comm_.rank() == 0) return kept;
-  at_.score = {};  // the images trained on so far count once, on rank 0
+  at_.score = {};  // only rank 0 keeps the score so far, so that sums over ranks count it once
   at_.images = 0;
   return kept;
 }
@@ -111,7 +111,7 @@ void Trainer::run() {
       if (every.steps && due(every.count)) save_checkpoint();
     }
     finish_epoch();
-    if (at_.step < steps_) break;  // stopped within an epoch, where a continuation starts
+    if (at_.step < steps_) break;  // the run ends within an epoch; a continuation starts there
 
     at_ = {at_.epoch + 1, 0, at_.total_steps, {}, 0};
     if (every.steps ? due(every.count) : at_.epoch % every.count == 0) save_checkpoint();

@@ -1,20 +1,21 @@
-// Synchronous data-parallel training.
+// Synchronous data-parallel training: in every step, all ranks train one model on different images.
 //
-// In a step every rank computes the gradient of its shard of the global batch, divided by the number of images of the
-// whole batch. The sum over the ranks is the gradient of the batch's mean loss, for shards of any length. Every rank
-// then makes the same update. Two options reduce communication, and they may be combined:
+// The global batch is the images of one step. Its shard is the part of a rank (sharding.hpp). In a step every rank
+// computes the gradient of its shard, divided by the number of images of the global batch. The sum over the ranks is
+// the gradient of the batch's mean loss, even if shards differ in length. Every rank then makes the same update. Two
+// options reduce communication, and they may be combined:
 //
-// Accumulation. A step takes several batches, with one backward pass each, and sums over the ranks once. It equals a
-// step of one longer batch.
+// Accumulation. A step takes several batches, with one backward pass each. It sums the gradients over the ranks once.
+// The result is that of one longer batch.
 //
-// Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard. The group
-// ends with a synchronization that averages the weights and the optimizer's moments over the ranks. The moments are
-// averaged because replicas must be equal in everything. A checkpoint by one rank is then the whole run, and a group
-// starts equally on all ranks.
+// Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard. At the end
+// of the group, the weights and the optimizer's state (moments) are averaged over the ranks. The moments are averaged,
+// too, because all ranks must then be equal. A checkpoint by one rank is then the whole run, and the next group starts
+// equally on all ranks.
 //
-// With local steps a rank divides its gradient by the images of the batch over the number of ranks. The mean over the
-// ranks is then the gradient of the batch's mean loss, for shards of any length. Groups of one step equal synchronous
-// training, apart from rounding, if the update is linear in the gradient (all kinds but adam).
+// With local steps a rank divides its gradient by the number of images of the batch divided by the number of ranks. The
+// mean over the ranks is then the gradient of the batch's mean loss, for shards of any length. Groups of one step equal
+// synchronous training, apart from rounding, if the update is linear in the gradient (all kinds but adam).
 //
 // Groups are counted from the start of the epoch, and the last one may be short. A test, a checkpoint and the end of
 // the run wait for the end of a group.
@@ -44,7 +45,7 @@
 
 namespace mnist {
 
-/// "2epochs", "500steps", or a number of epochs.
+/// Interval of checkpoints: "2epochs", "500steps", or a number of epochs.
 struct Cadence {
   std::size_t count = 1;
   bool steps = false;
@@ -64,8 +65,8 @@ struct TrainerOptions {
   Schedule schedule = Schedule(0.1f);
   bool overlap = true;
   std::size_t bucket_bytes = 1 << 20;
-  Compression compression = {};      ///< of gradients; none with local_steps, which exchange no gradients
-  std::filesystem::path checkpoint;  ///< empty: no checkpoint
+  Compression compression = {};      ///< compression of gradients; none with local_steps, which exchange no gradients
+  std::filesystem::path checkpoint;  ///< path of the checkpoint; empty: none
   Cadence checkpoint_every;
 };
 

@@ -1,3 +1,4 @@
+// Implementation of components: finds, loads and checks a shared library at run time.
 #include "base/component.hpp"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 // Components: parts of the library that need software which not every machine has, such as UCX or CUDA.
 //
-// A component is a shared library of the project to which nothing is linked. It is loaded at run time, so one binary
-// runs with it and without.
+// A component is a shared library that the project builds and that nothing links. The core library loads it at run time
+// with dlopen. One binary therefore also runs on machines without UCX or CUDA.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ namespace collectives {
 /// Returns the directory of the core library, or of the program into which it is linked.
 std::string own_directory();
 
-/// A component. It stays loaded once it has been found.
+/// A component, loaded by the constructor. It is never unloaded.
 class Component {
  public:
-  /// Loads `file` from `directory`, otherwise from the library path of the system. It must have the version of the core
-  /// library, which its function `version_symbol` returns.
+  /// Loads `file` from `directory`, or from the system's library path if `directory` does not have it. Checks that the
+  /// version which the component's function `version_symbol` returns is that of the core library.
   Component(const std::string& file, const char* version_symbol, const std::string& directory);
 
   /// Looks up a function. Returns false if there is none of that name; the component is then unusable.

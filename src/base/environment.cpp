@@ -1,4 +1,6 @@
-// Table of variables, each with the reader of its values. Then cores and memory.
+// Implementation of the environment. A table lists the COLLECTIVES_ variables, each with the function that reads its
+// value. The second half of the file reads the number of cores, the processor's name and the available memory from
+// /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -27,12 +29,12 @@ namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
-// Variables of the test programs, which the library ignores.
+// Prefix of variables for the test programs. The library ignores them.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
-// Settings of UCX for this library alone, which UCX reads.
+// Prefix of variables that UCX reads. They configure UCX for this library alone, and the library ignores them.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
-// Readers. Each stores a valid value and returns whether `text` is one.
+// Readers: each parses the `text` of a variable. A reader stores the value and returns true if the text is valid.
 
 bool read(std::string_view text, std::optional<std::string>& value) {
   value = text;
@@ -275,7 +277,8 @@ std::optional<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   } else {
     return std::nullopt;
   }
-  // 0 means no deadline. A duration of more than a century has the same effect, and a clock cannot hold much more.
+  // 0 means no deadline. More than a century counts as no deadline, too, because nanoseconds in 64 bits hold at most
+  // 292 years.
   constexpr double kCentury = 100 * 365.25 * 86400;
   if (number == 0 || seconds > kCentury) return nanoseconds::max();
   return std::max(nanoseconds(1), nanoseconds(static_cast<nanoseconds::rep>(seconds * 1e9)));
@@ -318,7 +321,8 @@ std::string cpu_model() {
 std::string cpu_model(std::string_view cpuinfo) {
   std::string model;
   std::istringstream lines{std::string(cpuinfo)};
-  for (std::string line; std::getline(lines, line) && !line.empty();) {  // lines of the first core
+  for (std::string line;
+       std::getline(lines, line) && !line.empty();) {  // an empty line ends the entry of the first core
     const std::size_t colon = line.find(": ");
     if (colon == line.npos) continue;
     const std::string value = line.substr(colon + 2);
@@ -364,8 +368,9 @@ AvailableMemory available_memory() {
   consider(available_on_machine(contents("/proc/meminfo")),
            [](const std::string& left) { return fmt::format("the machine has {} left", left); });
   for (const std::string& directory : control_groups(contents("/proc/self/cgroup"), "memory")) {
-    for (const auto& [limit, usage] : {std::pair("memory.max", "memory.current"),  // version 2, then version 1
-                                       std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
+    for (const auto& [limit, usage] :
+         {std::pair("memory.max", "memory.current"),  // the files of cgroup version 2, then those of version 1
+          std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
       const std::string path = fmt::format("{}/{}", directory, limit), allowed = contents(path);
       if (!limit_of_group(allowed)) continue;  // skips the statistics, for which the kernel needs some time
       consider(available_in_group(allowed, contents(fmt::format("{}/{}", directory, usage)),

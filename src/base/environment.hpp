@@ -17,33 +17,34 @@
 
 namespace collectives {
 
-/// Values of the variables; empty if a variable is unset or empty.
+/// Values of the variables; empty if a variable is unset or empty. The drop-in is a library that users preload into an
+/// MPI program. It performs collectives of the program in place of MPI.
 struct Environment {
-  std::optional<std::string> backend;               ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
-  std::optional<std::string> transport;             ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi
-  std::optional<std::string> wire;                  ///< COLLECTIVES_WIRE: tcp, ucx, mpi
-  std::vector<std::string> interfaces;              ///< COLLECTIVES_INTERFACE: names, or beginnings of addresses
-  std::optional<std::string> congestion_control;    ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
-  std::optional<bool> datagrams;                    ///< COLLECTIVES_DATAGRAMS: datagrams in addition to TCP connections
-  std::optional<std::string> tuning;                ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
-  std::optional<bool> gpu_peers;                    ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
-  std::optional<std::string> host_id;               ///< COLLECTIVES_HOST_ID: name of the host of this process
-  std::optional<std::string> domain;                ///< COLLECTIVES_DOMAIN: name of the domain of this process
+  std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
+  std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi
+  std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: tcp, ucx, mpi
+  std::vector<std::string> interfaces;   ///< COLLECTIVES_INTERFACE: network interfaces, by name or address prefix
+  std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
+  std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: datagrams in addition to TCP connections
+  std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
+  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
+  std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
+  std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
   std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD
   std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG
-  std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: the path of a file
-  std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: largest size of the file of a host
-  std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: beginning of paths
-  std::optional<int> dump_signal;                   ///< COLLECTIVES_DUMP_SIGNAL: SIGUSR1 or SIGUSR2
+  std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: path of the trace file
+  std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: maximum size of a host's trace file
+  std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the paths of its files
+  std::optional<int> dump_signal;                   ///< COLLECTIVES_DUMP_SIGNAL: SIGUSR1 or SIGUSR2, writes those files
   std::optional<int> port;                          ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
   std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
   std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
-  std::optional<bool> mpi_stats;                    ///< COLLECTIVES_MPI_STATS: the drop-in reports intercepted calls
-  std::optional<int> mpi_after;                     ///< COLLECTIVES_MPI_AFTER: calls before the drop-in intercepts
-  std::optional<std::string> mpi_wire;  ///< COLLECTIVES_MPI_WIRE: bf16, the type in which it sends sums of f32
-  std::optional<std::size_t> mpi_wire_min_bytes;  ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: shortest vector for that
+  std::optional<bool> mpi_stats;                  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
+  std::optional<int> mpi_after;                   ///< COLLECTIVES_MPI_AFTER: calls that stay with MPI at first
+  std::optional<std::string> mpi_wire;            ///< COLLECTIVES_MPI_WIRE: bf16; the drop-in sends sums of f32 in it
+  std::optional<std::size_t> mpi_wire_min_bytes;  ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: minimum vector for mpi_wire
 };
 
 /// Parses "NAME=value" strings with a null at the end, like main's third argument. Throws Error{invalid_argument} that

@@ -1,4 +1,4 @@
-// Error codes and the class Error. The text of an Error is composed where it is thrown.
+// Implementation of Error and names of the error codes. The text of an error is composed where it is thrown.
 #include "collectives/error.hpp"
 
 #include <utility>
@@ -22,7 +22,8 @@ std::string_view to_string(Errc code) noexcept {
 Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
     : std::runtime_error(what), code_(code), rank_(rank), peer_(peer), operation_(std::move(operation)) {}
 
-// Defined here, so that the type belongs to one library and can be caught across shared libraries.
+// The destructor is defined in this file, so that only one library contains the type. Exceptions can then be caught
+// across shared libraries.
 Error::~Error() = default;
 
 }  // namespace collectives

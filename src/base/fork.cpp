@@ -1,3 +1,4 @@
+// Implementation of the protection from fork: the handlers that run before and after each fork().
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -13,14 +14,14 @@
 namespace collectives {
 namespace {
 
-/// Data of the fork handlers.
+/// List of the descriptors that a child must close, and its mutex. The handlers of fork use both.
 struct Forks {
   std::mutex mutex;  ///< locked during a fork, so that the list is consistent in the child
   std::vector<int*> descriptors;
 
   static Forks& of_this_process() {
-    static Forks& forks = *new Forks;  // never destroyed: descriptors may be closed after the destruction of static
-                                       // objects
+    // Never destroyed, because descriptors may be closed after static objects are destroyed.
+    static Forks& forks = *new Forks;
     return forks;
   }
 

@@ -1,20 +1,21 @@
 // Protection of children made by fork() from the resources of their parent.
 //
 // A child has its parent's memory, but none of its threads. It shares mappings, connections and locks with the parent.
-// Any use of them would act in the parent's name. There are three remedies:
+// If the child used them, it would disturb the parent and its peers. Three tools prevent that:
 //
-//   OwnerProcess      an object that belongs to one process holds one, to distinguish that process from its children
-//   OwnDescriptor     a descriptor that represents the process itself; children close it before anything else
-//   hold_over_forks   locks a mutex that all communicators of the process use, so that a child can create its own
+//   OwnerProcess      a member of each object that belongs to one process; tells a child from that process
+//   OwnDescriptor     a file descriptor that stands for the process, such as one with a lock; a child closes it at once
+//   hold_over_forks   keeps a mutex of the process free in a child, so that the child can create communicators
 //
 // A call on an inherited communicator is refused, and its destructor does nothing.
 //
-// All three depend on the handlers of pthread_atfork. vfork and posix_spawn need no handlers, because their children
-// call exec. The bare `clone` system call does not run the handlers. Its child keeps the parent's locks until it calls
-// exec or ends.
+// All three use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent and in
+// the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system call
+// does not run the handlers. Its child keeps the parent's locks until it calls exec or ends.
 //
 // Price: one load per call. A child keeps inherited resources until it ends. If a parent is killed, its TCP peers see
-// the connections closed only after its children have ended. Until then, only the deadline ends their calls.
+// the connections closed only after its children have ended. Until then, the calls of these peers end only by their
+// deadline.
 #pragma once
 
 #include <pthread.h>
@@ -29,7 +30,7 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // incremented in each child
+extern std::atomic<std::uint32_t> generation;  // number of forks down to this process; a child adds 1
 }
 
 /// The process that created an object.

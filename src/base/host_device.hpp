@@ -1,5 +1,5 @@
-// Marker for functions that are compiled for processors and GPUs alike. They process one element, one vector
-// or one digit. Kernels call them from GPU threads, tests from a loop.
+// Macro COLLECTIVES_SHARED, which marks functions that are compiled for CPUs and for GPUs. Each of them processes one
+// element or a few. GPU kernels call them from each thread, and tests on a CPU call them in a loop.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-// Log lines on stderr: each line is one write().
+// Implementation of the log. Each line is one write() to stderr.
 #include "base/log.hpp"
 
 #include <unistd.h>
@@ -17,7 +17,8 @@ namespace {
 constexpr int kUnset = -1;
 std::atomic<int> level_in_force = kUnset;
 
-/// A communicator reports a malformed environment. A log line must not fail because of it.
+/// Returns the level of COLLECTIVES_LOG, or `warning` if the variable is unset or malformed. The next communicator
+/// reports a malformed variable as an error, so the log need not.
 LogLevel level_from_environment() noexcept {
   try {
     return environment().log.value_or(LogLevel::warning);

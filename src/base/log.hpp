@@ -1,4 +1,5 @@
-// Log of the library: lines on stderr, from level `warning` on unless COLLECTIVES_LOG sets another level.
+// Log of the library: lines on stderr. By default it writes warnings and errors. COLLECTIVES_LOG or set_log_level()
+// sets another level.
 //
 //   log_warning(rank, "{} waits for rank {} since {} s", operation, peer, seconds);
 //   -> collectives: warning: rank 3: all_reduce #17 waits for rank 1 since 30 s
@@ -24,8 +25,8 @@ inline constexpr LogLevel kLogLevels[] = {LogLevel::off, LogLevel::error, LogLev
 
 std::string_view to_string(LogLevel) noexcept;
 
-/// Returns the current level: the last argument of set_log_level(), otherwise COLLECTIVES_LOG as of the first line,
-/// otherwise warning.
+/// Returns the current level. This is the last argument of set_log_level(). Without such a call it is the value that
+/// COLLECTIVES_LOG had when the first line was logged, or `warning`.
 LogLevel log_level() noexcept;
 void set_log_level(LogLevel) noexcept;
 

@@ -1,4 +1,4 @@
-// Rounding to the next multiple, for the layout of memory.
+// Rounds numbers of bytes up to the next multiple of an alignment.
 #pragma once
 
 #include <cstddef>

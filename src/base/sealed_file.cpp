@@ -1,4 +1,4 @@
-// Creation of sealed memfds, and error texts that name the refused system call and the limit.
+// Implementation of sealed memfds, and of error texts that name the refused system call and the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ std::string open_error_text(int error) {
 
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // otherwise the kernel would send SIGXFSZ
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // ftruncate() would raise SIGXFSZ
     refuse_memory(bytes, what, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
   const char* asked = "memfd_create";
   flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;

@@ -1,7 +1,7 @@
 // Sealed memfds: shared memory without a name in the file system, whose size no process can change.
 //
-// Also the texts of errors that the system may return here. They name the purpose of the memory, the limit, and the
-// setting to change.
+// This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory, the
+// limit, and the setting to change.
 #pragma once
 
 #include <cstddef>
@@ -28,26 +28,27 @@ class Descriptor {
   int fd_;
 };
 
-/// Writes `text` and returns the number of bytes written. It is less than all only if the system refuses the rest;
-/// errno then tells why. Safe in a signal handler.
+/// Writes `text` and returns the number of bytes written. The number is below text.size() only if the system has
+/// refused the rest; errno then holds the reason. Safe in a signal handler.
 std::size_t write_all(int file, std::string_view text) noexcept;
 
 struct SealedFile {
   Descriptor file;
-  std::string refused;  ///< the system call that this process may not use, if there is no file
+  std::string refused;  ///< if there is no file: the system call that the system has refused, and its error
 };
 
-/// Returns a file of `bytes` zeros. Its purpose `what`, such as "a segment", appears in errors. The call passes `flags`
-/// to memfd_create, in addition to flags for closing, for sealing and against execution. Throws like refuse_memory() at
-/// a limit. Returns no file if this process may not create memfds at all.
+/// Returns a file of `bytes` zeros. `what` is the purpose of the file in error texts, such as "a segment". The call
+/// passes `flags` to memfd_create, in addition to close-on-exec, sealing and no-execute. Throws the error of
+/// refuse_memory() if a limit of the system is reached. Returns no file if this process may not create memfds at all.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
 /// Throws Error{system} "memory: no 2 MiB for a segment: WHY".
 [[noreturn]] void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why);
-/// Throws the same error after a failed mmap. The text contains errno and the limit that is the likely reason.
+/// Throws the error of refuse_memory() after a failed mmap. The text contains errno and the limit that is the likely
+/// reason.
 [[noreturn]] void refuse_mapping(std::size_t bytes, std::string_view what);
-/// Returns the meaning of `error` from a call that opens a file. If it was the limit on descriptors, the text names the
-/// limit.
+/// Returns the meaning of `error` from a call that opens a file. If `error` says that no descriptor is left, the text
+/// names the limit.
 std::string open_error_text(int error);
 
 }  // namespace collectives

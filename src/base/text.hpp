@@ -11,8 +11,8 @@
 
 namespace collectives {
 
-/// Returns whether a character would end a line or control a terminal. Other bytes may be letters of any alphabet in
-/// UTF-8.
+/// Returns whether a character would end a line or control a terminal. Bytes above 127 return false, because they may
+/// be letters in UTF-8.
 inline bool is_control(char c) noexcept { return (c >= 0 && c < ' ') || c == 127; }
 
 inline std::string bytes_text(std::size_t bytes) {

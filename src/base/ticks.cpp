@@ -1,3 +1,4 @@
+// Implementation of the tick clock: detects a usable processor counter, and reads counter and clock together.
 #include "base/ticks.hpp"
 
 #include <limits>
@@ -9,7 +10,8 @@
 namespace collectives {
 namespace {
 
-/// Returns whether the processor reports an invariant counter. A processor that does not report it is not trusted.
+/// Returns whether the processor reports an invariant counter: one with a constant rate. Without that report the
+/// counter is not used.
 bool invariant_counter() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned kPowerManagement = 0x80000007, kInvariant = 1u << 8;

@@ -1,7 +1,8 @@
-// Clock for every call.
+// Clock that is cheap enough to time every call, in ticks.
 //
-// It reads the processor's counter in a few nanoseconds, if the counter runs at a constant rate and alike on all cores.
-// The conversion to time happens only when a record is read. On other processors it is the steady clock.
+// A tick is a count of the processor's counter, which takes a few nanoseconds to read. The counter is used if it runs
+// at a constant rate and equally on all cores. Otherwise a tick is a nanosecond of the steady clock. Records of calls
+// hold ticks. A reader of a record converts them to nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,7 @@
 
 namespace collectives {
 
-/// Whether the counter is used. All processes of a machine have the same value.
+/// True if ticks are those of the processor's counter. All processes of a machine have the same value.
 extern const bool counter_is_even;
 
 inline std::uint64_t steady_nanoseconds() noexcept {
@@ -28,10 +29,11 @@ inline std::uint64_t ticks_now() noexcept {
   return steady_nanoseconds();
 }
 
-/// The counter and the steady clock at the same time.
+/// One moment in both units: the tick count and the time of the steady clock.
 struct TickMark {
   std::uint64_t ticks = 0, nanoseconds = 0;
-  /// Returns the best of 4 attempts, because the system may interrupt the thread between two readings.
+  /// Reads both clocks 4 times and returns the pair with the shortest delay between its readings. An interrupt between
+  /// two readings would spoil a pair.
   static TickMark now() noexcept;
 };
 

@@ -1,3 +1,4 @@
+// Version of the library, as the build sets it.
 #include "collectives/version.hpp"
 
 namespace collectives {

@@ -16,32 +16,42 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSpin = 5us;   // a longer wait may be for a rank on this core
-constexpr auto kYield = 2ms;  // while each rank has a core, a yield disturbs little, and a sleep wakes up late
-// Time to yield if ranks are oversubscribed. 8 ranks on 2 cores complete an 8-byte all-reduce in 15 us, so most waits
-// end before. With 50 us the all-reduce took a fifth longer.
+// Time for which a wait spins while each rank has a core. A longer wait may be for a rank that needs this core.
+constexpr auto kSpin = 5us;
+// Time after which a wait sleeps instead of yielding, while each rank has a core. Until then a yield disturbs little,
+// and a sleep would wake up late.
+constexpr auto kYield = 2ms;
+// Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
+// in 15 us, so most waits end before 200 us. With 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
-constexpr auto kSpinForWire = 300us;  // most messages arrive that soon, and a sleep wakes up late
+// Time after which a wait for a message of another host sleeps. Most messages arrive sooner, and a sleep wakes up late.
+constexpr auto kSpinForWire = 300us;
+// Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;
-constexpr auto kShortestSleep = 1us;  // Linux adds 50 us of timer slack
-constexpr auto kLateYield = 2ms;      // a busy program takes a time slice of 2.8 ms; ranks that wait take microseconds
-// long compared with the slice, short compared with a disturbance by a system service
+constexpr auto kShortestSleep = 1us;  // minimum request to the kernel; Linux adds 50 us of timer slack
+// Duration of a yield that makes it late. A busy program takes a time slice of 2.8 ms; ranks that wait take
+// microseconds.
+constexpr auto kLateYield = 2ms;
+// Time for which waits sleep at once after a late yield. It is long compared with a time slice, and short compared with
+// the work of a busy system service.
 constexpr auto kSleepAtOnceFor = 20ms;
 
-// Number of fruitless tests in a row after which the next ones sleep: 0.6 ms if each is followed by a yield of 0.6 us.
+// Number of fruitless tests in a row after which each further test sleeps. A fruitless test is a Work::test() that
+// found neither an end nor progress. 1,000 tests take 0.6 ms if the program yields for 0.6 us after each.
 constexpr int kTests = 1000;
-// Length of the row while waits sleep at once, because a yield may then take a time slice.
+// Number of these tests while waits sleep at once, because each yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;
-// Returns the CPU time that such a row may take. A test takes 0.2 to 0.5 us, and the program may take 1 us until the
-// next one. A yield that switches threads takes 1 to 2 us more.
+// Returns the maximum CPU time of a row of tests in a program that only waits. A program that takes more computes
+// between its tests, and must not sleep. A test takes 0.2 to 0.5 us, and the program may take 1 us until the next test.
+// A yield that switches threads takes 1 to 2 us more.
 constexpr std::chrono::nanoseconds allowed_in_row(int tests, long switches) { return 1500ns * tests + 2us * switches; }
-// Returns the CPU time that may pass from a sleep to the end of the next test. The wake-up takes 7 to 12 us of it, and
-// more on a busy virtual machine.
+// Returns the maximum CPU time from a sleep to the end of the next test in a program that only waits. The wake-up takes
+// 7 to 12 us of it, and more on a busy virtual machine.
 constexpr std::chrono::nanoseconds allowed_after_sleep(long switches) { return 50us + 2us * switches; }
 
 std::atomic<WaitHook> wait_hook = nullptr;
 
-/// Time at which the last late yield of this process stops to count, as a count of Clock.
+/// Time until which the waits of this process sleep at once, as a count of Clock. A late yield sets it.
 std::atomic<Clock::rep> sleep_at_once_until = 0;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {
@@ -103,7 +113,7 @@ bool CollectiveBackoff::wait_with_clock(Wire* wire) {
   if (started_ == Clock::time_point{}) started_ = last_turn_ = now;
   if (looked_ == Clock::time_point{}) looked_ = now;
   const auto waited = now - started_;
-  // A few turns without progress take microseconds, unless a yield was late.
+  // The turns since the last reading of the clock take microseconds, unless one of them yielded and the yield was late.
   if (oversubscribed_ && now - last_turn_ > kLateYield) note_late_yield(now);
   last_turn_ = now;
   sleeps_at_once_ = oversubscribed_ && sleeps_at_once(now);
@@ -122,7 +132,8 @@ bool CollectiveBackoff::wait_with_clock(Wire* wire) {
   } else {
     relax();
   }
-  // Sleeps and the hook are due in every turn. Yields and spins continue without the clock.
+  // Sleeps and calls of the hook happen in this function only, so it must run in every turn. Yields and spins also
+  // happen in turns that do not read the clock.
   turns_per_look_ = waited >= yield_for || (hook != nullptr && waited > kSpin) ? 1 : kTurnsPerLook;
   if (now - looked_ < kLookEvery) return false;
   looked_ = now;

@@ -1,24 +1,24 @@
 // Waiting in turns: spin, then yield for a bounded time, then sleep.
 //
-// A wait is a loop that looks at a condition. It calls wait() after each look that found the condition false. wait()
-// does one of three things, in this order:
+// A wait is a loop that tests a condition. Each turn of the loop that finds the condition false calls wait(). The first
+// turns spin, later ones yield, and all after that sleep:
 //
-//   spin    answers within a cache miss; right while each rank has a core
+//   spin    continues at once, so the loop sees a change after one cache miss; right while each rank has a core
 //   yield   leaves the core to another thread at once; right while that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
-// No loop may yield for long. Linux charges a whole time slice for each yield. A thread that yields beside busy
+// No loop may yield for long. Linux counts each yield as a whole time slice of use. A thread that yields beside busy
 // programs therefore loses its share of the core. Some kernels (6.18 is one) place other threads wrongly behind threads
 // that yield without end. These other threads then have no core for up to a minute. Each loop therefore uses one of two
 // classes, which yield for a bounded time and then sleep:
 //
-//   CollectiveBackoff   waits of a collective; also observes a wire, and reports when deadlines, aborts and
-//                       lost peers must be checked
-//   Backoff             all other waits
+//   CollectiveBackoff   for waits of a collective; also wakes up for a message from another host, and returns
+//                       true when the caller must check deadlines, aborts and lost peers
+//   Backoff             for all other waits
 //
-// A sleep takes an eighth of the wait so far. It lengthens a wait by at most that eighth and the 80 us. A yield that
-// takes over 2 ms means that another program has used up its time slice on this core. For the next 20 ms the waits of
-// this process then sleep at once.
+// A sleep takes an eighth of the time that the wait has lasted. The wait therefore becomes longer by at most that
+// eighth and the 80 us. If a yield takes over 2 ms, another program has used its whole time slice on this core. For the
+// next 20 ms the waits of this process then sleep at once, without yielding first.
 //
 // A process may use another library that progresses only inside its calls, as MPI does. set_wait_hook() installs one
 // function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed. The
@@ -32,8 +32,8 @@
 
 namespace collectives {
 
-/// Function that every CollectiveBackoff of this process calls: every few turns at first, and in every turn after 5 us.
-/// It must be short and must not use a Communicator.
+/// Function that every CollectiveBackoff of this process calls: at least every eighth turn in the first 5 us of a wait,
+/// then in every turn. It must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;

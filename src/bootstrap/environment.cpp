@@ -1,4 +1,5 @@
-// Bootstrap from environment variables: finds rank and size (world.hpp), then connects the ranks (rendezvous.hpp).
+// Makes the bootstrap from environment variables. A bootstrap lets ranks exchange bytes before they have a transport.
+// The function finds rank and size (world.hpp), then connects the ranks (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>
@@ -24,7 +25,7 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
   Environment ours;
   try {
     ours = rendezvous_environment();
-  } catch (const Error& error) {  // Each rank fails alone here, so the error names its rank.
+  } catch (const Error& error) {  // No rank can tell its peers yet, so the error names the rank that failed.
     constexpr int kAnyPort = 1;
     throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);
   }

@@ -1,3 +1,4 @@
+// Implementation of the exchange of JSON objects, and of the errors that they carry.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Exchange of JSON objects over a bootstrap, which also carries failures.
+// Exchange of JSON objects over a bootstrap: each rank gives one object and gets the objects of all ranks. A bootstrap
+// exchanges bytes before ranks have a transport.
 //
 // A rank that fails sends an object with "error" and "code". All ranks then throw that error with the same text.
 #pragma once
@@ -12,7 +13,8 @@
 
 namespace collectives {
 
-/// Treatment of a failed rank in an exchange: throw its error on every rank, or return its object like any other.
+/// Treatment of a rank that failed before the exchange. rethrow: every rank throws that rank's error. collect: its
+/// object is returned like any other.
 enum class OnError : std::uint8_t { rethrow, collect };
 
 /// Returns the objects of all ranks, by rank. Throws the failure of the lowest failed rank, unless the caller collects

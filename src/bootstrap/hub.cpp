@@ -1,5 +1,6 @@
-// Implementation of rank 0 of a rendezvous. A stranger is a connection that has not sent a valid hello yet. A hello
-// names the version, the rank and the number of ranks.
+// Implementation of rank 0 of a rendezvous (rendezvous.hpp). Connections carry records. The first record is a hello,
+// which names the version, the rank and the number of ranks. A stranger is a connection that has not sent a valid hello
+// yet.
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>
@@ -121,7 +122,7 @@ class Hub final : public Member {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
         links_[r]->push();
-        here_[r] = !links_[r]->unsent();  // From here on, a rank is missing if it has not read all records.
+        here_[r] = !links_[r]->unsent();  // If the deadline passes now, the ranks with unsent records are missing.
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;
@@ -138,7 +139,7 @@ class Hub final : public Member {
 
   [[noreturn]] void too_late(Rank waiter, double seconds) {
     auto missing = missing_ranks(here_);
-    if (missing.empty()) missing = {rank()};  // All other ranks arrived. One gave up before rank 0 did.
+    if (missing.empty()) missing = {rank()};  // All ranks have arrived, so rank 0 itself was late.
     fail(Errc::timeout, did_not_come(missing, place_of(world_), waiter, seconds), missing.front());
   }
 

@@ -1,4 +1,4 @@
-// Rank 0 of a rendezvous. It listens and holds a connection to every other rank.
+// Rank 0 of a rendezvous over TCP (rendezvous.hpp). It listens, and holds a connection to every other rank.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
-// Common base of rank 0 (hub.hpp) and the other ranks (spoke.hpp) of a rendezvous.
+// Common base class of all ranks of a rendezvous over TCP. Rank 0 is a Hub (hub.cpp), and every other rank is a Spoke
+// (spoke.cpp).
 //
-// It checks the length of contributions. It also keeps the error that has ended the rendezvous, and throws it in every
-// later exchange.
+// In an exchange each rank contributes bytes and gets the bytes of all ranks. The base class checks the length of a
+// contribution. It also stores the error that has ended the rendezvous, and throws it in every later exchange.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@
 
 namespace collectives::tcp {
 
-constexpr std::size_t kMaxContribution = std::size_t{64} << 20;  // Most bytes of one rank in one exchange.
+constexpr std::size_t kMaxContribution = std::size_t{64} << 20;  // Maximum contribution, in bytes.
 
 inline double seconds_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double>(Deadline::Clock::now() - start).count();

@@ -1,4 +1,5 @@
-// Error texts about ranks that did not arrive at a rendezvous. All bootstraps use the same texts.
+// Error texts about ranks that did not arrive at a rendezvous, the meeting of all ranks before they have a transport.
+// All bootstraps use the same texts.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 
 namespace collectives {
 
-/// Returns the ranks r with !here[r] in ascending order.
+/// Returns the ranks that have not arrived, in ascending order. here[r] tells whether rank r has arrived.
 inline std::vector<Rank> missing_ranks(const std::vector<bool>& here) {
   std::vector<Rank> missing;
   for (std::size_t rank = 0; rank < here.size(); ++rank) {

@@ -1,5 +1,5 @@
-// Choice of the part in a rendezvous: rank 0 is the hub of a star, and every other rank is a spoke. A single rank needs
-// no connection.
+// Implementation of rendezvous(). The connections form a star: rank 0 is the hub, and every other rank is a spoke. A
+// single rank needs no connection.
 #include "bootstrap/rendezvous.hpp"
 
 #include <string>

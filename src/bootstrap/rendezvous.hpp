@@ -1,4 +1,4 @@
-// Rendezvous of processes over TCP.
+// Rendezvous of processes over TCP: connects all ranks, so that they can exchange bytes before they have a transport.
 //
 // Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
 // which sends the bytes of all ranks to all ranks.
@@ -19,8 +19,9 @@ namespace collectives {
 
 /// Returns once every rank of `world` has connected.
 ///
-/// `listening` is an inherited descriptor (COLLECTIVES_LISTEN_FD). If it listens at world.port, rank 0 uses a duplicate
-/// of it. It marks the original close-on-exec and leaves it open, so that no other job takes the port.
+/// `listening` is a socket that rank 0 has inherited from its launcher (COLLECTIVES_LISTEN_FD). If the socket listens
+/// at world.port, rank 0 uses a duplicate. The original is marked close-on-exec and stays open, so that no other job
+/// takes the port.
 ///
 /// Throws Error{bootstrap} naming the host, port or rank at fault, or Error{timeout} naming the missing ranks.
 std::unique_ptr<Bootstrap> rendezvous(const World& world, std::optional<int> listening,

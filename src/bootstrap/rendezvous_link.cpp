@@ -1,4 +1,4 @@
-// Implementation of a rendezvous connection: reads and writes records without blocking.
+// Implementation of a connection to rank 0 of a rendezvous, or from it. It reads and writes records without blocking.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>

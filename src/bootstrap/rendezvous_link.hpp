@@ -1,4 +1,5 @@
-// Connection of a rendezvous: carries records, each with a kind, a length and a payload.
+// A TCP connection between rank 0 of a rendezvous and another rank. It carries records. A record has a kind, a length
+// and a payload.
 #pragma once
 
 #include <poll.h>
@@ -17,14 +18,15 @@
 
 namespace collectives::tcp {
 
-/// First word of a record. A connection opens with `hello`. Another program is unlikely to send its value.
+/// Kind of a record, which is its first word. The first record of a connection is `hello`. Its value is one that other
+/// programs are unlikely to send.
 enum class Kind : std::uint64_t {
-  hello = 0x31304c4c4f43c3a9,  // To rank 0: Hello.
+  hello = 0x31304c4c4f43c3a9,  // To rank 0: a Hello.
   seen = 1,                    // From rank 0: the hello is accepted.
   welcome,                     // From rank 0: all ranks have connected.
   contribution,                // To rank 0: the bytes of one rank.
   contributions,               // From rank 0: for each rank a length (8 bytes) and its bytes.
-  give_up,                     // To rank 0: the deadline has passed; the seconds waited (a double).
+  give_up,                     // To rank 0: the sender's deadline has passed; the seconds that it waited (a double).
   failure,                     // From rank 0: a Failure, then its text.
 };
 

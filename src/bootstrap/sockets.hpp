@@ -1,4 +1,5 @@
-// TCP sockets for the rendezvous: non-blocking sockets, single attempts to listen or connect, and a bounded wait.
+// TCP sockets for the rendezvous of ranks. Sockets do not block. Functions make one attempt to listen or to connect,
+// and wait() waits for events of several sockets.
 #pragma once
 
 #include <netdb.h>

@@ -1,4 +1,5 @@
-// Implementation of every other rank of a rendezvous: connects to rank 0, says hello, and exchanges records.
+// Implementation of a rank other than rank 0 in a rendezvous (rendezvous.hpp). It connects to rank 0, sends a hello
+// with its rank, and exchanges records.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>
@@ -23,10 +24,10 @@ namespace collectives::tcp {
 namespace {
 
 constexpr std::size_t kMaxAnswer = std::size_t{1}
-                                   << 20;  // Most payload bytes of a listener that has not proved to be rank 0.
-constexpr auto kVerdictPatience = std::chrono::seconds(1);  // Time for rank 0 to send the cause of a timeout.
+                                   << 20;  // Maximum payload from a listener that may be another program.
+constexpr auto kVerdictPatience = std::chrono::seconds(1);  // Time after a timeout for rank 0 to name its cause.
 
-/// Any rank of a rendezvous except rank 0.
+/// A rank of a rendezvous other than rank 0.
 class Spoke final : public Member {
  public:
   Spoke(const World& world, Deadline deadline) : Member(world) {
@@ -62,7 +63,7 @@ class Spoke final : public Member {
   }
 
   /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets `answer` to the error of the attempt.
-  /// An attempt that the deadline cuts short sets nothing, because it does not tell the cause.
+  /// An attempt that the deadline interrupts sets nothing, because its error says nothing about the cause.
   bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
     for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
       Socket socket;
@@ -118,7 +119,7 @@ class Spoke final : public Member {
       if (deadline.passed()) {
         if (gave_up_after > 0) end(Errc::timeout, did_not_come({0}, place_of(world_), rank(), gave_up_after), 0);
         gave_up_after = seconds_since(start);
-        link_->post(Kind::give_up, bytes_of(gave_up_after));  // Rank 0, if it is alive, knows the missing ranks.
+        link_->post(Kind::give_up, bytes_of(gave_up_after));  // If rank 0 is alive, its answer names the missing ranks.
         deadline = Deadline::in(kVerdictPatience);
       }
       std::vector<pollfd> entries{link_->interest()};

@@ -1,4 +1,4 @@
-// Any other rank of a rendezvous. It holds one connection, to rank 0.
+// A rank other than rank 0 in a rendezvous over TCP (rendezvous.hpp). It holds one connection, to rank 0.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
-// Bootstrap of some ranks of a group, over an exchange of the whole group.
+// Bootstrap for some ranks of a group, such as those of a split communicator. A bootstrap lets ranks exchange bytes.
+// This one uses an exchange of the whole group.
 //
-// Every rank of the group takes part in every exchange, including ranks of other subsets and ranks of none. Each rank
-// then picks the contributions of its own members. All ranks of the group make the same number of exchanges.
+// Every rank of the group takes part in every exchange, whether or not it is in a subset. It then keeps the
+// contributions of the members of its own subset. All ranks of the group make the same number of exchanges.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +59,7 @@ class SubsetBootstrap final : public Bootstrap {
   WireFactory wire_factory() override {
     const WireFactory& wires = parent_.wires;
     if (!wires.make) return {};
-    // Converts the new ranks to ranks of the group, because `make` takes those.
+    // Converts the new ranks to ranks of the group, because the group's function `make` takes ranks of the group.
     return {wires.name, wires.preferred,
             [make = wires.make, members = members_](const std::vector<Rank>& ranks, std::size_t context,
                                                     std::size_t frame_bytes) {

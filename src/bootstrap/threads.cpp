@@ -1,8 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
-// The threads share an object. In each exchange a rank writes its bytes to its own slot. The last rank to arrive ends
-// the round and wakes the other ranks. A round fails if a deadline passes or a rank has left. All ranks then throw the
-// same error, also in later exchanges.
+// A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. An exchange is a round: each
+// rank writes its bytes to a slot of its own. The last rank to arrive ends the round and wakes the other ranks. A round
+// fails if a deadline passes or a rank has destroyed its bootstrap. All ranks then throw the same error, also in later
+// exchanges.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -99,7 +100,8 @@ class Rendezvous {
   std::vector<bool> here_;          // Whether each rank has arrived at the open round.
   std::size_t arrived_ = 0;
   std::vector<bool> left_;  // Whether the bootstrap of each rank is destroyed.
-  // Result of the last round. A rank that wakes late still finds its own: the next round cannot end without it.
+  // Result of the last round. A rank that wakes late still finds it, because the next round cannot end without that
+  // rank.
   std::shared_ptr<const std::vector<std::string>> last_round_;
   std::optional<End> end_;
 };

@@ -1,4 +1,5 @@
-// Implementation of the search for rank, size and address of rank 0: one function for each launcher's variables.
+// Implementation of world_of(), which finds rank, size and the address of rank 0. Each launcher sets variables of its
+// own, and one function reads those of each.
 #include "bootstrap/world.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +38,8 @@ int number(std::string_view name, std::string_view text, int least, int most) {
   return value;
 }
 
-/// Reads rank and size from the variables with these names. Checks each alone first, then their relation.
+/// Reads rank and size from the variables named `rank` and `size`. Checks each value, then that the rank is below the
+/// size.
 World place(const Variables& variables, std::string_view rank, std::string_view size, std::string_view source) {
   World world;
   world.size = number(size, *find(variables, size), 1, kMostRanks);
@@ -57,7 +59,7 @@ int port_of_job(std::string_view job) {
 /// Returns the first host of a Slurm list: "node07-ib" for "node[07-09,12]-ib,gpu1".
 std::string first_host(std::string_view list) {
   std::string host;
-  bool skipping = false;  // Whether the rest of a bracket is skipped.
+  bool skipping = false;  // True from the end of the first number in a bracket to the end of the bracket.
   bool inside = false;
   for (const char c : list) {
     if (c == '[') {
@@ -75,7 +77,8 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-/// Sets the address and port of rank 0 for a launcher that provides none. MASTER_ADDR and MASTER_PORT come first.
+/// Sets the address and port of rank 0 for a launcher that provides none. Uses MASTER_ADDR and MASTER_PORT if they are
+/// set.
 void choose_rendezvous_point(World& world, const Variables& variables, std::string_view fallback_host,
                              std::string_view job) {
   const auto* address = find(variables, "MASTER_ADDR");

@@ -1,4 +1,5 @@
-// Rank, size and address of rank 0 from environment variables. A pure function computes them.
+// Finds rank, size and the address of rank 0 in the environment variables that launchers set. The function is pure: it
+// gets the variables as an argument.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Communicators, collectives, works and groups of the C interface.
+// Functions of the C interface for communicators, collectives, groups, and works. A work is the handle of an
+// asynchronous call.
 #include <numeric>
 #include <optional>
 #include <span>
@@ -23,7 +24,8 @@ collectives_error issued(const char* function, collectives_work** work, Issue&& 
   });
 }
 
-/// Numbers of elements of a whole vector and of this rank's part. The C++ call refuses products and sums that overflow.
+/// Number of elements of the whole vector, and of the part of it that belongs to this rank. If either overflows, the
+/// C++ call refuses the arguments.
 struct Parts {
   std::size_t whole, mine;
 };

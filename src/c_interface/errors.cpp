@@ -1,4 +1,4 @@
-// Errors of the C interface: the last error of each thread.
+// Errors of the C interface: turns exceptions into error codes, and stores the last error of each thread with its text.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ static_assert(int{COLLECTIVES_ERROR_BOOTSTRAP} == static_cast<int>(Errc::bootstr
 static_assert(int{COLLECTIVES_ERROR_SYSTEM} == static_cast<int>(Errc::system));
 
 thread_local Error last_error(Errc{}, "");
-const Error no_memory(Errc::system, "out of memory");  // made while memory is available
+const Error no_memory(Errc::system, "out of memory");  // made at the start, while memory is available
 
 Error error_in_flight(const char* function) {
   try {

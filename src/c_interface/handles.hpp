@@ -1,15 +1,18 @@
-// Handles of the C interface, and the functions that lead from C into the library and back.
+// Handles of the C interface, and helpers of its functions. A handle is a struct that a C program sees only as a
+// pointer. It holds an object of the C++ interface. A typical function is:
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
-// The C interface is part of the library and a thin layer over the C++ calls. guarded() turns an exception into an
-// error code and keeps the rest of it for its thread. copy_of() and filled() in options.cpp copy structs in and out.
+// Each function calls one function of the C++ interface. The helper guarded() turns an exception into an error code,
+// and stores the exception as the last error of its thread. The functions copy_of() and filled() in options.cpp copy
+// structs from and to the program.
 //
-// A struct begins with its own size, and 0 is every default. New fields can therefore be added at the end. The library
-// refuses a field that it does not know if the field is set, and ignores it otherwise. tests/packaging/c_abi.txt lists
-// declarations, values and offsets. A test compares the list with the headers and the exported symbols.
+// A struct of the C interface begins with its own size, and 0 is the default of every field. New fields can therefore
+// be added at its end. A program may be compiled with newer headers and set a field that the library does not know. The
+// library refuses the field unless it is 0. tests/packaging/c_abi.txt lists declarations, values and offsets. A test
+// compares that list with the headers and the exported symbols.
 //
-// The price: an asynchronous call allocates its handle.
+// Price: an asynchronous call allocates memory for its handle.
 #pragma once
 
 #include <chrono>
@@ -58,7 +61,8 @@ struct collectives_top_k {
 
 namespace collectives::c {
 
-/// Refusal of arguments by the C interface itself. The text of the error is the function's name followed by `why`.
+/// Exception of the C interface itself if it refuses arguments. The error text is the name of the C function followed
+/// by `why`.
 struct Refused {
   Errc code;
   std::string why;

@@ -1,4 +1,5 @@
-// Objects of the C interface that programs pass to calls: memory, user ops, codecs, compressors.
+// Functions of the C interface that create and destroy objects for calls: memory, user ops, codecs and the top-k
+// compressor.
 #include <cstddef>
 #include <cstring>
 #include <span>

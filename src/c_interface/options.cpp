@@ -1,7 +1,7 @@
-// Conversion of values and structs from the C interface to the library.
+// Converts values and structs of the C interface to those of the C++ interface, and reports back.
 //
-// A program may be compiled with an older or newer header than the library. The field `size` states the size of its
-// struct. Missing fields are 0. Additional fields must be 0, because the library does not know them.
+// A program may be compiled with an older or newer header than the library. The field `size` of a struct holds its size
+// in the program. Fields that the program does not have count as 0. Fields that the library does not know must be 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ To enumerator(From value, From last, std::string_view what) {
   return static_cast<To>(value);
 }
 
-/// Returns the size of the program's struct. Refuses sizes that indicate a struct whose size was never set: 0, sizes
-/// that are no multiple of a word, and sizes above 4096 bytes. No struct of the library will ever be that large.
+/// Returns the size of the program's struct. Refuses sizes that are 0, no multiple of a word, or above 4096 bytes,
+/// because they show that the program has not set the size. No struct of the library will ever be larger than that.
 std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
   if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
     refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);
@@ -71,7 +71,6 @@ std::size_t checked(std::size_t size, std::size_t expected, std::string_view nam
 }
 
 /// Returns a copy of the program's struct, in which missing fields are 0.
-/// Writes as much of `value` to the program's struct as that can hold. Sets fields that the library does not know to 0.
 template <class T>
 T copy_of(const T* from, std::string_view name) {
   T value{};
@@ -84,6 +83,7 @@ T copy_of(const T* from, std::string_view name) {
   return value;
 }
 
+/// Writes the fields of `value` that the program's struct has. Sets fields that the library does not know to 0.
 template <class T>
 void filled(T& to, T value, std::string_view name) {
   value.size = checked(to.size, sizeof value, name);

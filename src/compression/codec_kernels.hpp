@@ -1,5 +1,6 @@
-// Encoding and decoding of the library's codecs. The functions are compiled once per instruction set, as the reductions
-// are. All instruction sets give the same bits, even if the processor flushes denormals.
+// Encoding and decoding of the library's codecs. A codec converts f32 values to fewer bytes for messages, and back.
+// Each function is compiled once per instruction set. All instruction sets give the same bits, even in a processor mode
+// that replaces denormals by 0.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +10,19 @@
 
 namespace collectives {
 
-/// Total size of input and output, in bytes, from which results are written with streaming stores. It exceeds one
-/// core's share of most last-level caches, and by far the payload of a frame.
+/// Total size of input and output, in bytes, from which results are written with streaming stores, which bypass the
+/// caches. 16 MiB exceeds a core's share of most last-level caches. It also exceeds every message by far, so messages
+/// stay in the cache.
 inline constexpr std::size_t kPastCaches = 16 << 20;
 
-/// Convert f32 to f16 or bf16, or back. The rounding is that of types.hpp.
+/// Convert f32 to f16 or bf16, and back. They round as types.hpp defines.
 void encode_half_floats(DataType type, std::span<const float> values, std::byte* wire) noexcept;
 void decode_half_floats(DataType type, const std::byte* wire, std::span<float> values) noexcept;
 
-/// Number of elements that share a scale in int8. The last block may have fewer.
+/// Number of elements in a block of the codec int8. A block has one scale, and the last block may be shorter.
 inline constexpr std::size_t kScaledBlock = 256;
-/// Returns the encoded size. A block has a scale of type f32 and a signed byte per element.
+/// Returns the size in bytes of `count` elements in int8. A block has a scale of type f32 and a signed byte per
+/// element.
 constexpr std::size_t scaled_bytes(std::size_t count) noexcept {
   return count + (count + kScaledBlock - 1) / kScaledBlock * sizeof(float);
 }

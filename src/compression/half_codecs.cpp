@@ -1,12 +1,13 @@
 // Codecs bf16 and f16: f32 values in two bytes per element.
 //
-// One loop serves both directions and both formats. It converts four vectors of f32 at a time, then single vectors,
-// then shorter ones. The speed depends on memory, because there is little to compute. A result that is too long for the
-// caches is therefore written with streaming stores, in whole lines. That saves reading the lines that are overwritten.
+// One loop serves both directions and both formats. A vector is a register of several values. The loop converts four
+// vectors of f32 at a time, and the remaining values in smaller steps. Memory limits the speed, because there is little
+// to compute. A result that is too long for the caches is therefore written with streaming stores, which bypass the
+// caches. Other stores would first read each cache line that they overwrite.
 //
-// Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The bf16 instructions of processors
-// flush denormals, and so do modes that programs may set. Price: six operations in place of one. Memory accesses hide
-// them if the data are in the second-level cache or beyond.
+// Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The processors' bf16 instructions
+// replace denormals by 0, and programs may set modes that do so. Price: six operations in place of one. They take no
+// additional time if the data are in the second-level cache or beyond, because memory is slower.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -22,7 +23,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Stores a vector, with a streaming store if kPast.
+/// Stores a vector. If kPast, the store is a streaming store, which bypasses the caches.
 template <bool kPast, class D>
 HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   if constexpr (kPast) {
@@ -32,14 +33,15 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has vectors of one lane, which cannot be combined.
-/// Rounds four vectors of f32 to bf16, which is the upper half of each result. Adds half the value of the last kept
-/// bit. Returns false if the vectors have a tie or a NaN, for which this is wrong. The caller must then use round().
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has vectors of one element, which cannot be combined.
+/// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. It adds half the value of the
+/// last bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16
+/// values. If there is either, returns false, and the caller must use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;
   for (std::size_t v = 0; v < 4; ++v) rounded[v] = hn::Add(hn::BitCast(dw, value[v]), hn::Set(dw, 0x8000u));
-  // A tie leaves zero in the lower half.
+  // After the addition, the lower half of a tie is zero.
   const auto least = [&](std::size_t v) {
     return hn::Min(hn::BitCast(halves, rounded[v]), hn::BitCast(halves, rounded[v + 1]));
   };

@@ -1,25 +1,27 @@
-// Codec int8: blocks of 256 elements that share a scale.
+// Codec int8: encodes f32 values as signed bytes, in blocks of 256 elements with one scale each.
 //
-// The wire holds one block after the other: the scale as f32 in four bytes, then a signed byte q per element. The value
-// of an element is q * scale. The last block may be shorter.
+// The encoded form holds one block after the other: the scale as f32 in four bytes, then a signed byte q per element.
+// The value of an element is q * scale. The last block may be shorter.
 //
-// The law encode(decode(wire)) == wire must hold bit by bit. The choice of the scale ensures it:
+// Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. The choice of the
+// scale ensures it:
 //
 // - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of a byte (7 bits)
 //   and the scale (17 bits) is therefore exact in f32.
 // - Rounding up increases the scale by at most 2^-16 of itself. The greatest magnitude divided by the scale therefore
 //   differs from 127 by much less than 0.5, and its byte is 127.
-// - The greatest decoded magnitude is thus exactly 127 times the scale. Divided by 127 it gives the scale again.
+// - The greatest decoded magnitude is thus exactly 127 times the scale. The next encoding divides it by 127 and finds
+//   the same scale.
 //
 // Two limits need care.
 //
-// Large values: 127 times the scale must be finite. If rounding up exceeds that limit, the greatest allowed scale is
-// used. It is too small by 2^-20 of itself, and the byte is still 127.
+// Large values: 127 times the scale must be finite. If the scale would be larger, the greatest scale within this limit
+// is used. It is too small by 2^-20 of itself at most, and the byte of the greatest magnitude is still 127.
 //
-// Small values: the scale is at least 2^-125, so a denormal value is less than half of it. Its byte is 0, whether or
-// not the processor flushes denormals. No decoded value is denormal. The greatest byte may be less than 127 at this
-// limit. The scale is 2^-125 again as long as some byte is not 0. A block without a value above half the least scale
-// therefore has the scale 0.
+// Small values: the scale is at least 2^-125. A denormal value is less than half of that, so its byte is 0. This is so
+// whether or not the processor replaces denormals by 0. No decoded value is denormal. A block with the scale 2^-125 may
+// have no byte of magnitude 127. Its next encoding again has the scale 2^-125 if some byte is not 0. If all bytes would
+// be 0, the scale is 0.
 //
 // A NaN or infinity in a block makes the scale NaN, and with it all elements. The bytes are then 0, as in a block of
 // zeros.

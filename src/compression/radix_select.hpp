@@ -1,20 +1,22 @@
-// Selection of the k elements of greatest magnitude on a GPU, digit by digit. It selects the same elements as
-// select.hpp; ties go to the lowest index. It takes two passes over memory if the magnitudes are spread.
+// Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
+// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. If the magnitudes are spread, the
+// selection reads the vector twice.
 //
-// The magnitude and the index form one number, so that no two elements are equal. The k greatest numbers are selected.
+// Magnitude and index of an element form one number of 63 bits, so no two elements are equal. The elements with the k
+// greatest numbers are selected. The search finds the k-th number digit by digit. A digit is a group of 10 or 11 bits.
 //
 // 1. The first pass adds the gradient and counts the elements by their first digit. The counts give the first digit of
 //    the k-th number.
-// 2. If too many elements share the known digits, further passes over all elements count the next digit. They end when
-//    the candidates fit in memory. After the last digit only k elements are left.
+// 2. Candidates are the elements that may still be selected. If they do not fit in memory, further passes over all
+//    elements find the next digits. After the last digit only k candidates are left.
 // 3. The next pass collects the candidates in the order of their indices.
-// 4. The remaining digits are found among the candidates.
+// 4. Further passes over the candidates alone find the remaining digits.
 //
-// Only the device knows how many passes are needed, and the host does not wait for it. All possible passes are
-// therefore launched, and a pass without work ends at once.
+// The number of passes depends on data in the GPU's memory, and the CPU does not wait for them. The CPU therefore
+// launches all possible passes, and a pass without work ends at once.
 //
-// radix_select() defines the order of the passes, and an Engine performs them. One engine launches kernels (select.cu),
-// another runs loops (radix_select_test.cpp). Both use the functions of this file.
+// radix_select() defines the order of the passes, and an Engine performs them. One engine launches GPU kernels
+// (select.cu), and the engine of a test runs loops (radix_select_test.cpp). Both use the functions of this file.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +28,7 @@ namespace collectives::radix {
 
 inline constexpr int kDigits = 6;
 inline constexpr std::uint32_t kBins = 2048;
-/// Capacity for candidates: this multiple of k, plus a constant.
+/// Maximum number of candidates: kCandidateSlots * k + kExtraCandidateSlots, if the vector is not shorter.
 inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;
 
 constexpr std::size_t candidate_capacity(std::size_t n, std::size_t k) {

@@ -1,7 +1,9 @@
-// Vectorized selection. One loop adds and collects candidates, another one prunes them. select.hpp explains the method.
+// Implementation of the selection with vector instructions. A candidate is an element that may be selected. One loop
+// adds the gradient and collects candidates, another one reduces their number. select.hpp explains the method.
 //
-// A key consists of the bits of an element without the sign. It is below 2^31, so keys are compared as signed integers,
-// for which every processor has an instruction. A floor is a key that new candidates must exceed, or -1 for none.
+// The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
+// which every processor has an instruction. The floor is a key that new candidates must exceed. It is -1 if there is no
+// floor.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -22,22 +24,23 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements between two checks that the next block of candidates fits.
+/// Number of elements after which the loop checks that the candidates of the next block fit in their memory.
 inline constexpr std::size_t kBlock = 4096;
-/// Prefetch distance in elements. Hardware prefetching stops at the end of a page. The prefetch saves a sixth of the
-/// time if the vectors are longer than the caches.
+/// Prefetch distance in elements: the loop loads cache lines so far ahead, because the processor's own prefetching
+/// stops at the end of a page. This saves a sixth of the time if the vectors are longer than the caches.
 inline constexpr std::size_t kAhead = 512;
-/// kMarks is the number of elements whose candidates are marked in one word. Up to kFew marked elements are found one
-/// by one. To compress and store two vectors per added vector would cost more than the addition, and most blocks have
-/// few candidates.
+/// kMarks is the number of elements whose candidates are marked by the bits of one word. If at most kFew bits are set,
+/// the elements are handled one by one. Vector instructions would store two vectors for each added vector, which would
+/// take longer than the addition.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
-/// Number of elements behind the last candidate that may be overwritten. It is the length of the longest vector.
+/// Number of elements of memory behind the last candidate. Stores of whole vectors may overwrite them, and the longest
+/// vector has 16 elements.
 inline constexpr std::size_t kOverhang = 16;
 inline constexpr std::int32_t kNoFloor = -1;
 inline constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();
 
-/// For every mask of eight lanes: the numbers of the set lanes, in ascending order.
+/// Table: for every mask of eight bits, the numbers of the set bits in ascending order.
 alignas(64) inline constexpr auto kNamedLanes = [] {
   std::array<std::array<std::uint8_t, 8>, 256> named{};
   for (std::size_t mask = 0; mask < 256; ++mask) {
@@ -88,8 +91,8 @@ HWY_INLINE std::uint64_t marks_of(Lanes some) {
 
 HWY_INLINE Lanes first(std::size_t lanes) { return hn::FirstN(Words(), std::min(lanes, kLanes)); }
 
-/// Appends the lanes `some` to `count` candidates and returns the new count. Writes whole vectors, and the next call
-/// overwrites the excess. Some processors execute masked stores in microcode.
+/// Appends the elements of the mask `some` to `count` candidates and returns the new count. Writes whole vectors,
+/// because masked stores are slow on some processors. The next call overwrites the excess elements.
 HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candidates& to, std::size_t count) {
   if constexpr (kLanes == 4 || kLanes == 8) {
     // Uses a table, as Highway's Compress() does. Some compilers copy Highway's table to the stack in every call.

@@ -1,20 +1,21 @@
-// Selection of exactly the k elements of greatest magnitude, in about one pass over memory. Ties go to the lowest
-// index.
+// Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. If magnitudes are equal, the lower
+// index is selected. In most calls the selection reads the vector once.
 //
 // Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
 // floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. Values that are not finite
-// are therefore always selected and seen.
+// are therefore always selected, and the caller learns of them.
 //
-// While the gradient is added, each element above a floor becomes a candidate. When the space for candidates is full,
-// they are reduced to little more than the k greatest. The least of these is the new floor, because no later element
-// below it can be selected. One pass suffices for any input if the first floor is not too high.
+// The vector is the residual, the part of earlier gradients that was not sent, plus the new gradient. In the pass that
+// adds them, each element above a threshold, the floor, becomes a candidate. When the memory for candidates is full,
+// all but a little more than the k greatest are dropped. The least of these becomes the new floor, because no later
+// element below it can be selected. One pass suffices for any input if the first floor is not too high.
 //
-// The k-th magnitude of a gradient changes little between steps. The first floor is therefore a little below the k-th
-// magnitude of the last call. If fewer than k candidates are found, a second pass starts without a floor. The result
-// depends neither on the floor nor on the instruction set.
+// The k-th magnitude changes little from one training step to the next. The first floor is therefore a little below the
+// k-th magnitude of the last call. If fewer than k candidates are found, a second pass starts without a floor. The
+// result depends neither on the floor nor on the instruction set.
 //
-// Price: a second pass if the floor was too high. If a call fails, the gradient stays added to the residual. To remove
-// it exactly, every call would have to copy the residual.
+// Price: a second pass if the floor was too high. If a call fails, the gradient stays added to the residual, because
+// only a copy of the residual could restore it exactly.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@
 
 namespace collectives {
 
-/// Input of a selection, and the vectors that it updates. All vectors given have the same length, at most 2^32, and do
-/// not overlap.
+/// Input of a selection, and the vectors that it updates. Vectors that are not empty have the same length, at most
+/// 2^32, and do not overlap.
 struct SelectionInput {
   std::span<const float> gradient;
   /// Residual: accumulated += scale * gradient, then the selected elements are set to 0. Empty: selects from scale *

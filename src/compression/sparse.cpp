@@ -1,4 +1,5 @@
-// Implementation of the format of selected elements, and of the sum of selections. An entry is an index and its value.
+// Implementation of sparse messages: writes and reads them, and adds those of several ranks. A message holds entries,
+// each an index and its value.
 #include "compression/sparse.hpp"
 
 #include <fmt/format.h>
@@ -78,8 +79,8 @@ std::string read_sparse(const SparseFormat& format, const std::byte* from, std::
 }
 
 std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
-  // Adds block by block, so that a sum is still in the cache when it is divided. Entries are whole lines apart, so the
-  // lines are prefetched.
+  // Adds block by block, so that sums are still in the cache when they are divided. Consecutive entries touch different
+  // cache lines, so the lines are prefetched kAhead entries ahead.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
   touched_indices_.resize(kBlock);

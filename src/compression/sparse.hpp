@@ -1,4 +1,5 @@
-// Wire format of selected elements: k of n elements in B blocks of 65,536 elements.
+// Format of sparse messages: the k elements of n that a rank has selected, as indices and values. The vector is divided
+// into B blocks of 65,536 elements.
 //
 //   bytes        content
 //   4            k (u32)
@@ -6,8 +7,8 @@
 //   4 k or 2 k   indices in ascending order: u32, or u16 relative to the block; the shorter form is used
 //   4 k or 2 k   values (f32 or bf16), aligned to 4 bytes
 //
-// Numbers are little-endian, as on all machines that the library supports. The length is known beforehand, because k
-// and n are. No index passes through a float, and no index exceeds 2^32 - 1.
+// Numbers are little-endian, as on all machines that the library supports. The receiver knows k and n, and therefore
+// the length, before the message arrives. No index passes through a float, and no index exceeds 2^32 - 1.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace collectives {
 
-/// Format of k of n elements.
+/// Layout of one message with k of n elements.
 struct SparseFormat {
   std::size_t n = 0, k = 0;
   DataType values = DataType::f32;  ///< Type f32 or bf16.
@@ -39,14 +40,14 @@ struct Entries {
   std::size_t count = 0;
 };
 
-/// Writes format.bytes() bytes: format.k entries, whose indices are reduced by `first`.
+/// Writes a message of format.bytes() bytes with format.k entries. Subtracts `first` from each index.
 void write_sparse(const SparseFormat&, const Entries&, std::byte* to, std::uint32_t first = 0);
 
-/// Reads a message of format.bytes() bytes with any content. `indices` and `values` must have space for k entries.
-/// Returns a text that describes the defect. Returns an empty text if the message has k ascending indices below n.
+/// Reads and checks a message of format.bytes() bytes. `indices` and `values` must have space for k entries. Returns a
+/// text that describes the defect. Returns an empty text if the message has k ascending indices below n.
 std::string read_sparse(const SparseFormat&, const std::byte* from, std::uint32_t* indices, float* values);
 
-/// Sum of the selections of several ranks.
+/// Adds the selected elements of several ranks.
 class SparseSum {
  public:
   /// Adds the values of each element in the order of `terms` and divides the sum by `divisor`. Writes it to sum[i].

@@ -1,7 +1,7 @@
-// Checks of a call's arguments, made before anything is sent, and its signature.
+// Implementation of the argument checks and of the signature. All checks are local and come before anything is sent.
 //
-// The part of a rank is its range of a vector that holds the parts of all ranks. The signature holds the arguments that
-// ranks compare.
+// In a reduce-scatter or an all-gather, one vector is divided among the ranks. The part of a rank is its range of that
+// vector. The signature holds the arguments on which all ranks must agree.
 #include "core/call.hpp"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ void check_not_null(const Call& call, Rank rank, const ConstBuffer& buffer, cons
     refuse(call, rank, fmt::format("{} is null with {} elements", name, buffer.count));
 }
 
-/// Checks the op of a call that reduces.
+/// Checks that the type supports the op, and that a user op has a function.
 void check_op(const Call& call, Rank rank) {
   if (!supports(call.input.type, call.op))
     refuse(call, rank, fmt::format("{} has no {}", to_string(call.input.type), to_string(call.op.kind())));
@@ -94,7 +94,8 @@ std::size_t check_equal_parts(const Call& call, Rank rank, std::size_t ranks, co
   return static_cast<std::size_t>(rank) * mine.count;
 }
 
-/// Checks the buffers against the counts of the call. Returns the element of `whole` at which this rank's part begins.
+/// Checks the lengths of both buffers against the call's list of counts, which has one count per rank. Returns the
+/// element of `whole` at which this rank's part begins.
 std::size_t check_counts(const Call& call, Rank rank, std::size_t ranks, const NamedCount& whole,
                          const NamedCount& mine) {
   const auto self = static_cast<std::size_t>(rank);
@@ -120,7 +121,7 @@ std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount&
   return check(call, rank, static_cast<std::size_t>(size), whole, mine);
 }
 
-/// Checks the numbers of elements. Returns the address at which the output begins if the call is in place.
+/// Checks the lengths of input and output. Returns the address that the output must have if the call is in place.
 std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
   const auto input = reinterpret_cast<std::uintptr_t>(call.input.data);
   const NamedCount in{"input", call.input.count}, out{"output", call.output.count};

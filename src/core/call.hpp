@@ -1,4 +1,5 @@
-// A collective call with the arguments of the public functions. It is checked and signed before anything is sent.
+// A collective call as a value, with the checks of its arguments. Each rank checks its call and computes the signature
+// before it sends anything. The signature holds the arguments that all ranks compare.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace collectives {
 
-/// One tensor of a fused group.
+/// One tensor of a fused group. A fused group performs the all-reduces of several tensors as one call.
 struct Tensor {
   ConstBuffer input;
   Buffer output;
@@ -29,18 +30,19 @@ struct Call {
   bool has_counts = false;
   std::uint64_t layout = 0;  ///< hash of the counts of the tensors of a fused group
   Memory memory = Memory::host;
-  /// Tensors of a fused group in device memory. The vector of the call consists of these tensors, one after the other.
-  /// `input` and `output` then only hold its length.
+  /// Tensors of a fused group in device memory, otherwise empty. The vector of the call then consists of these tensors,
+  /// one after the other, and `input` and `output` hold only its length.
   std::span<const Tensor> tensors = {};
 };
 
-/// Buffers of a call that a rank has. A buffer that is not set is ignored.
+/// Tells which buffers a rank uses in a call. For example, only the root of a reduce has an output. Other buffers are
+/// ignored.
 struct Sides {
   bool input = false, output = false;
 };
 Sides sides_of(const Call& call, Rank rank) noexcept;
 
-/// Throws Error{invalid_argument} if the value of a collective, a type or an op is no enumerator.
+/// Throws Error{invalid_argument} if the collective, a type or the op has a value outside its enumeration.
 void check_vocabulary(const Call& call, Rank rank);
 
 /// Throws Error{invalid_argument} if rank `rank` of `size` ranks passed invalid arguments. These are:
@@ -53,15 +55,15 @@ void check_vocabulary(const Call& call, Rank rank);
 ///   - buffers that overlap without being in place
 void check_arguments(const Call& call, Rank rank, int size);
 
-/// Returns the codec of `wire`, or null if values are sent unchanged. Throws Error{invalid_argument} for a type in
-/// which no value can be sent.
+/// Returns the codec that `wire` selects, or null if values are sent unchanged. Throws Error{invalid_argument} if
+/// `wire` names a type without a codec, or if the call's type is not f32.
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank);
 
-/// Throws Error{invalid_argument} if top-k does not support the call.
+/// Throws Error{invalid_argument} if the top-k compressor does not support the call. `name` is the tensor's name.
 void check_compressor(const Call& call, std::string_view name, Rank rank);
 
-/// Returns the signature, which ranks compare. Throws Error{invalid_argument} for an unknown backend and lists the
-/// known backends.
+/// Returns the signature of the call. Throws Error{invalid_argument} with the known backends if `backend` is none of
+/// them.
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
 

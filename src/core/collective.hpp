@@ -1,4 +1,4 @@
-// Properties of collectives.
+// Properties of collectives, such as whether one reduces.
 #pragma once
 
 #include "collectives/types.hpp"

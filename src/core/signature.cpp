@@ -1,5 +1,4 @@
-// Implementation of signatures: their form in 64-bit words, their hash, and the text that names the ranks that
-// disagree.
+// Implementation of signatures: packing into 64-bit words, hash, and the error text if ranks disagree.
 #include "core/signature.hpp"
 
 #include <fmt/format.h>
@@ -114,7 +113,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     return text;
   };
 
-  // Groups ranks by their arguments. The smallest group, most likely the wrong one, is first.
+  // Groups ranks with equal arguments. The smallest group comes first, because it is probably the one with the mistake.
   std::vector<std::pair<std::string, std::vector<Rank>>> groups;
   for (const Arrived& a : arrived) {
     const std::string text = describe(a.signature);

@@ -1,9 +1,12 @@
 // Signature of a call: its arguments in a form that ranks can compare.
 //
-// Every unit of data carries the tag of its call: a line of the inline protocol, a message, the count of staged chunks.
-// The tag consists of the sequence number and a hash of the signature. A tag with the right number and another hash
-// reveals a mismatched call before any of its data is used. The full signatures are stored in the arrival records. They
-// are read only for the error message. Price: a few stores per call.
+// Every unit of data that ranks exchange carries the tag of its call. The units are messages, and cache lines and chunk
+// counters in shared memory. A tag consists of the call's sequence number and a hash of its signature. If a tag has the
+// expected number and another hash, the ranks have made different calls. The receiver then refuses the data before it
+// uses any of it.
+//
+// The full signatures are stored in arrival records. An arrival record is what a rank publishes when it enters a call.
+// Peers read it only for the error message. Price: a few stores per call.
 #pragma once
 
 #include <array>
@@ -17,12 +20,13 @@
 
 namespace collectives {
 
-/// Name of a codec, cut to 16 characters. The hash covers the whole name.
+/// Name of the codec that encodes the messages, cut to 16 characters, and a hash of the whole name.
 struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  /// Includes `detail`, other properties on which ranks must agree, in the hash.
+  /// Makes the name and its hash. `detail` also enters the hash; it stands for other settings on which ranks must
+  /// agree.
   explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
@@ -34,21 +38,21 @@ struct Signature {
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;  ///< the call is a v-variant
+  bool has_counts = false;  ///< the ranks' parts have lengths of their own, as in MPI_Allgatherv
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
-  std::uint64_t op_detail = 0;    ///< bits of the factor, or hash of the user op's name
-  std::uint64_t counts_hash = 0;  ///< hash of the counts of a v-variant, or of the tensors of a group
+  std::uint64_t op_detail = 0;    ///< bits of the factor of pre_scaled_sum, or hash of the user op's name
+  std::uint64_t counts_hash = 0;  ///< hash of these lengths, or of the tensors of a fused group
   WireName wire = {};             ///< codec of the messages; all zero: none
   bool force = false;             ///< the codec is used even if that is slower
 
   bool operator==(const Signature&) const = default;
 };
 
-/// Words of an arrival record.
+/// A signature packed into 64-bit words, as an arrival record holds it.
 using SignatureWords = std::array<std::uint64_t, 7>;
-/// Number of words that every call uses. The other words describe the codec, if there is one.
+/// Number of words in use without a codec. The other words describe the codec.
 inline constexpr std::size_t kCommonWords = 4;
 constexpr std::size_t words_of(const SignatureWords& words) noexcept {
   return (words[1] >> 22 & 8) != 0 ? words.size() : kCommonWords;
@@ -69,8 +73,8 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
-/// Returns a tag with the sequence number in the low half and the hash in the high half. The number wraps after 2^32
-/// calls. The hash then changes, so that an old tag does not match a new one.
+/// Returns a tag: the low 32 bits of the sequence number below the upper 32 bits of the hash. The low half repeats
+/// after 2^32 calls. The hash then changes, so that an old tag does not match a new one.
 inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
   // Mixes the upper bits of the number, which the low half cannot hold, into the hash.
   if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
@@ -81,7 +85,7 @@ inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature
   return make_tag(sequence, hash_of(signature));
 }
 constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
-/// Returns a tag with the same hash and another number, for units that have a count of their own.
+/// Returns `tag` with `number` in its low half. Units that are counted one by one, not per call, use it.
 constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noexcept {
   return (tag >> 32 << 32) | static_cast<std::uint32_t>(number);
 }

@@ -1,4 +1,4 @@
-// Topologies from a formula or from host names, and their description in words.
+// Implementation of Topology: makes one from numbers of ranks and hosts or from host names, and describes it in words.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

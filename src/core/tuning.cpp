@@ -1,5 +1,5 @@
-// Text form of the tuning: reads and writes it as JSON, with names that older versions used. Also the built-in values,
-// some of which depend on the caches of the machine.
+// Implementation of the tuning: reads and writes it as JSON, and makes the built-in values for this machine. Fields
+// that an older version named otherwise are accepted by their old names.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>
@@ -131,7 +131,7 @@ void read_json(const nlohmann::json& given, Tuning& tuning, std::string_view whe
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
       refuse(fmt::format("unknown field \"{}\"; known: {}", name, fmt::join(known, ", ")));
-  // The sizes of memory areas must be set and must be plausible.
+  // These fields become sizes of memory areas, so each must lie within limits.
   for (const auto& [name, bytes, least, most] :
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
         {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
@@ -159,8 +159,9 @@ std::size_t last_level_cache() {
 }  // namespace
 
 Tuning built_in_tuning() {
-  // Non-temporal stores pay once the buffers of a call evict each other. A job never has all of a very large cache,
-  // hence the limit.
+  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. These stores pay
+  // once the buffers of a call evict each other from the last-level cache. The maximum is 128 MiB, because a job never
+  // has all of a very large cache.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
   Tuning tuning;

@@ -1,4 +1,5 @@
-// The tuning table as text. Rank 0 broadcasts it in this form, and files hold it.
+// The tuning as text. A tuning is the table of numbers by which plans are chosen: costs, limits and sizes. Rank 0
+// broadcasts it in this form, and files hold it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +10,7 @@
 
 namespace collectives {
 
-/// Returns all numbers by name, without their source.
+/// Returns all numbers of the tuning by name. The result does not contain `source`, which says where they come from.
 nlohmann::json to_json(const Tuning&);
 /// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
 /// for an invalid number and for an unknown field. The error lists the known fields, and `where` names the source of
@@ -17,12 +18,12 @@ nlohmann::json to_json(const Tuning&);
 /// A field may have the name of an earlier version; the first use of such a name logs a warning.
 void read_json(const nlohmann::json&, Tuning& tuning, std::string_view where);
 
-/// Returns the time in us that cores spend at each end of a message between two hosts of one machine. The whole message
-/// is work of the cores, including the part of the operating system.
+/// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
+/// adapter takes part there, so cores also do the work of the operating system.
 inline double message_inside_machine_us(const Tuning& tuning) { return tuning.wire_us / 2 + tuning.wire_message_us; }
 
-/// Returns the built-in numbers for this machine: data that exceed its last-level cache are stored past the cache. The
-/// call takes almost no time.
+/// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
+/// cache. The call takes almost no time.
 Tuning built_in_tuning();
 
 /// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have

@@ -1,3 +1,4 @@
+// Functions that the component cuda exports. The component is a shared library that the core library loads at run time.
 #include <cstdio>
 #include <exception>
 

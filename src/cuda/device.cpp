@@ -1,5 +1,5 @@
-// Implementation of Device by CUDA. Each function makes one or two calls of CUDA's runtime. The driver supplies the
-// information that the runtime lacks. Its library is already loaded by the runtime.
+// Implementation of Device, the interface to a GPU, by CUDA. Each function makes one or two calls of CUDA's runtime
+// library. Some information is available only from the driver's library, which the runtime has already loaded.
 #include "cuda/device.hpp"
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ void check(cudaError_t result, const char* what) {
   throw Error(Errc::system, fmt::format("CUDA: {}: {}", what, cudaGetErrorString(result)));
 }
 
-/// Functions of the driver. A function is null if the driver is too old to have it.
+/// Functions of the driver's library. A function is null if the driver is too old to have it.
 struct Driver {
   decltype(&::cuPointerGetAttributes) pointer_attributes = nullptr;
   decltype(&::cuStreamGetCtx) context_of_stream = nullptr;
@@ -51,8 +51,8 @@ const Driver& driver() {
   return the_driver;
 }
 
-/// While an object lives, a GPU is current to this thread. The work of this thread is then not part of a graph that
-/// another thread may be capturing.
+/// Makes a GPU current to this thread while the object lives. Meanwhile, calls of this thread do not disturb a CUDA
+/// graph that another thread is capturing.
 class Current {
  public:
   explicit Current(int gpu) {

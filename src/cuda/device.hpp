@@ -1,4 +1,4 @@
-// Access to the GPU of a rank through CUDA.
+// Finds the GPU of a rank, as a Device (device/device.hpp) that CUDA implements.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace collectives::cuda {
 
-/// Makes GPU `number` modulo the number of GPUs current to this thread. Does nothing if there is no GPU.
+/// Makes a GPU current to this thread: GPU `number` modulo the number of GPUs. Does nothing if there is no GPU.
 void use_gpu(int number) noexcept;
 
 /// Returns the GPU that is current to this thread. Returns null and sets `why_not` to one line if there is none. Throws

@@ -1,5 +1,6 @@
-// Kernels of fold() and of the conversions. A thread reads 16 bytes of each source in turn, in the order of the
-// sources. All loads thus cover whole cache lines, and every byte is read once.
+// GPU kernels of fold(), which combines several sources element by element, and of conversions between types. A thread
+// reads 16 bytes of each source, in the order of the sources. Neighbouring threads read neighbouring bytes, so their
+// loads cover whole cache lines. Every byte is read once.
 #include "cuda/launch.cuh"
 #include "reduction/elements.hpp"
 
@@ -133,9 +134,9 @@ __global__ void __launch_bounds__(kThreads)
 
 std::uintptr_t lies(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes; }
 
-/// Returns the alignment for elements of two sizes. They are accessed by vectors only if every vector of elements
-/// begins at a multiple of 16 bytes. Any other start would need a different number of leading single elements for each
-/// size.
+/// Returns the alignment of vectors whose elements have two sizes. Accesses of 16 bytes are used only if each vector
+/// begins at a multiple of 16 bytes. Otherwise the two sizes would need different numbers of single elements before the
+/// first such access.
 std::uintptr_t lies_at_start(std::uintptr_t so_far, const void* address) {
   return address == nullptr || lies(address) == 0 ? so_far : kUnlike;
 }

@@ -1,5 +1,6 @@
-// Division of vectors among the threads of a grid. A thread accesses 16 bytes at a time if all vectors have the same
-// alignment. Each access of a warp then covers whole cache lines.
+// Division of vectors among the threads of a kernel. A vector here is an array of elements in GPU memory. If all
+// vectors of a kernel have the same alignment, each thread accesses 16 bytes at a time. The threads of a warp then
+// access whole cache lines together.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +12,15 @@ namespace collectives::cuda {
 
 inline constexpr std::size_t kVectorBytes = 16;
 
-/// Division of a range of elements: single elements before the first vector, vectors, and single elements after the
-/// last one.
+/// Division of an array: single elements at the start, units of 16 bytes (`vectors`), and single elements at the end.
 struct Pieces {
   std::size_t lead, vectors, tail;
-  /// Returns the number of items, which threads take in turn.
+  /// Returns the number of threads that have work, if there are as many.
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Divides `count` elements. `lies` is the address of the first element modulo 16, equal for all vectors. kUnlike: the
-/// vectors differ in alignment, and all elements are single.
+/// Divides `count` elements. `lies` is the address of the first element modulo 16, which must be equal for all arrays.
+/// If it is not, `lies` is kUnlike, and all elements are single.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};
@@ -36,7 +36,7 @@ COLLECTIVES_SHARED std::size_t single(const Pieces& pieces, std::size_t count, s
   return s < pieces.lead ? s : count - pieces.tail + (s - pieces.lead);
 }
 
-/// Returns the common address modulo 16 of both vectors, or kUnlike if they differ.
+/// Returns `lies` if the address `other` modulo 16 equals it. Returns kUnlike otherwise.
 COLLECTIVES_SHARED std::uintptr_t alike(std::uintptr_t lies, const void* other) {
   return lies == reinterpret_cast<std::uintptr_t>(other) % kVectorBytes ? lies : kUnlike;
 }

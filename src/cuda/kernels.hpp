@@ -1,9 +1,9 @@
-// Functions that put the kernels into a stream. They correspond to the functions of reduction.hpp and compression/,
-// give the same bits, and work on device memory.
+// Functions that start kernels on a GPU, in a CUDA stream. Each does in GPU memory what a function of
+// reduction/reduction.hpp or of compression/ does in host memory, with the same bits.
 //
 // Elements must be aligned to their size, because a GPU, unlike a processor, accesses only aligned elements. No
-// function waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. Throws
-// Error{system} if CUDA reports an error.
+// function waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. All functions
+// throw Error{system} if CUDA reports an error.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Limits of a fold, because the addresses are kernel arguments.
+/// Maximum numbers of sources and destinations of a fold. They are limited because all addresses are kernel arguments.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts
@@ -29,10 +29,10 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
 /// Converts to[i] = from[i] by the conversions of types.hpp. One type is f32, the other one f16 or bf16.
 void cast(ConstBuffer from, Buffer to, Stream stream);
 
-/// Reduces coded contributions at their owner, in one pass. Adds the `sources`, of type f32, f16 or bf16, in their
-/// order in f32. Divides the sum by `divisor` and rounds it once to wire.type (f16 or bf16). Writes the rounded value
-/// to `wire`, and its f32 value, as the receivers will read it, to `seen`. Either may be null. Neither may overlap a
-/// source.
+/// Reduces the contributions of all ranks to a part, in one pass, and encodes the sum for the wire. Adds the `sources`,
+/// of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to wire.type (f16
+/// or bf16). Writes the rounded value to `wire`. Writes its f32 value, which the receivers will decode, to `seen`.
+/// Either may be null. Neither may overlap a source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 
@@ -40,9 +40,10 @@ void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources,
 /// to 256 bytes.
 std::size_t select_scratch_bytes(std::size_t n, std::size_t k);
 
-/// Performs Selector::select() without a threshold. Adds the gradient and selects min(k, n) of n < 2^32 elements.
-/// Writes their indices in ascending order and their values. Sets them to 0 in `accumulated`, and in `velocity` if
-/// masking. Moves 16 bytes per element if the magnitudes are spread, and 4 more for each additional pass over ties.
+/// Performs Selector::select() of compression/select.hpp, without its threshold. Adds the gradient and selects min(k,
+/// n) of n < 2^32 elements. Writes their indices in ascending order, and their values. Sets the selected elements to 0
+/// in `accumulated`, and in `velocity` if masking. Reads and writes 16 bytes per element if the magnitudes are spread.
+/// Many nearly equal magnitudes need more passes, of 4 bytes per element each.
 using SelectInput = Device::SelectInput;
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
             Stream stream);

@@ -1,4 +1,4 @@
-// Launch of kernels, with a grid that fills the device once, and a check for errors.
+// Launches kernels with as many threads as the device runs at a time, and checks for errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace collectives::cuda {
 
-/// Number of threads of a block. A processor that stands in for a GPU executes them in sequence.
+/// Number of threads of a block. If there is no GPU, tests run the threads of a kernel one after another on a CPU.
 #ifdef __CUDACC__
 inline constexpr unsigned kThreads = 512;
 #else
@@ -25,8 +25,8 @@ inline void check(cudaError_t status, const char* what) {
   throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
-/// Returns the number of blocks for `items`, which the threads take in turn: as many as the device runs at a time, or
-/// fewer.
+/// Returns the number of blocks for `items` units of work. It is at most the number that the device runs at a time;
+/// each thread then takes several items.
 template <class Kernel>
 unsigned blocks_for(Kernel* kernel, std::size_t items) {
   int device = 0, processors = 0, at_once = 0;
@@ -45,7 +45,7 @@ void launch_blocks(void (*kernel)(Parameters...), unsigned blocks, Stream stream
   config.stream = static_cast<cudaStream_t>(stream);
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
-/// Launches a grid whose threads take `items` in turn.
+/// Launches a kernel for `items` units of work, which its threads divide among themselves.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, const Arguments&... arguments) {
   launch_blocks(kernel, blocks_for(kernel, items), stream, arguments...);
@@ -54,7 +54,7 @@ void launch(void (*kernel)(Parameters...), std::size_t items, Stream stream, con
 __device__ inline std::size_t this_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline std::size_t all_threads() { return std::size_t{gridDim.x} * blockDim.x; }
 
-/// Elements of 16 bytes that are read and written in one access.
+/// Elements that fill 16 bytes together and are read or written in one access.
 template <class T>
 struct alignas(kVectorBytes) Vector {
   T lane[kVectorBytes / sizeof(T)];

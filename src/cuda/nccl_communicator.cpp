@@ -1,4 +1,4 @@
-// Implementation of NcclComm by NCCL: construction, calls and the end of a communicator.
+// Implementation of NcclComm, the interface to an NCCL communicator: its construction, its calls and its end.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>
@@ -24,9 +24,9 @@ ncclConfig_t not_blocking() {
   return config;
 }
 
-/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may wait for NCCL's threads and for a
-/// GPU that has stopped. Waits up to 200 ms for the thread. In most cases NCCL has then finished, and the caller does
-/// not delay its peers.
+/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may wait for a GPU that has stopped.
+/// Waits at most 200 ms for that thread, so that the caller does not delay its peers. In most cases NCCL has finished
+/// by then.
 void abort_aside(const Library& library, ncclComm_t comm) noexcept {
   struct Ending {
     std::mutex mutex;
@@ -99,7 +99,7 @@ void Communicator::leave() {
 void Communicator::stop() noexcept {
   stopped_ = true;
   left_ = false;
-  // An incomplete split also belongs to the parent, which cannot be left in this state.
+  // NCCL counts an incomplete split as an operation of the parent, too, so the parent is stopped.
   if (Communicator* const parent = std::exchange(parent_, nullptr)) return parent->stop();
   if (comm_ != nullptr) abort_aside(library_, std::exchange(comm_, nullptr));
 }

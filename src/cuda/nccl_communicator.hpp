@@ -1,8 +1,8 @@
-// Implementation of NcclComm (device/nccl_comm.hpp) by NCCL.
+// Implementation of NcclComm (device/nccl_comm.hpp) by NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. The next call must not
-// start before ready() has returned true. Other work must not enter the same stream before that. stop() aborts the
-// communicator, which removes NCCL's kernels from the device.
+// NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. Until ready() returns
+// true, no other call may start, and no other work may enter the same stream. The function stop() aborts the
+// communicator, which also ends NCCL's kernels on the GPU.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Implementation of the search for NCCL: loads the library, looks up its functions and checks its version.
 #include "cuda/nccl_library.hpp"
 
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_FIND)
 #undef COLLECTIVES_FIND
   library->has_memory = missing.empty();
-  // Checks the version first, because for an old library it explains more than the missing functions.
+  // Checks the version first. If the library is old, its version says more than a list of missing functions.
   const bool told = library->GetVersion != nullptr && library->GetVersion(&library->version) == ncclSuccess;
   if (!told) {
     why_not = fmt::format("{} does not tell its version, so it is no NCCL to use", path);

@@ -1,4 +1,5 @@
-// NCCL, loaded at run time. Nothing links it, so one binary runs with and without NCCL.
+// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. Nothing links NCCL, so one binary runs with
+// and without it.
 //
 //   std::string why_not;
 //   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not names the reason in one line
@@ -11,13 +12,14 @@
 
 namespace collectives::nccl {
 
-/// NCCL 2.19 is the first version with all functions that are used, in particular those for splitting and memory.
+/// Oldest version of NCCL that is used. 2.19 is the first one with all functions below, in particular those for
+/// splitting and memory.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
 /// Returns a result of ncclGetVersion() as text, for example "2.28.9".
 std::string version_text(int version);
 
-/// Functions that are used, by their names without "nccl".
+/// Functions of NCCL that the library needs, by their names without "nccl".
 #define COLLECTIVES_NCCL_FUNCTIONS(FUNCTION) \
   FUNCTION(GetVersion)                       \
   FUNCTION(GetUniqueId)                      \
@@ -40,7 +42,7 @@ std::string version_text(int version);
   FUNCTION(Recv)                             \
   FUNCTION(GroupStart)                       \
   FUNCTION(GroupEnd)
-/// Functions that a build of NCCL may lack. They are used only if all of them exist.
+/// Functions for memory, which a build of NCCL may lack. They are used only if all of them exist.
 #define COLLECTIVES_NCCL_MEMORY_FUNCTIONS(FUNCTION) \
   FUNCTION(MemAlloc)                                \
   FUNCTION(MemFree)                                 \

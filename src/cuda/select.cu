@@ -1,6 +1,7 @@
-// Kernels of radix_select(). Counting kernels count in shared memory first, in kCopies copies, because gradients have
-// few exponents and many threads would count the same digit. Collecting uses CUB's selection, which takes one pass and
-// keeps the order.
+// GPU kernels of radix_select() (compression/radix_select.hpp), which selects the k elements of greatest magnitude
+// digit by digit. A kernel counts how often each digit occurs. Each block counts in its shared memory first. It uses
+// kCopies copies of the counters, because gradients have few exponents and many threads count the same digit. CUB,
+// NVIDIA's library of GPU algorithms, then collects the selected elements in one pass and keeps their order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 
@@ -22,7 +23,7 @@ constexpr int kCopies = 4;
 /// Scratch memory of a selection.
 struct Scratch {
   Search* search;
-  std::uint32_t* counts;      ///< Counts of kBins bins.
+  std::uint32_t* counts;      ///< One counter for each of the kBins values of a digit.
   std::uint32_t* candidates;  ///< Indices of the candidates.
   void* selection;            ///< Scratch memory of CUB.
   std::size_t selection_bytes;
@@ -60,7 +61,7 @@ __global__ void begin_kernel(Search* search, std::uint32_t* counts, std::size_t 
   if (threadIdx.x == 0) *search = begin(n, k);
 }
 
-/// Counts of a block. finish() adds them to the counts of the grid.
+/// Counters of a block of threads. finish() adds them to the counters of the whole kernel.
 class BlockCounts {
  public:
   __device__ explicit BlockCounts(std::uint32_t (&mine)[kCopies][kBins]) : mine_(mine) {
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-/// Finds the next digit. Runs as one block with at least one thread per group of bins. `all`: the counts are those of
-/// count_all_kernel. Then it does nothing if the candidates are few.
+/// Finds the next digit from the counters. Runs as one block with at least one thread per group of counters. `all`:
+/// count_all_kernel has counted. It then does nothing if the candidates fit in memory.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t capacity, bool all) {
   static_assert(kThreads >= kBins / kGroup);

@@ -1,6 +1,7 @@
-// Kernels of SparseSum. One kernel per term, in order, adds the values of each element in the order of the terms. One
-// bit per element says whether the element has a value. The first value is stored and not added to 0, which would lose
-// the sign of -0. The division clears the bits, so that they are zero for the next call.
+// GPU kernels of SparseSum (compression/sparse.hpp), which adds the selected elements of several ranks. A term holds
+// the indices and values of one rank. One kernel per term runs after another, so the values of an element are added in
+// the order of the terms. One bit per element says whether the element has a value yet. Its first value is stored and
+// not added to 0, which would lose the sign of -0. The kernels that divide the sums clear the bits for the next call.
 #include "cuda/launch.cuh"
 
 namespace collectives::cuda {

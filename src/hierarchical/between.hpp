@@ -1,19 +1,22 @@
-// Algorithms along a rail, that is, among one rank of every host.
+// Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the share of
+// the vector that one rail handles. An algorithm of this file reduces a slice among the ranks of its rail.
 //
-// The best one depends on the length of the slice:
+// The best one depends on the length of the slice and on H, the number of hosts. A hop is one message between two
+// hosts, and takes one latency:
 //
 //   Ring      fewest bytes, 2(H-1) hops: long slices
 //   OneShot   one latency, H-1 slices out of each host: short slices, and any slice of two hosts
 //   Doubling  log2(H) latencies and as many slices out of each host: short slices of many hosts
 //   Halving   the bytes of Ring in 2 log2(H) hops
-//   Unsummed  sums of hosts reach the owner of a piece unreduced: coded messages
+//   Unsummed  host h owns piece h of the slice and adds the sums of all hosts: for messages that a codec encodes
 //
-// Every type has three functions. The function depths(hosts) returns the number of depths of an all-reduce. The
-// function pieces(hosts) returns the number of messages into which an all-reduce divides a slice, at least. The
-// function all_reduce() emits its Steps.
+// Every type has three functions. The function depths(hosts) returns the number of depths of an all-reduce. A depth is
+// the position of a Step in its round (steps/schedule.hpp). The function pieces(hosts) returns n such that no message
+// of an all-reduce is longer than 1/n of the slice. The function all_reduce() emits the Steps.
 //
-// All types but Unsummed have broadcast(). Its Steps all have depth 0. The rounds of a chain or a tree overlap by
-// themselves. Some types have barrier(). No rank leaves a barrier before all ranks have entered.
+// All types but Unsummed have broadcast(). Its Steps all have depth 0, because rounds of a broadcast overlap without a
+// schedule: each rank forwards a segment as soon as it arrives. OneShot and Doubling have barrier(). No rank leaves a
+// barrier before all ranks have entered.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +27,7 @@
 
 namespace collectives::hierarchical {
 
-/// Sends the fewest bytes. Each host sends 2(H-1)/H of the slice in 2(H-1) hops. For long slices.
+/// Ring: sends the fewest bytes and is for long slices. Each host sends 2(H-1)/H of the slice in 2(H-1) hops.
 struct Ring {
   static constexpr int depths(int hosts) { return 2 * hosts; }
   static constexpr int pieces(int hosts) { return hosts; }
@@ -43,10 +46,10 @@ struct Ring {
   }
 };
 
-/// Sends the whole slice from each host to all other hosts. Each host adds in host order.
+/// One-shot: each host sends the whole slice to all other hosts. Each host adds all slices in host order.
 ///
-/// An all-reduce takes one latency. It sends H-1 slices out of each host. For short slices. With two hosts it is for
-/// slices of any length, because no other algorithm then sends fewer bytes.
+/// An all-reduce takes one latency and sends H-1 slices out of each host. It is for short slices. With two hosts it is
+/// for slices of any length, because no other algorithm then sends fewer bytes.
 struct OneShot {
   static constexpr int depths(int) { return 1 + kRoundsOnTheWire; }
   static constexpr int pieces(int) { return 1; }
@@ -69,11 +72,13 @@ struct OneShot {
   }
 };
 
-/// Replaces `Between` if sums of hosts must not be added on their way. Each addition would round them again.
+/// Replaces the algorithm `Between` if no rank may forward a sum of several hosts. With a codec, each such sum would be
+/// rounded again when it is encoded.
 ///
-/// OneShot adds all sums at every host anyway. It is used unchanged. A direct exchange of pieces replaces all other
-/// types. Each piece goes unreduced to its owner, and its sum goes from there to all hosts. This sends as many bytes as
-/// a ring, in 2(H-1) messages and two latencies.
+/// OneShot is used unchanged, because every host there receives the sums of the other hosts directly. A direct exchange
+/// replaces all other types. It divides the slice into one piece per host. Each host sends its values of a piece to the
+/// owner of the piece, which adds them and sends the sum to all hosts. The exchange sends as many bytes as a ring, in
+/// 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }
@@ -95,10 +100,10 @@ struct Unsummed {
 template <>
 struct Unsummed<OneShot> : OneShot {};
 
-/// Cube of hosts for exchanges at distances that are powers of two.
+/// Cube: the hosts that exchange at distances 1, 2, 4, ..., which needs a power of two of hosts.
 ///
 /// The first size() hosts form the cube. size() is the largest power of two that does not exceed the number of hosts.
-/// The remaining extras() hosts are outside. Each of them passes its slice to one host of the cube, which then takes
+/// The remaining extras() hosts are outside. A host outside passes its slice to a host of the cube, which then takes
 /// part for both.
 struct Cube {
   int hosts;

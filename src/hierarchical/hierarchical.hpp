@@ -1,16 +1,19 @@
 // Hierarchical algorithms: shared memory inside a host, messages between hosts.
 //
-// With one host, an algorithm is a single host Step. With several hosts, the vector is divided into slices. There are
-// as many slices as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
-// s.
+// A Step is one action of a rank. A host Step is a collective that the ranks of one host perform together through
+// shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, the vector is
+// divided into slices, one for each rank of the smallest host. The local number of a rank is its index in its host.
+// Slice s belongs to local rank s of every host, and these ranks form rail s.
 //
-// A collective reduces or gathers inside the host by host Steps. Each local rank exchanges its slice along its rail.
-// The wire thus carries every byte once per host. All ranks of a host that are on a rail send at the same time.
+// A collective reduces or gathers inside the host by host Steps. Between hosts, each rank exchanges its slice along its
+// rail. Every byte thus crosses the network once per host, not once per rank. All ranks of a host that are on a rail
+// send at the same time.
 //
-// The plan chooses the exchange along a rail (between.hpp). For short vectors it may use one rank of each host only:
-// one slice, or leaders.hpp. If every host has one rank, only reduce and barrier have host Steps.
+// The plan chooses the algorithm along a rail (between.hpp). For short vectors only one rank of each host may exchange:
+// there is then one slice, or one leader per host (leaders.hpp). If every host has one rank, only reduce and barrier
+// have host Steps.
 //
-// Price: hosts of unequal size have only as many rails as the smallest host has ranks.
+// Price: if hosts have different numbers of ranks, the additional ranks of larger hosts send nothing in an all-reduce.
 #pragma once
 
 #include "steps/grid.hpp"
@@ -28,8 +31,8 @@ constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, cons
           .owners = owners};
 }
 
-/// Returns the places of the value that a rank sends to other hosts. This is the sum of its host, in the output. If
-/// each host has one rank, there is no sum. The rank then sends its contribution from the input.
+/// Returns a reduction whose source is the value that a rank sends to other hosts. This is the sum of its host, in the
+/// output. If each host has one rank, there is no such sum, and the source is the rank's input.
 constexpr Reduction host_sums(const Grid& grid) {
   return {.source = grid.one_rank_each() ? Place::input : Place::output};
 }
@@ -37,8 +40,8 @@ constexpr Reduction host_sums(const Grid& grid) {
 /// Emits an all-reduce.
 ///
 /// One host: a single host Step. Several hosts: a reduce-scatter inside the host, an all-reduce of each slice along its
-/// rail, and an all-gather inside the host. Rounds overlap. One round works inside the host while other rounds are on
-/// the wire.
+/// rail, and an all-gather inside the host. Rounds overlap. While one round works inside the host, messages of other
+/// rounds are on the wire.
 ///
 /// `Between` is the all-reduce along a rail (between.hpp).
 template <class Between, class Run>

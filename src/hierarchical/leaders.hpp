@@ -1,14 +1,15 @@
 // Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
-// The leader exchanges for all ranks of its host. One message carries the data for a host and for the hosts behind it.
-// A host thus exchanges log2(H) times, rounded up. This is 9 messages for 512 hosts. In hierarchical.hpp each rank of a
-// host sends H - 1 messages of one part. Short vectors need few messages: latency counts, and so does the cores' work
-// for each message. With equal parts, the longest message is half of the vector.
+// The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
+// of H hosts thus exchanges with log2(H) other hosts, rounded up. This is 9 messages for 512 hosts. In hierarchical.hpp
+// each rank of a host sends H - 1 messages of one part. Few messages are better for short vectors, because each message
+// costs a latency and work of a core. If all ranks have equal parts, the longest message is half of the vector.
 //
-// A message holds parts of several hosts. Ranks must therefore be numbered host by host. The whole vector is one round.
+// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The whole vector is
+// handled at once, in one round.
 //
-// Price: the leader stores partial sums of the whole vector. The algorithms are thus only for vectors that fit in a
-// message. The leader's core does work in which the other ranks of its host could have helped.
+// Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
+// message. The leader alone does work that the ranks of its host could share.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +19,11 @@
 
 namespace collectives::hierarchical::leaders {
 
-/// Exchange of a leader at one distance.
+/// Exchange of a leader with other hosts at one distance: 1, 2, 4, ... hosts away.
 ///
 /// In an all-gather, the leader sends the parts of `mine` to host `to`. It receives the parts of `theirs` from host
-/// `from`. A reduce-scatter runs the other way around, from the largest distance to the smallest. The leader then sends
-/// its sums of `theirs` to `from`. It receives sums of `mine` from `to`.
+/// `from`. A reduce-scatter reverses the directions and begins with the largest distance. The leader then sends its
+/// sums of `theirs` to `from`, and receives sums of `mine` from `to`.
 ///
 /// This is recursive doubling if the number of hosts is a power of two. Other numbers use the algorithm of Bruck and
 /// others ("Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).

@@ -1,8 +1,8 @@
-// Bootstrap of the ranks of an MPI communicator.
+// Implementation of MpiBootstrap: the ranks of an MPI communicator exchange bytes by MPI before they have a transport.
 //
-// It duplicates the communicator and exchanges bytes by non-blocking collectives, so a wait can end at its deadline.
-// MPI cannot cancel a collective or a duplication. Memory of an operation that has not completed by the deadline is
-// therefore never freed.
+// The bootstrap duplicates the communicator and uses non-blocking collectives of MPI, so that a wait can end at its
+// deadline. MPI cannot cancel such an operation. If it has not completed by the deadline, its memory is therefore never
+// freed.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -26,8 +26,8 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Context number of the next wire over `comm`.
-  std::optional<Error> end;                   // Error of a failed duplication or exchange; no other can follow.
+  std::atomic<std::size_t> next_context = 0;  // Number of wires made so far; gives each its MPI tags.
+  std::optional<Error> end;                   // Error of a failed operation, thrown again later.
 
   ~Shared() {
     int finalized = 0;
@@ -43,7 +43,7 @@ struct Gather {
   std::string mine;
   std::uint64_t my_bytes = 0;
   std::vector<std::uint64_t> bytes;  // Length of each rank's contribution.
-  std::vector<int> counts, offsets;  // Lengths and offsets in the types of MPI.
+  std::vector<int> counts, offsets;  // Lengths and offsets as ints, which MPI takes.
   std::string contributions;
 };
 

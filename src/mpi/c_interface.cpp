@@ -1,4 +1,4 @@
-// C interface of the component mpi: constructs a communicator from an MPI communicator.
+// The C function that makes a communicator of this library from an MPI communicator.
 #include "collectives/collectives_mpi.h"
 #include "collectives/mpi.hpp"
 #include "communicator/c_bridge.hpp"

@@ -1,4 +1,5 @@
-// Implementation of the wire over MPI. A frame is memory for one message and the request of MPI that uses it.
+// Implementation of the wire over MPI. A wire sends messages between hosts. A frame is memory for one message, with the
+// MPI request that sends or receives it.
 #include "mpi/transport.hpp"
 
 #include <fmt/format.h>

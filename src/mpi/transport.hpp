@@ -1,12 +1,12 @@
-// Wire over point-to-point messages of MPI.
+// Wire that sends its messages as point-to-point messages of MPI. A wire is a transport between hosts.
 //
-// Frames. Each peer has four send frames, each with its own MPI_Isend, and one receive frame. A message that arrives
-// before the caller asks for it stays inside MPI.
+// Frames. A frame is memory for one message. For each peer there are four frames to send, each with its own MPI_Isend,
+// and one frame to receive. A message that arrives before the caller asks for it stays inside MPI.
 //
-// Order. Data and control messages have two MPI tags of one communicator. MPI keeps the order within a tag. Neither
-// kind waits for the other.
+// Order. Messages with data have one MPI tag, and control messages (failures and arrival records) have another. MPI
+// keeps the order of messages with equal tags. Neither kind waits for the other.
 //
-// Format. A message is its tag word followed by the payload. MPI transmits the length.
+// Format. A message is the tag of its call, which is one word, followed by the payload. MPI transmits the length.
 #pragma once
 
 #include <mpi.h>

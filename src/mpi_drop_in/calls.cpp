@@ -1,4 +1,5 @@
-// Eligibility and jobs of the collectives.
+// Implementation of the collectives in calls.hpp. The eligibility of a call tells whether the library may perform it,
+// and its job is the call in the library's form.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace collectives::drop_in {
 namespace {
 
 #ifdef MPICH
-// MPICH refuses a receive buffer that is the send buffer.
+// True if MPI reports an error when send and receive buffer are the same. MPICH does.
 constexpr bool kAliasIsAnError = true;
 #else
 constexpr bool kAliasIsAnError = false;
@@ -22,7 +23,7 @@ constexpr bool kAliasIsAnError = false;
 
 std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
 
-/// Returns the eligibility of a reduction of `count` elements in all.
+/// Returns the eligibility of a reduction. `count` is the number of elements of the whole vector.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = arithmetic_type(type);
   if (!element) return {type == MPI_DATATYPE_NULL ? Reason::arguments : Reason::type};
@@ -30,7 +31,8 @@ Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
 }
 
-/// Returns `eligibility`. Forwards the call to MPI if `bad`, because MPI reports wrong arguments of this rank.
+/// Returns `eligibility`. If `bad`, this rank's arguments are wrong, and the result forwards the call to MPI, which
+/// reports the error.
 Eligibility forward_if(bool bad, Eligibility eligibility) {
   if (bad) eligibility.reason = Reason::arguments;
   return eligibility;
@@ -57,8 +59,8 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 
 bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
-/// Returns the wire format of a reduction: bf16 for sums of 32-bit floats if the user wants that. Warns once about
-/// other reductions.
+/// Returns the format in which a reduction sends its values: bf16 for sums of 32-bit floats if COLLECTIVES_MPI_WIRE
+/// asks for it, otherwise unchanged. Warns once about other reductions.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
@@ -81,8 +83,9 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
   return job;
 }
 
-/// Returns the job of a reduce-scatter. MPI's result in place begins at the beginning of the input. The library's
-/// begins at this rank's part, so a result in place is staged and copied.
+/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input, and
+/// the library to this rank's part of it. The library therefore writes to staging memory, and the result is copied from
+/// there.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);

@@ -1,7 +1,10 @@
-// Collectives of MPI with the arguments of the program. The blocking and non-blocking forms share them.
+// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a library that
+// users preload into an MPI program. It performs collectives of the program in place of MPI. Blocking and non-blocking
+// forms use the same structs.
 //
-// Each struct has two functions. The first, eligibility(), returns the properties that are equal on all ranks of the
-// call. The second, job(), returns the call of the library that does the collective on this rank.
+// Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
+// ranks. They decide whether the library performs it. The second, job(), returns the call of the library that performs
+// it on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

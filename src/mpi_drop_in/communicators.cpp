@@ -1,4 +1,5 @@
-// Building, finding and ending the library's communicators.
+// Implementation of the drop-in's communicators: builds, finds and ends the library's communicator of an MPI
+// communicator.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +27,7 @@
 namespace collectives::drop_in {
 namespace {
 
-/// All states. The object is never destroyed, because a program may end without MPI_Finalize.
+/// States of all MPI communicators. The object is never destroyed, because a program may end without MPI_Finalize.
 struct All {
   std::mutex mutex;
   std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
@@ -36,14 +37,15 @@ All& all() {
   return them;
 }
 
-/// Deadline for building. All ranks are in the call by then, so a rank that does not answer for a minute never will.
-/// Other calls wait without a deadline, as in MPI.
+/// Maximum time to build a communicator. All ranks build in the same call. A rank that has not answered for a minute
+/// therefore never will. Other calls wait without a deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int keyval = MPI_KEYVAL_INVALID;
 /// Number of communicators of the library in this process.
 std::atomic<int> alive = 0;
-/// Number of MPI communicators that were freed. MPI uses their handles again, so find() compares the number.
+/// Number of MPI communicators that were freed. MPI gives their handles to new communicators. If the number has
+/// changed, find() does not trust the state that it remembers for a handle.
 std::atomic<std::uint64_t> gone = 0;
 
 /// Removes the state of a communicator. MPI calls the function when the communicator is freed or disconnected.
@@ -73,12 +75,13 @@ bool finish(Begin&& begin) {
   }
 }
 
-/// Bootstrap over an MPI communicator, in the order of its other collectives.
+/// Bootstrap of the library's communicator: ranks exchange bytes by collectives of the MPI communicator itself. This is
+/// possible because all ranks build in the same call.
 ///
 /// A rank that fails between two exchanges reports its failure in the next exchange, and all other ranks then fail as
 /// well. All ranks therefore make the same collectives of MPI.
 ///
-/// Deadlines are ignored. Every rank reaches the next exchange or ends, and MPI ends the program with a rank.
+/// Deadlines are ignored. Every rank reaches the next exchange or ends. If it ends, MPI ends the program.
 class OverMpi final : public Bootstrap {
  public:
   OverMpi(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
@@ -100,7 +103,7 @@ class OverMpi final : public Bootstrap {
       result.push_back(contributions.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));
     return result;
   }
-  /// Does the last exchange of a rank that has succeeded. Throws if another rank has failed.
+  /// Takes part in the last exchange, as a rank that has succeeded. Throws if another rank has failed.
   void succeed() { counts_of_all(0); }
   /// Does the last exchange of a rank that has failed alone.
   void fail() noexcept try {

@@ -1,9 +1,10 @@
-// Communicators of the library, one for each MPI communicator.
+// Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
+// program. It performs collectives of the program in place of MPI.
 //
-// The state of a communicator is an attribute of the MPI communicator and ends with it. The library's communicator is
-// built when the MPI communicator has had enough calls that the library could do. Communicators that a program makes by
-// the thousand therefore cost next to nothing. The calls of a communicator and their bytes are equal on all ranks, so
-// all ranks build in the same call.
+// The state of an MPI communicator is one of its attributes and ends with it. The library's communicator is built after
+// a number of calls that the library could have performed. MPI communicators that a program uses for few calls
+// therefore cost next to nothing. The number of calls and their bytes are equal on all ranks, so all ranks build in the
+// same call.
 #pragma once
 
 #include <atomic>
@@ -34,17 +35,18 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Returns the library's communicator. Requires that reason_to_forward() has returned Reason::none.
   Communicator& communicator() noexcept { return *communicator_; }
 
-  /// Returns the reason why no call is ever taken over, whatever its arguments. Returns none if calls may be taken
-  /// over.
+  /// Returns the reason why the library never performs a call of this communicator. Returns none if it may perform
+  /// calls.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
-  /// Returns the reason why a call of `bytes` bytes is forwarded. Counts blocking calls; the first one after enough of
-  /// them builds the communicator.
+  /// Returns the reason why a call of `bytes` bytes is forwarded. Counts blocking calls; the first one after
+  /// settings().after calls builds the library's communicator.
   Reason reason_to_forward(bool blocking, std::size_t bytes);
-  /// Ends the library's communicator. Peers may still read the data of this rank.
+  /// Ends the library's communicator. Peers may still read data that this rank has sent.
   void drop() noexcept;
 
-  /// Lock of the thread that progresses the communicator's operations. No thread waits long for it. A blocking call
-  /// waits at most for a test of pending operations, and such a test does not wait at all.
+  /// Lock of the library's communicator, which only one thread may use at a time. A blocking call waits for it only
+  /// while another thread tests pending operations, which takes no longer than the test. The test itself does not wait
+  /// for the lock.
   bool try_lock() noexcept { return !busy_.test_and_set(std::memory_order_acquire); }
   void lock() noexcept;
   void unlock() noexcept { busy_.clear(std::memory_order_release); }

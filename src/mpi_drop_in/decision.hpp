@@ -1,16 +1,18 @@
-// Decision whether the library takes a call over.
+// Decision whether the library performs an MPI call (takes it over) or forwards it to MPI. The drop-in is a library
+// that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
-// All ranks must decide alike, and they do not communicate about it. A decision therefore depends only on values that
+// All ranks must decide equally, and they do not communicate about it. A decision therefore depends only on values that
 // MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a reduction, the
-// root, and the bytes of a message's signature.
+// root, and the length of the data in bytes.
 //
 // A decision never depends on how a rank describes its memory. It ignores addresses, alignment, and whether the call is
-// in place. It ignores the map of a datatype, which may differ between ranks if bytes are only moved.
+// in place. It ignores how a datatype arranges bytes in memory, because ranks may use different datatypes in calls that
+// only move data.
 //
 // A call whose arguments are wrong on this rank alone is forwarded, so that MPI reports the error.
 //
-// The price: an advantage of one rank, such as dense memory, cannot count. Ranks that pass different lengths, which MPI
-// forbids, may decide differently before any check finds the error.
+// Price: a property of one rank alone, such as memory that needs no packing, cannot influence the decision. Ranks that
+// pass different lengths, which MPI forbids, may decide differently before any check finds the error.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +39,10 @@ inline constexpr std::size_t kKinds = 8;
 inline constexpr std::string_view kKindNames[kKinds] = {
     "Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Allgather", "Allgatherv", "Bcast", "Barrier"};
 
-/// Reason why a call is forwarded. `none`: the call is taken over.
+/// Reason why a call is forwarded to MPI. `none`: the library performs it.
 enum class Reason : std::uint8_t {
   none,
-  young,         ///< The communicator has not had enough calls to be worth building.
+  young,         ///< The communicator has had too few calls so far to be built.
   alone,         ///< The communicator has one rank.
   inter,         ///< The communicator is an inter-communicator.
   foreign,       ///< Some ranks of the communicator do not belong to this MPI_COMM_WORLD.
@@ -50,7 +52,7 @@ enum class Reason : std::uint8_t {
   empty,         ///< There is no data to move.
   type,          ///< The library lacks the type of the reduction.
   op,            ///< The library lacks the op.
-  arguments,     ///< MPI should judge the arguments.
+  arguments,     ///< The arguments look wrong, and MPI reports the error.
   non_blocking,  ///< This MPI does not progress the library's operations in its own calls.
 };
 inline constexpr std::size_t kReasons = 13;
@@ -76,8 +78,8 @@ struct Eligibility {
 
 /// Shortest broadcast and reduction that are taken over, in bytes.
 ///
-/// MPI sends shorter vectors ahead. The root of a broadcast then returns before any other rank has arrived, and so do
-/// all ranks of a reduction except the root. This is faster in a row of such calls.
+/// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast then returns before other ranks
+/// have arrived. In a reduction, all ranks but the root do. In a row of such calls this is faster.
 #ifdef MPICH
 inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0;
 #else
@@ -91,7 +93,7 @@ inline constexpr std::size_t kMinBytes[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, 
 
 /// Number of blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER).
 ///
-/// By then the library would have saved about the time that building costs. A program loses about that time per
+/// By then the library would have saved about as much time as building takes. A program loses about that time per
 /// communicator at most, however early it frees the communicator. It gains almost the full advantage if the
 /// communicator stays. This is the ski-rental rule (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 ///

@@ -1,8 +1,9 @@
-// Entry points: the functions that the dynamic linker finds under MPI's names.
+// Entry points of the drop-in: functions with MPI's names, which the dynamic linker finds before those of MPI. The
+// drop-in is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
-// The process may run another MPI, whose handles are longer or shorter. The arguments are therefore words of the
-// calling convention until the MPI is known. Another MPI receives them unchanged. The price: one or two nanoseconds per
-// call.
+// The process may run another MPI than the one for which the drop-in was built. Handles of that MPI may have another
+// size. An entry point therefore takes its arguments as machine words, and converts them only if the MPI is the right
+// one. Another MPI receives the words unchanged. Price: one or two nanoseconds per call.
 #include <dlfcn.h>
 
 #include <cstdint>

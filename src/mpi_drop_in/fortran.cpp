@@ -1,9 +1,11 @@
-// Entry points for Fortran.
+// Entry points of the drop-in for Fortran programs. The drop-in is a library that users preload into an MPI program. It
+// performs collectives of the program in place of MPI.
 //
-// Open MPI's Fortran functions call PMPI underneath. The drop-in therefore defines them itself, both for mpif.h and
-// `use mpi` (mpi_allreduce_) and for `use mpi_f08` (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same
-// integers as handles, and their last argument may be absent. MPICH's Fortran functions call the C functions, except
-// for a few of `use mpi_f08`.
+// Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in therefore
+// defines the Fortran functions itself, both for mpif.h and `use mpi` (mpi_allreduce_) and for `use mpi_f08`
+// (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same integers as handles, and their last argument may
+// be absent. MPICH's Fortran functions call the MPI_ functions of C, which the drop-in replaces, except for a few of
+// `use mpi_f08`.
 #include <dlfcn.h>
 
 #include "mpi_drop_in/functions.hpp"
@@ -18,8 +20,8 @@ namespace {
 void answer(MPI_Fint* error, int code) noexcept {
   if (error != nullptr) *error = code;
 }
-/// Returns the function that the program would have called without the drop-in. If the process runs another MPI, that
-/// function calls other names.
+/// Returns the function that the program would have called without the drop-in. It is called to initialize MPI, and
+/// while the drop-in is inactive.
 void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
 MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 

@@ -1,4 +1,4 @@
-// Functions of MPI, and the report of errors.
+// Implementation of the functions that replace those of MPI, and the report of errors.
 #include "mpi_drop_in/functions.hpp"
 
 #include "base/log.hpp"

@@ -1,4 +1,5 @@
-// Functions of MPI while the drop-in is active: each takes the call over or forwards it to MPI.
+// Functions that replace those of MPI. Each performs the call by this library, or forwards it to MPI. They are called
+// only while the drop-in is active (process.hpp).
 #pragma once
 
 #include "mpi_drop_in/mpi.hpp"

@@ -1,4 +1,4 @@
-// Execution, packing and staging of jobs.
+// Implementation of jobs: runs them, and packs memory that is not contiguous.
 #include "mpi_drop_in/job.hpp"
 
 #include <cstdint>
@@ -13,7 +13,8 @@ void check(int code, const char* what) {
   if (code != MPI_SUCCESS) throw Error(Errc::invalid_argument, what);
 }
 
-/// Calls `use(data, count, type)` with a base other than MPI_BOTTOM, because MPICH's MPI_Pack refuses that.
+/// Calls `use(data, count, type)`. Replaces the address MPI_BOTTOM by another one, because MPICH's MPI_Pack refuses
+/// MPI_BOTTOM.
 template <class Use>
 void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
   if (data != MPI_BOTTOM) return use(data, count, type);
@@ -27,7 +28,7 @@ void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
 
 }  // namespace
 
-// Both forms of a function take the same arguments.
+// The blocking and the asynchronous form of a function take the same arguments.
 #define COLLECTIVES_PERFORM(form)                                                              \
   switch (collective) {                                                                        \
     case Collective::all_reduce: return comm.all_reduce##form(input, output, op, options);     \

@@ -1,7 +1,7 @@
-// Job: a call in the library's form.
+// Job: an MPI call, translated to a call of this library.
 //
-// Memory that is not dense is packed before the call and unpacked afterwards. Ranks may describe the same bytes by
-// different datatypes, so calls that only move data move bytes.
+// Memory is dense if its elements follow one another without gaps. Other memory is packed before the call and unpacked
+// afterwards. Ranks may describe the same bytes by different datatypes. Calls that only move data therefore move bytes.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@
 
 namespace collectives::drop_in {
 
-/// Call of the library with its arguments and staging memory.
+/// Call of the library with its arguments. Staging memory holds copies of the program's data, if they are needed.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::vector<std::size_t> counts = {};                            ///< Counts of the v-forms, in elements.
+  std::vector<std::size_t> counts = {};                            ///< Elements of each rank, if they differ.
   Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
   std::unique_ptr<std::byte[]> in = {};  ///< Staging for memory that is not dense or overlaps.
   std::unique_ptr<std::byte[]> out = {};

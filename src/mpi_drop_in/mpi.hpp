@@ -1,8 +1,9 @@
-// Includes mpi.h of the MPI for which the drop-in is compiled, with all symbols of MPI weak.
+// Includes mpi.h of the MPI for which the drop-in is compiled, and makes all symbols of MPI weak. The drop-in is a
+// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
-// A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. The process may then
-// lack functions and constants of this MPI. Weak symbols are null there instead of an error of the linker. So the
-// drop-in can be preloaded into any process, and it links no MPI.
+// A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. These processes lack
+// functions and constants of this MPI. If a weak symbol is missing, its address is null and the dynamic linker reports
+// no error. The drop-in can therefore be preloaded into any process, and it links no MPI.
 #pragma once
 
 #define OMPI_SKIP_MPICXX

@@ -1,4 +1,4 @@
-// Pending operations, and their progress in calls of MPI.
+// Implementation of non-blocking operations: the list of pending ones, and their progress inside calls of MPI.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ namespace collectives::drop_in {
 namespace {
 
 struct Pending {
-  std::shared_ptr<CommState> state;  // keeps the state if MPI's communicator is freed first
+  std::shared_ptr<CommState> state;  // keeps the state alive if the program frees its communicator first
   Job job;
   Work work = {};
   MPI_Request request = MPI_REQUEST_NULL;

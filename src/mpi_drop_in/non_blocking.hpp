@@ -1,11 +1,12 @@
-// Non-blocking operations of the library as generalized requests of MPI. The program waits for them, tests them and
-// frees them like all other requests.
+// Non-blocking operations of the drop-in. The drop-in is a library that users preload into an MPI program. It performs
+// collectives of the program in place of MPI. An operation is a generalized request of MPI, so the program waits for
+// it, tests it and frees it like any other request.
 //
-// They must progress in every call of MPI, because other ranks wait for them. Open MPI keeps a list of functions that
-// it calls in each of its calls, and the drop-in adds one. MPICH has no such list for other libraries, so its
+// Operations must progress in every call of MPI, because other ranks wait for them. Open MPI keeps a list of functions
+// that it calls in each of its calls, and the drop-in adds one. MPICH has no such list for other libraries, so its
 // non-blocking forms are forwarded. No thread is needed, so every thread level of MPI works.
 //
-// The other direction is the wait hook (base/wait.hpp): waits of the library progress MPI.
+// In the other direction, waits of the library progress MPI by the wait hook (base/wait.hpp).
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

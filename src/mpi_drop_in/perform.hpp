@@ -1,4 +1,4 @@
-// Forwarding of each call to the library or to MPI.
+// Performs each MPI call of a program with the drop-in, by this library or by MPI. decision.hpp defines which.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,8 @@ namespace collectives::drop_in {
 /// returns. If the error concerns this rank alone, the library's communicator is aborted, so that all ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 
-/// Decides whether a call is taken over. Examines the arguments only if the communicator may take calls over.
+/// Decides whether the library performs a call. Examines the arguments only if the library may perform calls of the
+/// communicator.
 template <class Call>
 Eligibility decide(const Call& call, CommState& state, Form form) {
   if (state.refused() != Reason::none) return {state.refused()};
@@ -29,7 +30,7 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   return eligibility;
 }
 
-/// Performs a call by `take(state)` if it is taken over, and by `forward()` otherwise.
+/// Performs a call: `take(state)` performs it by the library, and `forward()` by MPI.
 template <class Call, class Forward, class Take>
 int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&& take) noexcept {
   if (comm == MPI_COMM_NULL) return forward();

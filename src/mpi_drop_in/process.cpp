@@ -1,4 +1,4 @@
-// Start and end of the drop-in, and progress of MPI in the library's waits.
+// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -35,13 +35,13 @@ constexpr std::string_view kThisMpi = "MPICH";
 
 Settings in_force;
 int rank_in_world = 0;
-MPI_Request never_done = MPI_REQUEST_NULL;  // never completes before MPI_Finalize
+MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Progresses MPI. MPI progresses this process's operations when it is asked about a request that is not complete. Any
-/// thread may ask.
+/// Progresses MPI. To answer a question about an incomplete request, MPI progresses all operations of this process. Any
+/// thread may call it.
 ///
-/// MPI_Iprobe would not suffice. MPICH then examines the queue of one communicator only, and MPI_Win_flush of another
-/// rank continues to wait.
+/// A call of MPI_Iprobe would not suffice: MPICH then examines the queue of one communicator only. A peer in
+/// MPI_Win_flush would continue to wait for this process.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
@@ -99,8 +99,8 @@ bool the_mpi_it_was_built_for() {
   return false;
 }
 
-/// Ends the drop-in. MPI_Finalize calls it first, as the attribute of MPI_COMM_SELF is deleted. All of MPI still works
-/// then.
+/// Ends the drop-in. MPI_Finalize calls it before anything else, because it deletes the attributes of MPI_COMM_SELF
+/// first. All of MPI still works then.
 int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   active_in_this_process = false;
   drop_all();

@@ -1,5 +1,6 @@
-// State of the drop-in in this process. It is active from MPI_Init until MPI_Finalize begins, if the process runs the
-// MPI for which the drop-in was built.
+// State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
+// collectives of the program in place of MPI. It is active from MPI_Init until MPI_Finalize begins, if the process runs
+// the MPI for which the drop-in was built.
 #pragma once
 
 #include <atomic>
@@ -9,8 +10,8 @@ namespace collectives::drop_in {
 
 /// Settings from rank 0's environment, equal on all ranks.
 struct Settings {
-  std::size_t after = 0;  ///< Blocking calls of a communicator before it is built; bytes count as decision.hpp says.
-  bool non_blocking = false;  ///< Every rank can progress operations inside MPI's calls.
+  std::size_t after = 0;      ///< Blocking calls that are forwarded before the library's communicator is built.
+  bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
   bool coded = false;         ///< True: COLLECTIVES_MPI_WIRE=bf16.
   std::size_t coded_from_bytes = 0;
   bool stats = false;  ///< True: print statistics. It is a setting of this rank's own environment.
@@ -18,14 +19,14 @@ struct Settings {
 
 extern std::atomic<bool> active_in_this_process;
 
-/// Returns true if calls may be taken over. If not, calls are forwarded without a look at their arguments, which may
-/// have the types of another MPI.
+/// Returns true if the drop-in is active. If not, calls are forwarded without a look at their arguments, which may have
+/// the types of another MPI.
 inline bool active() noexcept { return active_in_this_process.load(std::memory_order_acquire); }
 
 const Settings& settings() noexcept;
 
-/// Makes the symbols of MPI visible. Called before MPI_Init. A module, such as one of Python, may have loaded MPI
-/// without making its symbols visible to other libraries.
+/// Makes the symbols of a loaded MPI visible to other libraries. Called before MPI_Init. The symbols may be hidden if a
+/// Python module has loaded MPI.
 void find_mpi() noexcept;
 /// Starts the drop-in on every rank of MPI_COMM_WORLD. Called after MPI_Init or MPI_Init_thread has succeeded.
 void start() noexcept;

@@ -1,4 +1,4 @@
-// Counters of calls, and their text.
+// Implementation of the statistics: counters of MPI calls, and the text that shows them.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

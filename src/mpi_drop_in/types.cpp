@@ -1,4 +1,4 @@
-// Table of MPI's predefined types.
+// Implementation of the translation of types and ops: a table of MPI's predefined types.
 #include "mpi_drop_in/types.hpp"
 
 #include <array>
@@ -83,7 +83,7 @@ void init_types() {
   number(MPI_INTEGER8, DataType::i64);
   number(MPI_REAL4, DataType::f32);
   number(MPI_REAL8, DataType::f64);
-  int bytes = 0;  // the option of a compiler may have made the types longer
+  int bytes = 0;  // an option of the Fortran compiler may have made REAL longer
   if (PMPI_Type_size(MPI_REAL, &bytes) == MPI_SUCCESS && bytes == 4) number(MPI_REAL, DataType::f32);
   if (PMPI_Type_size(MPI_DOUBLE_PRECISION, &bytes) == MPI_SUCCESS && bytes == 8)
     number(MPI_DOUBLE_PRECISION, DataType::f64);

@@ -1,4 +1,4 @@
-// Datatypes and ops of MPI in the library's terms.
+// Translates datatypes and ops of MPI to those of this library.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ std::optional<ReduceOp> reduction(MPI_Op) noexcept;
 
 /// Layout of one element of a datatype.
 struct Layout {
-  std::size_t bytes = 0;  ///< Bytes of its signature, equal on all ranks, whatever type they pass.
+  std::size_t bytes = 0;  ///< Bytes of data without gaps. They are equal on all ranks, even if their datatypes differ.
   MPI_Aint extent = 0;
-  /// True: memory and wire have the same form, so no packing is needed. Known of predefined types only, because a
-  /// derived type may be as long as its bytes and still change their order.
+  /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types have true. A derived
+  /// type without gaps may still change the order of its bytes.
   bool dense = false;
 };
 /// Returns the layout, or nothing for a type that MPI should refuse.

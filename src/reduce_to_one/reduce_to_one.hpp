@@ -1,6 +1,7 @@
-// Reduce to one: all values go to a root, and the result goes out from there.
+// Algorithms of the backend `reduce_to_one`: the values of all n ranks go to one rank, the root, and the result goes
+// out from there.
 //
-// Every collective below is composed of a reduce and a broadcast over one of two shapes:
+// Every collective below is composed of a reduce to the root and a broadcast from it. Both use one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
 //   Tree   a binomial tree, log2 n steps each way
@@ -8,7 +9,8 @@
 // The tree is that of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 // 2005.
 //
-// Price: the links and the arithmetic of the root limit long vectors. The effect on short vectors is negligible.
+// Price: for long vectors, the links and the arithmetic of the root are the bottleneck. For short vectors this does not
+// matter.
 #pragma once
 
 #include <array>
@@ -18,8 +20,8 @@
 
 namespace collectives::reduce_to_one {
 
-/// Reduce and broadcast between the root and all other ranks. Each takes one step. Wire: n - 1 buffers at the root for
-/// each.
+/// Reduce and broadcast between the root and all other ranks. Each takes one step. In a reduce the root receives n - 1
+/// buffers, and in a broadcast it sends as many.
 struct Star {
   const RankGroup& group;
   int root;
@@ -42,8 +44,8 @@ struct Star {
 /// Positions count from the root. The children of position v are v+1, v+2, v+4, ..., as long as the added bit is below
 /// the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
 ///
-/// Order of the sum: a rank adds its own value, then those of its children, nearest first. A subtree is thus a run of
-/// neighbouring positions. The broadcast sends to the farthest child first, because it has the most ranks to serve.
+/// Order of the sum: a rank adds its own value, then those of its children, nearest first. The ranks of a subtree thus
+/// have consecutive positions. The broadcast sends to the farthest child first, because it has the most ranks to serve.
 struct Tree {
   const RankGroup& group;
   int root;

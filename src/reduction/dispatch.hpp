@@ -1,5 +1,5 @@
-// The families of loops from which reduction.cpp chooses. Each family is a file of its own, compiled once per
-// instruction set. It returns the loop for this processor.
+// Declares the loops that reduce elements, from which reduction.cpp chooses by op and type. There are four files of
+// loops. Each file is compiled once per instruction set, and its function below returns a loop for this processor.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,15 @@
 #include "collectives/types.hpp"
 #include "reduction/reduction.hpp"
 
-// Instruction sets that are not used. SSSE3 alone is almost extinct. Vectors of SVE have no size that the compiler
-// knows and cannot be elements of arrays. Must be defined before any header of Highway is included.
+// Instruction sets for which Highway compiles no loops. Few processors have SSSE3 and nothing newer. The size of an SVE
+// vector is unknown to the compiler, so such vectors cannot be elements of arrays. The macro must be defined before any
+// header of Highway is included.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 namespace collectives {
 
-/// Bytes of a vector from which it pays to begin at a cache line.
+/// Size in bytes from which a loop first processes the elements before a cache line, so that its accesses are aligned.
+/// For fewer bytes this takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;
@@ -24,10 +26,10 @@ inline std::size_t to_next_line(const std::byte* data) noexcept {
   return -reinterpret_cast<std::uintptr_t>(data) % kLine;
 }
 
-/// Returns the loop of sum, average, product or pre_scaled_sum: of f32 and f64, and of f16 and bf16.
+/// Return the loop of sum, average, product or pre_scaled_sum: the first for f32 and f64, the second for f16 and bf16.
 FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept;
 FoldLoop loop_of_half_floats(ReduceOp::Kind kind, DataType type) noexcept;
-/// Returns the loop of sum, average or product.
+/// Returns the loop of sum, average or product for an integer type.
 FoldLoop loop_of_integers(ReduceOp::Kind kind, DataType type) noexcept;
 /// Returns the loop of min or max, for every type.
 FoldLoop loop_of_min_max(ReduceOp::Kind kind, DataType type) noexcept;

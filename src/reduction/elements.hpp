@@ -1,10 +1,11 @@
-// The arithmetic of single elements, with the same bits as fold() (reduction.hpp), in code that GPUs run, too.
+// Arithmetic of reductions on single elements, in code for both CPUs and GPUs. The results have the same bits as those
+// of fold() (reduction.hpp).
 //
-// A kernel defines what happens to an element, like the kernels of reduction/loops.hpp:
+// A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
 //   Stored                    an element in memory
 //   Wide                      the type in which elements are combined
-//   term(stored, unreduced)   Stored -> Wide; `unreduced` as in Source
+//   term(stored, unreduced)   Stored -> Wide; `unreduced`: the element is an input, not a partial result
 //   combine(a, b)             a and b in the order of the sources
 //   result(value)             Wide -> Stored
 #pragma once
@@ -24,8 +25,8 @@ inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bf
 template <class T>
 inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
-/// Type in which elements are added and multiplied. Sums and products of integers wrap, so signed integers are combined
-/// as unsigned ones.
+/// Type in which elements are added and multiplied. Sums and products of integers wrap on overflow. Signed integers are
+/// therefore combined as unsigned ones, whose overflow C++ defines.
 template <class T>
 using Combined =
     std::conditional_t<kHalf<T>, float,
@@ -46,7 +47,7 @@ struct Product : Sum<T> {
   COLLECTIVES_SHARED static Wide combine(Wide a, Wide b) { return static_cast<Wide>(a * b); }
 };
 
-/// Scaled sum of floats.
+/// Kernel of pre_scaled_sum: multiplies each input by a factor, then adds.
 template <class T>
 struct ScaledSum : Sum<T> {
   using typename Sum<T>::Wide;
@@ -58,7 +59,7 @@ struct ScaledSum : Sum<T> {
   }
 };
 
-/// Mean. For integers it is exact and truncated toward zero.
+/// Kernel of average. For integers the mean is exact and truncated toward zero.
 template <class T>
 struct Mean {
   __extension__ using Int128 = __int128;
@@ -71,11 +72,11 @@ struct Mean {
   COLLECTIVES_SHARED T result(Wide value) const { return static_cast<T>(value / ranks); }
 };
 
-/// Min (kLeast) and max.
+/// Kernel of min (kLeast is true) and max.
 ///
-/// Every float has a key: a signed integer with the order of the values. Negative numbers count downwards, and -0 is
-/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The greatest key
-/// wins. For min all bits of the keys are inverted first.
+/// Floats are compared by keys. The key of a float is a signed integer, and keys have the order of the floats; -0 is
+/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The element with
+/// the greatest key is the result. For min all bits of the keys are inverted first.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;

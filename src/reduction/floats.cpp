@@ -1,4 +1,4 @@
-// Loops of f32 and f64, without conversions.
+// Loops that reduce f32 and f64. Elements are combined in their own type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

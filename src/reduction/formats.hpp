@@ -1,17 +1,20 @@
-// Formats of elements in memory and in computation; loads and stores of vectors at any address.
+// Formats of elements: how vectors of them are loaded, widened for arithmetic, narrowed and stored. A format has two
+// types and two functions:
 //
 //   Stored             an element in memory, as a lane
 //   Wide               the type to which it is widened
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
-// The tag d stands for the vector of Stored.
+// A vector is a register of several elements, which are its lanes. The tag d selects the type and the length of the
+// vector of Stored.
 //
-// f16 and bf16 are rounded as in types.hpp, by integer arithmetic with selections in place of branches. No processor
-// mode that flushes denormals affects it. Only f16 has instructions with the same bits. The instructions for bf16 flush
-// denormals. Price: six operations instead of one. Memory hides them if data are in the second-level cache or beyond.
+// f32 values are rounded to f16 and bf16 by integer arithmetic without branches, with the bits that types.hpp defines.
+// A processor mode that flushes denormals (replaces them by 0) does not affect integer arithmetic. The processor's
+// conversion instructions are used for f16 only, because those for bf16 flush denormals. Price: six operations instead
+// of one. They take no additional time if data are in the second-level cache or beyond, because memory is slower.
 //
-// Included once per instruction set, as loops.hpp is.
+// Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
 #ifdef COLLECTIVES_REDUCTION_FORMATS
 #undef COLLECTIVES_REDUCTION_FORMATS
@@ -103,8 +106,8 @@ struct BrainFloat {
   static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
     const auto word = hn::BitCast(dw, value);
     const auto quiet = hn::Or(word, hn::Set(dw, 0x00400000u));
-    // The last remaining bit decides a tie. It is added below all other bits. If there is a one already, there is no
-    // tie.
+    // A tie is rounded to the even value. If the last bit that is kept is 1, the lowest bit is therefore set, so that
+    // the addition below carries. A value whose lowest bit is 1 already is no tie.
     const auto decided = hn::OrAnd(word, hn::ShiftRight<16>(word), hn::Set(dw, 1u));
     const auto number = hn::Add(decided, hn::Set(dw, 0x7fffu));
     return hn::IfThenElse(hn::RebindMask(dw, hn::IsNaN(value)), quiet, number);

@@ -1,7 +1,7 @@
-// Loops of f16 and bf16, which are combined in f32 and rounded once.
+// Loops that reduce f16 and bf16. Elements are combined in f32, and the result is rounded once.
 //
-// The rounding is that of types.hpp, by integer arithmetic with selections in place of branches. Only f16 has
-// instructions with the same bits. The instructions for bf16 flush denormals.
+// Rounding uses integer arithmetic with the bits that types.hpp defines. Only f16 has processor instructions with the
+// same bits, because those for bf16 replace denormals by 0 (formats.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
-// Loops of integers. Sums and products wrap, so signed integers are combined as unsigned ones. Averages are exact
-// means, truncated. They are added and divided in a wider type.
+// Loops that reduce integers. Sums and products wrap on overflow, so signed integers are combined as unsigned ones. An
+// average is the exact mean, truncated toward zero. Its sum and its division use a wider type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Format of bytes for products. Bytes are widened, because processors have no instruction that multiplies bytes.
+/// Format of 8-bit integers for products. They are widened, because vector units have no instruction that multiplies
+/// bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;
@@ -25,8 +26,9 @@ struct WidenedBytes {
   }
 };
 
-/// Format of bytes and 32-bit integers for averages, in floating point. As long as `Wide` holds the sums exactly, no
-/// quotient of two integers is rounded up to the next integer. The conversion to an integer truncates.
+/// Format of 8-bit and 32-bit integers for averages, which are computed in floating point. `Wide` holds the sums
+/// exactly. The rounded quotient of two such integers never reaches the next integer. The conversion to an integer
+/// truncates, so the result is exact.
 template <class T, class WideType>
 struct Averaged {
   using Stored = T;
@@ -88,7 +90,7 @@ void mean_of_longs(const Operands& all) {
 
 template <class T>
 void mean_of_bytes(const Operands& all) {
-  // A float holds the sum of 2^16 bytes exactly, a double that of 2^21 32-bit integers.
+  // A float holds the sum of up to 2^16 8-bit integers exactly. A double holds the sum of up to 2^21 32-bit integers.
   if (all.ranks <= 1 << 16) return fold_by<Mean<Averaged<T, float>>>(all);
   fold_by<Mean<Averaged<T, double>>>(all);
 }

@@ -1,24 +1,27 @@
-// The loop of all reductions, over vectors of whatever size the processor has.
+// The loop that performs all reductions, and the arithmetic of the ops. It works on vectors of any length that the
+// processor has. A vector is a register of several elements, which are its lanes.
 //
-// The loop takes four vectors at a time through all sources in registers and stores them to all outs. Every byte is
-// thus loaded once, and as many loads are in flight as memory can serve. A rest that does not fill a vector uses
-// smaller vectors, two of which overlap. No lane then lies out of bounds. Both are loaded before either is stored,
-// because the result may replace a source.
+// Sources are the operands, and outs are the destinations of the result. The loop loads four vectors of the first
+// source, combines them with those of all other sources in registers, and stores them to all outs. Every byte is thus
+// loaded once, and enough loads are in flight to keep memory busy. The last elements use two vectors that overlap,
+// smaller ones if necessary, so that no access is out of bounds. Both vectors are loaded before either is stored,
+// because an out may be a source.
 //
-// A type and an op are a kernel, which defines what happens to the lanes:
+// A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
 //   Stored                       an element in memory, as a lane
 //   Wide                         the type in which elements are combined
-//   term(d, stored, unreduced)   vector of Stored -> vector of Wide; `unreduced` as in Source
+//   term(d, stored, unreduced)   vector of Stored -> vector of Wide; `unreduced`: see Source in reduction.hpp
 //   combine(a, b)                a and b in the order of the sources
 //   result(d, value)             vector of Wide -> vector of Stored
 //
-// The tag d stands for the vector of Stored. A kernel is constructed from the operands or from nothing.
+// The tag d selects the type and the length of the vector of Stored. A kernel is constructed from the operands, or
+// without arguments.
 //
-// Google Highway compiles this file once per instruction set, and the processor's is chosen at run time. The file thus
-// has no usual include guard. All instruction sets give the same bits. Operations are neither reordered nor fused
-// (-ffp-contract=off), and conversions are exact or rounded by one rule. Only the payload of a NaN may differ, if
-// several NaN are combined.
+// The library Highway includes this file once per instruction set, so it has no usual include guard. The version for
+// the processor is chosen at run time. All instruction sets give the same bits. Operations are neither reordered nor
+// fused (-ffp-contract=off), and each conversion is exact or rounds by one rule. Only the payload bits of a NaN may
+// differ, if several NaN are combined.
 //
 // Price: the build requires Highway, and the choice takes some 3 ns per call.
 #if defined(COLLECTIVES_REDUCTION_LOOPS) == defined(HWY_TARGET_TOGGLE)
@@ -43,17 +46,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Whether the kernel has a loop for each of the usual numbers of vectors.
+/// True if the kernel is used so often that it gets additional loops with fixed numbers of sources and outs.
 template <class Kernel>
 inline constexpr bool kIsOften = false;
 
-/// A loop over operands. Sources, Outs and Streamed are spans or arrays. The compiler knows the length of arrays and
-/// unrolls loops over them.
+/// The loop with its operands. Sources, Outs and Streamed are spans or arrays. If they are arrays, the compiler knows
+/// their lengths and unrolls the loops over them.
 template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  /// Tag of as many elements as fill a vector after widening.
+  /// Tag for a vector of as many elements as fill a register after they are widened.
   using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
   static constexpr std::size_t kAtOnce = 4;                     // vectors per iteration

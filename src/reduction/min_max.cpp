@@ -1,7 +1,8 @@
-// Loops of min and max.
+// Loops that compute min and max, for all types.
 //
-// Integers are compared directly. A float has a key, a signed integer with the order of the values. The greatest key
-// wins. For min all bits of the keys are inverted first.
+// Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer, and keys have
+// the order of the floats. The element with the greatest key is the result. For min all bits of the keys are inverted
+// first.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,8 +31,8 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// Max of keys. Negative numbers count downwards, and -0 is below +0. Every NaN becomes one canonical quiet NaN, whose
-/// key is above those of the infinities for both min and max.
+/// Maximum of keys. The key of a negative float is below that of every positive one, and -0 is below +0. Every NaN
+/// becomes one canonical quiet NaN, whose key is above those of the infinities for both min and max.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;

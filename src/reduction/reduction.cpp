@@ -1,4 +1,5 @@
-// Choice of the loop of a fold, and the loop of user ops. The loops with arithmetic are in the families (dispatch.hpp).
+// Implementation of folds: chooses the loop by op and type, and contains the loop of user ops. The other loops are in
+// the files that dispatch.hpp lists.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -13,8 +14,8 @@
 namespace collectives {
 namespace {
 
-/// Folds by a user op. Combines in a block of its own, so that an out may be any of the sources. Passes only aligned
-/// elements to the op.
+/// Folds by a user op, block by block. Combines each block in a buffer on the stack, because an out may be any of the
+/// sources. Copies unaligned elements, because the op gets only aligned ones.
 void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
   constexpr std::size_t kBlockBytes = 8192;
   alignas(64) std::byte accumulated[kBlockBytes];
@@ -42,14 +43,14 @@ FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
   return loop_of_floats(kind, type);
 }
 
-/// Returns the kind of the loop: sum for an average without the division.
+/// Returns the kind of op whose loop is used. An average that is not divided yet uses the loop of sum.
 ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Runs the loop with streaming stores to the outs that gain from them. An out that is also a source has its lines in
-/// the cache and is stored normally. So is an out whose offset within a line differs from the first one's, because only
-/// whole lines are streamed.
+/// Runs the loop with streaming stores, which bypass the caches, where they save time. An out that is also a source is
+/// stored normally, because its cache lines are in the cache. An out whose offset within a line differs from that of
+/// the first streamed out is stored normally, too. Only whole lines can be streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;
@@ -103,7 +104,7 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
     if (outs[0] != in) std::memcpy(outs[0], in, bytes);
     return;
   }
-  // A copy is the sum of one source.
+  // A copy is a sum with one source, so the loop of sum performs it.
   const Source source{in, true};
   const Operands all{std::span(&source, 1), outs, {}, bytes, 1.0, 0};
   const FoldLoop loop = loop_of(ReduceOp::Kind::sum, DataType::u8);

@@ -1,8 +1,8 @@
-// The arithmetic of collectives: folds several sources into one result, element by element, in the given order.
+// The arithmetic of collectives. A fold combines several sources element by element, in the given order, and writes the
+// result to one or more outs.
 //
-// All decisions about numbers are made here. 16-bit floats are accumulated in f32, and integer averages in wider
-// integers. The scale is applied once, and the result is rounded once. Which processor runs the loop changes only the
-// time.
+// This file defines how numbers are rounded and scaled. 16-bit floats are accumulated in f32, and integer averages in
+// wider types. The scale is applied once, and the result is rounded once. All processors give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace collectives {
 
-/// One operand of a fold. `unreduced` is set for a rank's own contribution, as the caller passed it. Otherwise the
-/// operand is a partial result of an earlier fold: scaled by the factor of pre_scaled_sum, but not yet divided by
-/// average.
+/// One operand of a fold. `unreduced` is true for a rank's contribution, which is the input that its caller passed. It
+/// is false for a partial result of an earlier fold. A partial result is already scaled by the factor of
+/// pre_scaled_sum, but an average is not divided yet.
 struct Source {
   const std::byte* data = nullptr;
   bool unreduced = true;
 };
 
-/// How results are stored:
+/// Kind of stores for the result:
 ///
 ///   cached               by normal stores
-///   streaming            past the caches, for results that would not stay there
-///   streaming_but_first  past the caches, but the first out by normal stores
+///   streaming            by stores that bypass the caches, for results too long to stay in them
+///   streaming_but_first  the first out by normal stores, the other outs by streaming ones
 ///
 /// After a streaming fold, call fence_streams(). Otherwise later stores may become visible before the streamed ones.
 ///
@@ -33,8 +33,8 @@ struct Source {
 /// cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are
 /// stored normally, too.
 ///
-/// The first out is stored by vector stores, not by memcpy. String instructions, which memcpy uses, would wait until
-/// all earlier streamed stores have completed.
+/// Normal stores are vector stores, never memcpy. Its string instructions would wait until all earlier streamed stores
+/// have completed.
 enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 
 /// Makes the streamed stores of this thread visible before its later stores.
@@ -46,11 +46,11 @@ void fence_streams() noexcept;
 /// Loads each source once and stores the result to each out, in one pass. Requires at least one source and one out.
 /// Pointers may be unaligned. An out may be exactly one of the sources; other overlap is not allowed.
 ///
-/// `finish_ranks` > 0 completes the value: average divides by it. 0 leaves a partial result of the element type. A fold
-/// of one unreduced source turns it into a partial result.
+/// If `finish_ranks` > 0, the result is complete: an average is divided by `finish_ranks`. If it is 0, the result is a
+/// partial result of the element type. A fold of one unreduced source makes a partial result of it.
 ///
-/// 16-bit floats and integer averages have wide accumulators, which are rounded or narrowed by the store. Fold all
-/// their sources in one call.
+/// 16-bit floats and integer averages are accumulated in a wider type, and rounded or truncated when they are stored.
+/// Fold all their sources in one call, because a partial result would lose bits.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores = Stores::cached);
 inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out, std::size_t count,

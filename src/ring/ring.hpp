@@ -1,18 +1,21 @@
-// The ring: every rank exchanges messages with two neighbours only, and all links work all the time.
+// Ring algorithms: every rank receives from the rank before it and sends to the rank after it, so that all links work
+// all the time.
 //
 // The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). Price: the number of hops grows with the number of ranks.
+// algorithms for clusters of workstations", 2009). A hop is one message from a rank to the next. Price: the number of
+// hops grows with n, the number of ranks.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::ring {
 
-/// Emits a reduce-scatter: every part is reduced to its owner.
+/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p.
 ///
-/// Part p starts at the rank after p, gains one term at every hop and arrives complete at rank p.
+/// The sum of part p starts at the rank after p and passes around the ring. Each rank adds its term, and rank p adds
+/// the last one.
 ///
-/// Steps: n - 1 hops. Wire: (n - 1)/n of the buffer per rank, sent and received.
+/// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
 ///
 /// Order of the sum of part p: (p+1) + (p+2) + ... + p. The order is fixed, so equal runs give equal bits. The op must
 /// commute.
@@ -30,7 +33,7 @@ constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const R
 
 /// Emits an all-gather. A part passes all ranks and stops at the rank before its owner.
 ///
-/// Steps: n - 1 hops. Wire: (n - 1)/n of the buffer per rank, sent and received.
+/// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
 template <class Run>
 constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place source, Run&& run) {
   const int n = ring.size();
@@ -42,7 +45,7 @@ constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place sourc
 
 /// Emits a broadcast. The buffer travels from the root around the ring. The rank before the root is the last one.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds. Wire: the buffer per rank, sent and received.
+/// Steps: n - 1 hops, pipelined over the rounds. Each rank sends and receives the buffer once.
 template <class Run>
 constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run) {
   const Peers onward = ring.ahead(1) == root ? Peers{} : ring.next();
@@ -54,7 +57,7 @@ constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run
 
 /// Emits a reduce. The rank after the root starts, every hop adds one term, and the root ends.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds. Wire: the buffer per rank, sent and received.
+/// Steps: n - 1 hops, pipelined over the rounds. Each rank sends and receives the buffer once.
 ///
 /// Order of the sum: (root+1) + (root+2) + ... + root.
 template <class Run>

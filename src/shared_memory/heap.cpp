@@ -1,5 +1,5 @@
-// Implementation of the heap. A block is a segment of the heap. A block is whole if one request has all of it;
-// otherwise it holds pieces, whose lengths are multiples of kGrain.
+// Implementation of the heap, which allocates memory that other ranks can map. A block is a segment of the heap. A
+// block is whole if one request has all of it. Any other block is divided into pieces of a multiple of kGrain bytes.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kGrain = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastCommon = std::size_t{2} << 20;
-constexpr std::size_t kMost = std::size_t{1} << 46;  // largest request, so that sums do not overflow
+constexpr std::size_t kMost = std::size_t{1} << 46;  // maximum of a request in bytes, so that sums do not overflow
 
 constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
 

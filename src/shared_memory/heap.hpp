@@ -1,16 +1,16 @@
 // Heap: the memory of this process that other ranks can map. All communicators of the process use one heap.
 //
-// A large request gets a segment of its own, which returns to the system when it is freed. Smaller requests are pieces
-// of common segments, in multiples of 64 bytes. The smallest sufficient free piece is taken. Adjacent free pieces are
-// joined.
+// A segment is memory from the system that other processes can map. A large request gets a segment of its own, which
+// returns to the system when it is freed. A smaller request gets a piece of a common segment. The length of a piece is
+// a multiple of 64 bytes. allocate() takes the shortest free piece that suffices. Adjacent free pieces are joined.
 //
 // A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request for half of that or more
-// is large. The number of segments therefore grows with the logarithm of the bytes. That matters because each segment
-// costs a file descriptor and a place in every arena, the shared memory of one communicator and host. One empty common
-// segment, the smallest, is kept.
+// is large. The number of segments therefore grows only with the logarithm of the bytes. That matters because each
+// segment costs a file descriptor and a place in the table of every communicator. The heap keeps one empty common
+// segment, the smallest.
 //
-// Other processes can write to the segments, so no data about pieces lies in them. A child of fork() leaves inherited
-// segments alone, and allocates from segments of its own.
+// Other processes can write to the segments. The heap therefore keeps its records of pieces elsewhere. A child of
+// fork() leaves inherited segments alone, and allocates from segments of its own.
 //
 // Price: up to an eighth more memory than was requested. Prefaulting takes 0.3 to 1 ms per MiB. Ranks that allocate at
 // the same time may all be refused, although the memory would have sufficed for one of them.

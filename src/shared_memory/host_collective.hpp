@@ -10,18 +10,19 @@
 //   zero copy    zero_copy.hpp        ranks work in one another's buffers by pointers, if all buffers are mapped
 //   single copy  zero_copy.hpp        the kernel copies between the ranks' buffers if they are not mapped
 //
-// Every protocol adds contributions in rank order. An intra-host collective is therefore always deterministic.
+// Every protocol adds the values of the ranks in rank order. The result of an intra-host collective is therefore always
+// deterministic.
 //
-// Collectives are numbered, equally on all ranks. The state of a collective lies in one of kCollectivesAhead = 64
-// places of a ring. A rank begins a collective only after all ranks have finished the one that used its place before.
-// No data is acknowledged. If all ranks wait for all ranks, the place is always free. A root that waits for no rank may
-// run 64 collectives ahead, and in staging as far as its ring reaches.
+// All ranks number the collectives of a subgroup equally. The shared state of collective n lies in place n % 64 of a
+// ring (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64. Readers
+// therefore need not acknowledge data. If every rank needs data of every rank, no rank can be 64 collectives ahead. A
+// root of broadcasts can, and then waits.
 //
 // Price: 64 slots of lines and 20 KiB of counters for each rank and subgroup.
 //
-// No function blocks: progress() does what is possible now and returns. start() publishes the first data of this rank
-// at once. The caller writes its arrival record afterwards, because the peers wait for the data. The record holds the
-// number of the call and its signature.
+// No function blocks: progress() does what is possible now and returns. start() publishes this rank's first data at
+// once, because the peers wait for it. The caller then publishes the arrival record: the number and the signature of
+// the call.
 #pragma once
 
 #include <atomic>
@@ -41,7 +42,7 @@ class HostCollective {
   /// object.
   HostCollective(SubgroupMemory, const Tuning&, PeerMemory&, bool oversubscribed);
 
-  /// Describes a host Step as a task for later start() calls on this object.
+  /// Writes the description of a host Step to a task, which later start() calls on this object may use.
   void describe(const Step&, DataType, HostTask&) const;
   /// Begins a collective. The task and the operands must not change until it has finished.
   void start(const HostTask& task, const HostOperands& with) {
@@ -58,7 +59,7 @@ class HostCollective {
     if (performer_ == Performer::inlined ? !inline_protocol_.progress() : !progress_by_others()) return false;
     finished_.store(number_, std::memory_order_release);
     return true;
-  } catch (const TagMismatch& mismatch) {  // with a rank of the subgroup
+  } catch (const TagMismatch& mismatch) {  // its peer is a rank of the subgroup
     throw TagMismatch{subgroup_.local(mismatch.peer)};
   }
   HostCollective(const HostCollective&) = delete;  // the protocols keep a reference to subgroup_
@@ -90,7 +91,7 @@ class HostCollective {
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   Performer performer_ = Performer::none;
-  std::uint64_t number_ = 0;        // of the current collective
+  std::uint64_t number_ = 0;        // number of the current collective
   std::uint64_t all_finished_ = 0;  // number of the newest collective that all ranks are known to have finished
 };
 

@@ -1,7 +1,8 @@
-// Operands of an intra-host collective on one rank, and the check that a peer is in the same call.
+// Operands of a collective between ranks of a host: this rank's buffers, type and op. Also the check that a peer
+// performs the same call.
 //
-// Each line, chunk count and buffer record carries a tag: the number of the collective and a hash of the call's
-// signature. Data of a mismatched call is refused before it is used. Price: a few stores per call.
+// All that ranks publish in shared memory carries a tag: the number of the collective and a hash of the call's
+// signature. A rank checks the tag before it uses the data of a peer. Price: a few stores per call.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ struct HostOperands {
   std::byte* destination = nullptr;   ///< place of the results
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;   ///< see fold()
-  bool unreduced = true;  ///< the values are contributions, not partial results
+  int finish_ranks = 0;   ///< number of ranks by which fold() finishes results, such as averages; 0: it does not
+  bool unreduced = true;  ///< whether the values are contributions of one rank each, not partial results
   std::uint64_t tag = 0;
   /// Identifies the task and all operands but the tag. Preparations for an equal value are valid again. 0: none are
   /// kept.

@@ -1,20 +1,21 @@
-// Host task: description of one intra-host collective and its protocol. It is equal on all ranks that perform it.
+// Host task: the description of one collective between ranks of a host, and of the protocol that performs it. All ranks
+// that perform the collective have equal tasks.
 //
-// The vector is divided into slices, each with one owner:
+// The vector is divided into slices. Each slice has one rank as its owner:
 //
-//   host_all_reduce      every slice is combined; all ranks want all slices
-//   host_reduce_scatter  every slice is combined; its owner wants it
-//   host_all_gather      every slice is its owner's; all ranks want all slices
+//   host_all_reduce      the values of all ranks are combined; all ranks get all slices
+//   host_reduce_scatter  the values of all ranks are combined; each owner gets its slice
+//   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
 //
-// With `root`, one rank owns the whole vector. A reduce-scatter is then a reduce, and an all-gather a broadcast.
+// If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce, and an all-gather is a
+// broadcast. host_collective.hpp lists the protocols. The size of the vector decides between them.
 //
-// Size selects the protocol, and mapped buffers permit zero copy; host_collective.hpp lists the protocols. Results that
-// would evict one another from the last-level cache are stored past it (`stores`). Results that overwrite values are
-// not, because their lines are cached already. A rank fences these stores only before it publishes data or has to wait.
-// With a core of its own it uses no memcpy between them, because its string instructions would wait for the stores.
-// Buffers that are not mapped are then staged rather than copied by the kernel, because the kernel's copy cannot store
-// past the caches.
+// Streaming stores bypass the caches. Results use them if they would evict one another from the last-level cache.
+// Results that overwrite values do not, because the cache holds their lines already. Streaming stores need a fence
+// before a rank publishes data or waits. A rank with a core of its own then calls no memcpy between them, because the
+// string instructions of memcpy would wait for the stores. Buffers that are not mapped are then staged, because the
+// kernel's copy cannot use streaming stores.
 #pragma once
 
 #include <cstddef>
@@ -29,13 +30,14 @@
 namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
-  inlined,     ///< inside the polled cache lines
+  inlined,     ///< values travel inside the polled cache lines
   one_shot,    ///< every rank stages all its values and combines for itself: one synchronization
-  staged,      ///< through chunks of staging memory, slice by slice
-  single_copy  ///< directly between the ranks' buffers, by the kernel if they are not mapped
+  staged,      ///< values pass through chunks of staging memory, and owners combine their slices
+  single_copy  ///< values go directly between the ranks' buffers; the kernel copies them if they are not mapped
 };
 std::string_view to_string(HostProtocol) noexcept;
 
+/// One collective between ranks of a host. `local`: rank of the subgroup that performs it.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
   int root = -1;              ///< local rank of the only owner, or -1
@@ -45,9 +47,9 @@ struct HostTask {
   std::size_t longest = 0;    ///< elements of the longest slice
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::inlined;
-  bool zero_copy = false;          ///< zero copy instead of the protocol, if all buffers are mapped
-  Stores stores = Stores::cached;  ///< of results
-  Stores stores_to_staging = Stores::cached;
+  bool zero_copy = false;                     ///< whether zero copy replaces the protocol if all buffers are mapped
+  Stores stores = Stores::cached;             ///< stores that write results
+  Stores stores_to_staging = Stores::cached;  ///< stores that write staging memory
 
   bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
   bool every_rank_wants_all() const {
@@ -61,11 +63,11 @@ struct HostTask {
     return (local == root) != combines();
   }
 
-  // If ranks access one another's buffers, each rank processes a share of the vector.
+  // In zero copy and single copy, each rank works on one share of the vector.
 
-  /// Returns the range that spans a rank's own values, or its results if `destination`.
+  /// Returns the range of elements that a rank's source buffer holds, or its destination buffer.
   Range held(int local, bool destination) const;
-  /// Returns the elements that a rank processes.
+  /// Returns the share of a rank, as a range of elements.
   Range share(int local) const { return root < 0 ? slice(local) : part(slice(root), ranks(), local); }
   /// Returns true if the share of rank `of_share` is computed from the values of `local`.
   bool is_source(int local, int of_share) const { return combines() || local == (root < 0 ? of_share : root); }

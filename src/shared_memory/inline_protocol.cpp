@@ -1,7 +1,8 @@
-// Implementation of the inline protocol. inline_protocol.hpp describes it.
+// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines.
+// inline_protocol.hpp explains the protocol.
 //
-// A line has kLinePayload bytes of payload and a tag. A slot holds the lines of one rank for one collective. A span is
-// a range of bytes in a payload.
+// A line is a cache line of shared memory: kLinePayload bytes of payload and a tag. A slot holds the lines of one rank
+// for one collective. A span is a range of bytes in a payload.
 #include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>
@@ -18,15 +19,17 @@
 namespace collectives {
 namespace {
 
-/// Number of reads in a row of a missing line. Returning to the caller that waits, and back, takes as long.
+/// Number of times that progress() reads a line that has not arrived, before it returns to its caller. Returning and
+/// being called again takes about as long as these reads.
 constexpr int kLooks = 8;
 
-/// Distance between the slots of consecutive collectives. Adjacent slots would be slow. A reader's processor prefetches
-/// the lines behind those it reads. With adjacent slots these are lines that the writer has just fetched for the next
-/// collective.
+/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow: a reader's processor
+/// prefetches the lines behind those that it reads. It would take them from the writer, which has just fetched them for
+/// the next collective. 29 is odd, so every one of the 64 slots is used.
 constexpr std::uint64_t kSlotsApart = 29;
-static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);  // every slot is used
+static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
+/// Returns the number of lines that hold a payload of `bytes`.
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
 /// Returns the tag, which marks the payload before it as complete.
@@ -36,9 +39,9 @@ std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
 
 /// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
 ///
-/// Uses two moves of fixed length, which may overlap. A memcpy of variable length would take as long as all the rest of
-/// a short collective. Plain accesses suffice: a reader checks the tag first, and a slot is rewritten only after all
-/// ranks have left it.
+/// Copies a part of fixed length from each end; the two parts may overlap. A memcpy of variable length would take as
+/// long as the rest of a short collective. The accesses need not be atomic: a reader checks the tag first, and a slot
+/// is written again only after all ranks have read it.
 inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {
     std::byte first[length], last[length];
@@ -68,16 +71,17 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
       gathered_(static_cast<std::size_t>(subgroup.ranks()) * stride_),
       sources_(static_cast<std::size_t>(subgroup.ranks())) {
   for (int local = 0; local < ranks_; ++local) slots_.push_back(subgroup.lines(local, 0));
-  // Each of the next collectives touches a new page. A page shall lie in the memory of the rank that writes it.
+  // A page lies in the part of the memory that is nearest to the rank that touches it first. This rank writes its
+  // slots.
   prefault(slots_[static_cast<std::size_t>(self_)], kCollectivesAhead * slot_bytes_);
 }
 
 // ---- preparation, once for all collectives with the same operands ----
 
-/// Prepares for these operands. The payload of a rank is all slices, adjacent, for a reduction. It is the rank's own
-/// slice for a gather.
+/// Computes what all collectives with these operands have in common. The payload of a rank is its whole vector if
+/// values are combined. Otherwise it is the slice that the rank owns.
 void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
-  known_as_ = 0;  // no operands are known until all is prepared
+  known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
     for (std::byte* const slots : slots_) prefault(slots, kCollectivesAhead * slot_bytes_);
   const bool signal_only = task.kind == Step::Kind::host_barrier;
@@ -103,7 +107,7 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = with.known_as;
 }
 
-/// Returns the part of every payload that this rank combines.
+/// Returns the part of every payload that this rank combines: all of it, or the slice that it owns.
 InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
   if (!task.combines()) return {};
   if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
@@ -112,6 +116,7 @@ InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
   return {before * task.element, (before + task.slice(self_).count) * task.element};
 }
 
+/// Determines this rank's payload, and the parts of it that peers need.
 void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& with, Span mine) {
   packed_.clear();
   kept_ = {};
@@ -142,7 +147,7 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   if (!task.shows(self_)) return;
   if (task.kind == Step::Kind::host_reduce_scatter && task.root < 0) {  // no peer reads this rank's own slice
     shown_[0] = {0, mine.begin};
-    shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // writes no line twice
+    shown_[1] = {std::max(mine.end, round_up(mine.begin, kLinePayload)), own_bytes_};  // no line is in both parts
     shown_bytes_ = own_bytes_ - (mine.end - mine.begin);
   } else {
     shown_[0] = {0, own_bytes_};
@@ -150,7 +155,7 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   }
 }
 
-/// Prepares the pieces to combine. Slices that are adjacent in the vector form one piece.
+/// Determines the pieces to combine. A piece holds slices that are adjacent in the vector.
 void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
   for (Source& source : sources_) source.unreduced = with.unreduced;
@@ -197,14 +202,14 @@ void InlineProtocol::write(Span span) {
   }
 }
 
-/// Prefetches the lines that the next collective will write if it is like this one.
+/// Prefetches the lines that this rank will write in the next collective, if that has the same operands.
 void InlineProtocol::prefetch(std::byte* next, Span span) const {
   if (span.begin >= span.end) return;
   for (std::size_t at = span.begin - span.begin % kLinePayload; at < span.end; at += kLinePayload)
     prefetch_for_write(next + at / kLinePayload * kLineBytes);
 }
 
-/// Reads the needed part of a peer's payload. Returns false while a line is missing.
+/// Reads the needed part of a peer's payload. Returns false if a line has not arrived yet.
 bool InlineProtocol::read(const Wanted& wanted) {
   std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
   for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {
@@ -227,6 +232,7 @@ bool InlineProtocol::progress() {
   return true;
 }
 
+/// Computes the result from the payloads of all ranks.
 void InlineProtocol::finish() {
   if (kept_.bytes > 0) std::memcpy(kept_.to, kept_.from, kept_.bytes);
   if (pieces_.empty()) return;

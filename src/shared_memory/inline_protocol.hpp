@@ -1,15 +1,16 @@
-// Inline protocol: a short vector travels inside the cache lines that its readers poll.
+// Inline protocol: the ranks of one host exchange a short vector inside the cache lines that they poll.
 //
-// A line holds 56 bytes of payload and then a tag, which is written last. A line with the tag of the current collective
-// is complete. One cache miss therefore delivers data and signal together, and misses of consecutive lines overlap.
-// Every rank combines what it needs for itself, in rank order.
+// A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
+// tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
+// therefore delivers both data and signal. Misses of consecutive lines overlap. Each rank combines the values of all
+// ranks for itself, in rank order.
 //
-// There is no second synchronization. A slot is reused 64 collectives later, when all ranks have finished with it (see
-// HostCollective).
+// A slot is the memory for the lines of one rank in one collective. There is no second synchronization after reading:
+// a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read it by then.
 //
-// A collective of a few bytes ends when its line has crossed, unless preparing takes longer. prepare() therefore runs
-// once for all collectives with the same operands. A payload of one line is combined from the line itself, without a
-// copy.
+// A collective of a few bytes takes little longer than the travel of one cache line. prepare() therefore computes what
+// depends on the operands once for all collectives with equal operands. A payload of one line is combined straight from
+// that line, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -26,30 +27,32 @@ namespace collectives {
 class InlineProtocol {
  public:
   explicit InlineProtocol(const SubgroupMemory&);
-  /// Publishes this rank's values for collective `number`, which selects the slot.
+  /// Begins a collective: writes this rank's values into its slot. `number`: number of the collective in the subgroup;
+  /// it selects the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
   bool progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
 
  private:
+  /// Range of a payload, in bytes.
   struct Span {
-    std::size_t begin = 0, end = 0;  // in bytes of a payload
+    std::size_t begin = 0, end = 0;
   };
   /// Part of a peer's payload that this rank needs.
   struct Wanted {
-    int local;
-    std::size_t first, end;  // in lines
+    int local;               // rank that writes the payload
+    std::size_t first, end;  // first line of the part, and the line after its last one
     std::size_t bytes;       // end of the part in bytes of the payload
-    std::byte* to;           // copy of the payload; null: it is read in its line
+    std::byte* to;           // memory for a copy of the payload; null: the part is one line, which is read in place
   };
-  /// Bytes of this rank's own values, and their copy.
+  /// Bytes of this rank's own values, and where they are copied to.
   struct Own {
     const std::byte* from;
     std::byte* to;
     std::size_t bytes;
   };
-  /// Elements that are adjacent in every payload and in the result.
+  /// Elements that are combined together, because they are adjacent in every payload and in the result.
   struct Piece {
     std::byte* to;
     std::size_t count, bytes;
@@ -65,34 +68,36 @@ class InlineProtocol {
   void finish();
   std::byte* gathered(int local) { return gathered_.data() + static_cast<std::size_t>(local) * stride_; }
 
-  std::size_t slot_of(std::uint64_t number) const;  ///< in bytes from the beginning of a rank's ring
+  /// Returns the offset in bytes of the slot of a collective in the ring of each rank.
+  std::size_t slot_of(std::uint64_t number) const;
   std::byte* slot(int local) const { return slots_[static_cast<std::size_t>(local)] + slot_at_; }
 
   const int self_, ranks_;
-  std::vector<std::byte*> slots_;  // beginning of each rank's ring
-  std::size_t slot_bytes_;
-  std::size_t stride_;
-  bool prefaulted_ = false;          // the peers' slots are prefaulted
-  std::vector<std::byte> gathered_;  // copies of payloads of several lines
+  std::vector<std::byte*> slots_;    // by rank: beginning of its ring of slots
+  std::size_t slot_bytes_;           // length of a slot
+  std::size_t stride_;               // length of one copy in gathered_, in bytes
+  bool prefaulted_ = false;          // whether this process has touched the pages of the peers' slots
+  std::vector<std::byte> gathered_;  // by rank: copy of its payload, if that has several lines
 
   // Results of prepare().
-  std::uint64_t known_as_ = 0;
-  bool signal_only_ = false;  // the collective is a barrier
-  std::vector<Own> packed_;   // sources of the own payload, if they are not adjacent
-  const std::byte* own_ = nullptr;
-  std::size_t own_bytes_ = 0;
-  Span shown_[2];
-  std::size_t shown_bytes_ = 0;
-  std::vector<Wanted> wanted_;
-  Own kept_{};                 // own payload, if it is only copied
-  std::vector<Piece> pieces_;  // one after another
-  std::size_t pieces_at_ = 0;  // byte of a payload where the first piece begins
+  std::uint64_t known_as_ = 0;      // name of the operands that are prepared; 0: none
+  bool signal_only_ = false;        // whether the collective is a barrier, which has no payload
+  std::vector<Own> packed_;         // parts of this rank's payload that are copied together; empty: they are adjacent
+  const std::byte* own_ = nullptr;  // this rank's payload
+  std::size_t own_bytes_ = 0;       // its length
+  Span shown_[2];                   // parts of it that peers need
+  std::size_t shown_bytes_ = 0;     // length of these parts
+  std::vector<Wanted> wanted_;      // parts of the peers' payloads that this rank needs
+  Own kept_{};                      // this rank's payload and its place in the result, if nothing is combined
+  std::vector<Piece> pieces_;       // pieces to combine, in the order of the payload
+  std::size_t pieces_at_ = 0;       // offset in bytes of the first piece in each payload
   Fold fold_;
 
-  std::uint64_t tag_ = 0;
-  std::size_t slot_at_ = 0;  // in bytes of every rank's ring
-  std::size_t reading_ = 0, lines_read_ = 0;
-  std::vector<Source> sources_;  // by rank, the part of its payload for the next piece
+  std::uint64_t tag_ = 0;        // tag of the current collective
+  std::size_t slot_at_ = 0;      // offset in bytes of its slot in each rank's ring
+  std::size_t reading_ = 0;      // index in wanted_ of the next part to read
+  std::size_t lines_read_ = 0;   // number of lines of that part that have been read
+  std::vector<Source> sources_;  // by rank: the next piece in its payload
   std::uint64_t bytes_shown_ = 0;
 };
 

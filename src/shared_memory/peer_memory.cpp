@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLookEvery = 10ms;  // each look is a system call
-constexpr auto kPatience = 300ms;  // for a process that has begun to end
+constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; each is a system call
+constexpr auto kPatience = 300ms;  // time that an ending process gets before its refusal counts as an error
 
 }  // namespace
 

@@ -6,8 +6,8 @@
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
-// A refused copy may mean that the peer's process is just ending. The failure detector then finds and names it. A
-// refusal is therefore an error only if the peer is still alive 300 ms later.
+// The kernel refuses a copy if the peer's process is ending. That is no error of this class: the failure detector finds
+// and names such a peer. A refusal is an error only if the peer is still alive 300 ms later.
 #pragma once
 
 #include <chrono>
@@ -21,10 +21,10 @@
 
 namespace collectives {
 
-/// Part of a rank's memory.
+/// Buffer of one rank, as its peers see it.
 struct RemoteBuffer {
-  std::uint64_t address = 0;  ///< in the owner's process; 0: no buffer
-  std::uint64_t name = 0;     ///< in the owner's segment directory; 0: in no segment
+  std::uint64_t address = 0;  ///< address in the owner's process; 0: no buffer
+  std::uint64_t name = 0;     ///< name in the owner's segment directory; 0: the buffer lies in no segment
 };
 
 class PeerMemory {

@@ -1,8 +1,8 @@
 // Segment: memory from the system that other processes of this host can map.
 //
-// It is one sealed memfd. Its name is not in the file system, and no process can shrink it. Its random token is part of
-// the memfd's name. A peer recognises the segment by it behind /proc/PID/fd/N, whatever file that descriptor may name
-// by then.
+// A segment is one sealed memfd: an anonymous file in memory that no process can shrink. A peer opens it as
+// /proc/PID/fd/N. That descriptor may name another file by then. The name of the memfd therefore contains a random
+// token, by which the peer recognises the segment.
 //
 // Pages are taken from the first source that works:
 //
@@ -12,12 +12,13 @@
 //   small_pages             small pages
 //   private_pages           private memory, if the system refuses memfds
 //
-// The constructor allocates all pages. It allocates small pages in pieces, and checks before each piece how much memory
-// is left. The reason is that a control group at its limit kills a process rather than refuse a page. A freed segment
-// returns its pages at once by a hole in the file, even if peers have it mapped.
+// The constructor allocates all pages. It allocates small pages a part at a time, and checks before each part how much
+// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor returns the
+// pages to the system at once, even if peers have the segment mapped: it punches a hole into the file.
 //
-// The kernel collapses pages with the help of a worker on every core. The constructor therefore asks for it only while
-// cores are free, never again after one request took over 10 ms, and for at most 100 ms and 1 ms per MiB of a segment.
+// To collapse is to join small pages into a huge one. The kernel needs a worker on every core for that, and busy cores
+// delay it. The constructor therefore requests it only while cores are free, and never again after one request took
+// over 10 ms. A segment may spend 100 ms and 1 ms per MiB on it.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +82,7 @@ class Segment {
 
   struct Made {
     Pages pages = Pages::private_pages;
-    std::size_t bytes = 0, huge_bytes = 0;  ///< of the segment, and of its part in huge pages
+    std::size_t bytes = 0, huge_bytes = 0;  ///< length of the segment, and of its part in huge pages
   };
   /// Reads /proc/self/smaps.
   Made made_of() const;

@@ -1,20 +1,21 @@
-// Segment directory: 64-bit names by which ranks tell their peers where in mappable memory a buffer lies.
+// Segment directory: a rank tells its peers by a 64-bit name where a buffer of its own lies, so that they can map it.
 //
-// Each rank has a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the
-// segments that the rank has announced. A segment is one memfd with memory of allocate(). A segment is announced when a
-// call of this communicator first uses it. A name has three fields: the place in the table, 10 bits; the use count of
-// that place, 14 bits; an offset in bytes, 40 bits.
+// A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
+// a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
+// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has three
+// fields: the place of the segment in the table (10 bits), the use count of that place (14 bits), and the offset of the
+// buffer in the segment in bytes (40 bits).
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A peer maps a segment when it first resolves a name in it. Ranks of one process use the owner's mapping. Afterwards a
-// name costs two loads.
+// A peer maps a segment when it first resolves a name in it. Later resolutions cost two loads. Ranks of one process
+// need no mapping of their own.
 //
-// A freed segment is withdrawn from every directory at once, and its pages return to the system. Its place gets another
-// sequence number. So neither an old name nor an old mapping is ever taken for the new segment. A peer unmaps withdrawn
-// segments before it maps a new one. Until then they cost address space only.
+// If a segment is freed, its owner withdraws it from every directory at once, and its pages return to the system. The
+// use count of its place increases. So no peer takes an old name or an old mapping for the next segment in that place.
+// A peer unmaps withdrawn segments before it maps a new one. Until then they cost address space only.
 //
-// A name is valid while the owner keeps the memory, which the owner must do while a call uses it.
+// A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once
 
 #include <array>

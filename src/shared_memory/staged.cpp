@@ -1,15 +1,17 @@
-// Implementation of the staged protocol. staged.hpp describes it.
+// Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
+// staged.hpp explains the protocol.
 //
-// The vector is cut into chunks. A chunk occupies one place in the ring of staging memory that each rank has. Up to
-// three moves work on a chunk:
+// Each rank has a ring of staging memory. A slice is the part of the vector that one rank owns. A chunk is the part of
+// all slices that passes through the rings together. A rank performs up to three moves on each chunk:
 //
-//   stage()    copies values of this rank into its ring
-//   combine()  folds one slice of the values of all ranks, on the rank that owns the slice; not in a one-shot
-//   collective collect()  copies slices from the rings of the peers into the result; in a one-shot collective it folds
-//   whole vectors
+//   stage()    copies this rank's values of the chunk into its own ring
+//   combine()  folds the values that all ranks have staged for this rank's slice; only if slices have owners
+//   collect()  copies the other slices of the chunk out of the rings of the peers into the result
+//
+// A one-shot collective has no owners: collect() folds the whole vectors of all ranks instead.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. Short collectives of oversubscribed ranks use only
-// the front, the beginning of the ring.
+// the front of the ring, which is its beginning.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
@@ -23,26 +25,31 @@
 namespace collectives {
 namespace {
 
-/// Number of chunks into which a vector is cut, as far as the limits of the chunk length permit.
-constexpr std::size_t kChunksOfALongVector = 16;
-/// kPiecesWithOneRoot: maximum number of chunks of a short broadcast or reduce, if each rank has a core. kLeastPiece:
-/// minimum length of these chunks in bytes.
-constexpr std::size_t kPiecesWithOneRoot = 8, kLeastPiece = 2048;
-/// Factor by which the maximum length of chunks grows if results use streaming stores, which bypass the caches.
+/// Number of chunks of a vector, unless chunk_limits() requires shorter or longer chunks.
+constexpr std::size_t kChunks = 16;
+/// Maximum number of chunks of a short broadcast or reduce, if each rank has a core.
+constexpr std::size_t kChunksWithOneRoot = 8;
+/// Minimum length in bytes of a chunk of a broadcast or reduce. A shorter chunk takes less time than its signal.
+constexpr std::size_t kMinChunkWithOneRoot = 2048;
+/// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
+/// begins and ends slowly, so there should be few.
 constexpr std::size_t kStreamedChunk = 4;
-/// Number of bytes of the ring by which one move runs ahead of the next one, if each rank has a core.
-constexpr std::size_t kApart = 256 << 10;
-/// kFront: minimum length in bytes of the front of the ring. kCollectivesInFront: minimum number of collectives as long
-/// as the current one that the front holds.
-constexpr std::uint64_t kFront = 256 << 10, kCollectivesInFront = 4;
-/// Number of bytes of a ring that are prefaulted together.
+/// Distance in bytes of the ring between one move and the next, if each rank has a core. It hides differences between
+/// the speeds of ranks.
+constexpr std::size_t kDistance = 256 << 10;
+/// Minimum length in bytes of the front of the ring.
+constexpr std::uint64_t kFront = 256 << 10;
+/// Minimum number of collectives, as long as the current one, that the front holds. Four let no rank wait for space.
+constexpr std::uint64_t kCollectivesInFront = 4;
+/// Number of bytes of a ring that are prefaulted together. To prefault is to touch pages before they are needed.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
 
-/// Returns the chunk length of a ring of at most 2 MiB. The rings of all ranks together take at most a quarter of
-/// streaming_bytes, unless kGrowth requires more: a chunk has at least kGrowth times chunk_bytes. The ring exceeds
-/// the own cache of most cores, while all rings fit into the common cache.
+/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of them, at most 2 MiB:
+/// more than the second-level cache of most cores. The rings of all ranks take at most a quarter of streaming_bytes, so
+/// they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if the rings then exceed
+/// these limits.
 std::size_t Staged::longest_chunk(int ranks, const Tuning& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -74,65 +81,66 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   std::ranges::fill(known_staged_, 0);
   std::ranges::fill(known_combined_, 0);
   choose_positions();
-  // Stages the first chunk before this rank writes other shared records of the call, such as its arrival record. The
-  // peers wait for the chunk.
+  // The peers wait for the first chunk. It is therefore staged before this rank publishes anything else about the call.
   if (stage_next()) ++moves_;
 }
 
-/// Chooses how results and staged data are stored.
+/// Chooses whether results and staged data are stored by normal stores or by streaming stores.
 void Staged::choose_stores() {
-  // In place, the lines of the result are already cached. A rank that streams its results stages by
-  // streaming_but_first, which is a loop of normal stores. memcpy uses string instructions, which wait until all
-  // earlier streamed stores have arrived. Two cases use memcpy all the same. With one root, no rank both stages and
-  // streams. An oversubscribed rank stages much data in one go, for which memcpy is faster.
+  // If a collective works in place, the cache already holds the lines of the result. Streaming stores gain nothing.
+  // Stores::cached stages by memcpy. Its string instructions wait until all earlier streaming stores have arrived. A
+  // rank that streams its results therefore stages by streaming_but_first, a loop of normal stores. There are two
+  // exceptions. With one root, no rank both stages and streams. An oversubscribed rank stages much data at once, and
+  // memcpy is faster for that.
   results_ = task_->combines() && with_->source == with_->destination ? Stores::cached : task_->stores;
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
 }
 
-/// Returns the limits of the length of a chunk, if the longest slice has `bytes` bytes.
+/// Returns the minimum and the maximum length of a chunk. `bytes`: length of the longest slice.
 Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
-  // Short chunks stay in the cache. But each chunk is a synchronization, which is slow for a rank that has lost its
-  // core. Longer vectors therefore get longer chunks, up to the size of the memory. Moves that keep their distance do
-  // not need this. Streamed results are the exception, because each streamed chunk begins and ends slowly.
-  std::size_t most = subgroup_.shape().chunk_bytes;
+  // Short chunks stay in the cache. But ranks synchronize at each chunk, which is slow for a rank that has lost its
+  // core. Oversubscribed ranks may therefore use chunks as long as the staging memory permits. If each rank has a core,
+  // the distance between the moves hides the synchronization, so the maximum is lower.
+  std::size_t max = subgroup_.shape().chunk_bytes;
   if (!oversubscribed_ && task_->root < 0)
-    most = std::min(most, tuning_.chunk_bytes * std::max<std::size_t>(1, task_->slices.size() / 2) *
-                              (task_->stores == Stores::streaming ? kStreamedChunk : 1));
-  std::size_t least = std::min(tuning_.chunk_bytes, most);
-  // With one owner, some ranks only write and others only read. If they have a core each, both work at the same time
-  // from the second chunk on. Cutting n bytes into m chunks adds the time of n/m + m * signal_bytes bytes. The sum is
-  // least for chunks of sqrt(n * signal_bytes) bytes.
+    max = std::min(max, tuning_.chunk_bytes * std::max<std::size_t>(1, task_->slices.size() / 2) *
+                            (task_->stores == Stores::streaming ? kStreamedChunk : 1));
+  std::size_t min = std::min(tuning_.chunk_bytes, max);
+  // With one root, some ranks only write and others only read. If each rank has a core, both work at the same time from
+  // the second chunk on. A vector of n bytes in m chunks takes the time of n + n/m + m * signal_bytes bytes: the
+  // readers wait for the first chunk, and each chunk needs a signal. The time is minimal if a chunk has sqrt(n *
+  // signal_bytes) bytes.
   if (task_->root >= 0 && !oversubscribed_) {
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
-    const auto piece = static_cast<std::size_t>(std::min(best, static_cast<double>(least)));
-    least = std::min(least, std::max({kLeastPiece, piece, bytes / kPiecesWithOneRoot}));
+    const auto chunk = static_cast<std::size_t>(std::min(best, static_cast<double>(min)));
+    min = std::min(min, std::max({kMinChunkWithOneRoot, chunk, bytes / kChunksWithOneRoot}));
   }
-  return {least, most};
+  return {min, max};
 }
 
 /// Chooses the number of chunks and their length.
 void Staged::cut_into_chunks() {
   const HostTask& task = *task_;
-  // Slices to be combined share a chunk. The chunk has one place per owner, without the rank's own place if results are
-  // not shown. A slice that is only shown fills its chunk alone.
+  // In a ring, a chunk has one place for each slice that this rank stages. A reduction stages the slices of all other
+  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone.
   const auto sharers =
       static_cast<std::size_t>(owners_ && task.root < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
-  const auto [least, most] = chunk_limits(longest * task.element);
-  const std::size_t space = std::clamp(longest * sharers * task.element / kChunksOfALongVector, least, most);
+  const auto [min, max] = chunk_limits(longest * task.element);
+  const std::size_t space = std::clamp(longest * sharers * task.element / kChunks, min, max);
   segment_ = std::max<std::size_t>(1, space / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
-  // Chunks are nearly equal, because a short last one would cost a synchronization for little. Their elements fill
-  // whole cache lines for any type.
+  // All chunks have nearly the same length, because a short last chunk would cost a synchronization for little data. A
+  // multiple of 64 elements fills whole cache lines for any type.
   constexpr std::size_t kWhole = 64;
   segment_ = std::min(segment_, round_up((longest + chunks_ - 1) / chunks_, kWhole));
   chunks_ = (longest + segment_ - 1) / segment_;
   stride_ = round_up(segment_ * sharers * task.element, kLineBytes);
 }
 
-/// Chooses the positions of the first chunk, and the distance between the moves.
+/// Chooses the position of the first chunk in the ring, and the distance between the moves.
 void Staged::choose_positions() {
   const std::uint64_t ring = subgroup_.staging_bytes();
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
@@ -141,31 +149,33 @@ void Staged::choose_positions() {
   if (oversubscribed_ && task_->root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
     to_front(first);
   staged_ = combined_ = collected_ = first;
-  // A rank stages up to twice the distance ahead of its collecting. Until it collects, no memory of the ring is
-  // released.
+  // Staging runs up to twice the distance ahead of collecting. Memory of the ring is free again after collecting, so
+  // twice the distance must fit into the ring.
   assert(ring / stride_ >= kLongestChunks);
-  apart_ = oversubscribed_ ? 0 : std::clamp<std::uint64_t>(kApart / stride_, 1, ring / stride_ / 2 - 1);
+  apart_ = oversubscribed_ ? 0 : std::clamp<std::uint64_t>(kDistance / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = oversubscribed_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
 }
 
-/// Moves a chunk to the front of the ring. The rest of this pass counts as taken and as left.
+/// Moves a chunk to the beginning of the ring. The bytes between count as used and as free again.
 void Staged::to_front(Chunk& chunk) const {
   chunk.position += subgroup_.staging_bytes() - chunk.offset;
   chunk.offset = 0;
 }
 
-/// Moves a chunk to the front if it would cross the end of the ring.
+/// Moves a chunk to the beginning of the ring if it would cross the end.
 void Staged::wrap(Chunk& chunk) const {
   if (chunk.offset + stride_ > subgroup_.staging_bytes()) to_front(chunk);
 }
 
-void Staged::step(Chunk& chunk) const {
+/// Replaces `chunk` by the next one.
+void Staged::advance(Chunk& chunk) const {
   ++chunk.number;
   chunk.position += stride_;
   chunk.offset += stride_;
   wrap(chunk);
 }
 
+/// Returns the elements of the slice of rank `local` that are in a chunk.
 Range Staged::slice(int local, const Chunk& chunk) const {
   const Range& all = task_->slice(local);
   const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
@@ -178,16 +188,17 @@ Range Staged::whole(const Chunk& chunk) const {
   return {task_->slice(0).first + skipped, std::min(segment_, task_->total - skipped)};
 }
 
-/// Returns the offset in bytes of the slice of `local` in a chunk of rank `whose`.
+/// Returns the offset in bytes of the slice of rank `local` in a chunk that rank `whose` has staged.
 std::size_t Staged::place(int whose, int local) const {
   if (!owners_ || task_->root >= 0) return 0;
   return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
 }
 
+/// Returns the address of a chunk in the ring of rank `local`.
 std::byte* Staged::payload(int local, const Chunk& chunk) const { return subgroup_.staging(local) + chunk.offset; }
 
-/// In place, results overwrite values that are still to be staged. Therefore no move overtakes the one before it, even
-/// without a distance.
+/// A collective in place overwrites values with results. No move therefore overtakes the one before it, even if the
+/// distance is 0: a value is staged before it is overwritten.
 bool Staged::progress() {
   const auto upto = [&](std::uint64_t chunk) { return std::min(chunks_, chunk); };
   const std::uint64_t before_combining = owners_ ? apart_ : 0;
@@ -197,25 +208,26 @@ bool Staged::progress() {
     if (combined_.number < staged_.number && staged_.number >= upto(combined_.number + 1 + before_combining) &&
         combine(combined_)) {
       moved = true;
-      step(combined_);
+      advance(combined_);
     }
     if (staged_.number < upto(collected_.number + ahead_) && stage_next()) moved = true;
     if (collected_.number < combined_.number && combined_.number >= upto(collected_.number + 1 + apart_) &&
         collect(collected_)) {
       moved = true;
-      step(collected_);
+      advance(collected_);
       subgroup_.block(self_).left.value.store(collected_.position, std::memory_order_release);
     }
     if (moved) ++moves_;
   }
-  // Another thread may call progress() next.
+  // Another thread may call progress() next. It must see the streamed results.
   if (results_ == Stores::streaming && moves_ > moves_before) fence_streams();
   if (collected_.number < chunks_ || staged_.number < chunks_) return false;
   from_ = collected_.position;
   return true;
 }
 
-/// Prefaults a rank's chunk and some bytes behind it, unless this process has done so before.
+/// Touches the pages of a chunk in the ring of rank `local` and some pages behind it, unless this process has done so
+/// before.
 void Staged::prefault_chunk(int local, const Chunk& chunk) {
   const std::size_t end = chunk.offset + stride_;
   std::size_t& upto = prefaulted_[static_cast<std::size_t>(local)];
@@ -225,21 +237,22 @@ void Staged::prefault_chunk(int local, const Chunk& chunk) {
   prefault(subgroup_.staging(local) + from, upto - from);
 }
 
-/// Returns true if all ranks have left the previous content of this chunk's memory.
+/// Returns whether no rank needs what this rank has staged earlier in the memory of `chunk`.
 bool Staged::has_space_for(const Chunk& chunk) {
   const std::uint64_t end = chunk.position + stride_, ring = subgroup_.staging_bytes();
   if (end <= ring) return true;
-  const std::uint64_t least = end - ring;
+  const std::uint64_t needed = end - ring;
   for (int local = 0; local < ranks_; ++local) {
     std::uint64_t& left = left_[static_cast<std::size_t>(local)];
-    if (local == self_ || left >= least) continue;
+    if (local == self_ || left >= needed) continue;
     left = subgroup_.block(local).left.value.load(std::memory_order_acquire);
-    if (left < least) return false;
+    if (left < needed) return false;
   }
   return true;
 }
 
-/// Returns true if a rank has counted this chunk. `known` caches the count that was last read.
+/// Returns whether rank `local` has published that it has staged or combined this chunk, as `counts` says. `known`: the
+/// number of chunks that the rank had published at the last look.
 bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
   if (chunk.number >= known) {
     const ChunkCount& seen = count(counts, local);
@@ -247,24 +260,27 @@ bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64
     known = seen.chunks.load(std::memory_order_acquire);
     if (chunk.number >= known) return false;
   }
-  prefault_chunk(local, chunk);  // not earlier: a page lies in the memory of the rank that touches it first
+  // The rank that touches a page first gets it in its own part of the memory. The owner has touched these pages by now.
+  prefault_chunk(local, chunk);
   return true;
 }
 
+/// Returns whether rank `local` has staged this chunk.
 bool Staged::staged(int local, const Chunk& chunk) {
   if (!published(&HostCollectiveBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)]))
     return false;
-  // A rank that takes part in this collective has finished the one before.
+  // A rank that has begun this collective has finished the one before, and needs none of its chunks.
   std::uint64_t& left = left_[static_cast<std::size_t>(local)];
   left = std::max(left, from_);
   return true;
 }
 
+/// Returns whether rank `local` has combined its slice of this chunk.
 bool Staged::combined(int local, const Chunk& chunk) {
   return published(&HostCollectiveBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
 }
 
-/// Announces that the content of a chunk is complete.
+/// Publishes that this rank has staged or combined a chunk, as `counts` says.
 void Staged::publish(Counts counts, const Chunk& chunk) {
   if (to_staging_ == Stores::streaming) fence_streams();
   ChunkCount& mine = count(counts, self_);
@@ -272,14 +288,16 @@ void Staged::publish(Counts counts, const Chunk& chunk) {
   if (chunk.number == 0) mine.tag.store(tag_, std::memory_order_release);
 }
 
+/// Copies bytes into this rank's ring.
 void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
   copy(to, from, bytes, to_staging_);
   bytes_shown_ += bytes;
 }
 
+/// Stages the next chunk. Returns false if the ring has no space for it yet.
 bool Staged::stage_next() {
   if (!stage(staged_)) return false;
-  step(staged_);
+  advance(staged_);
   return true;
 }
 
@@ -324,7 +342,7 @@ bool Staged::combine(const Chunk& chunk) {
   if (to_staging_ == Stores::streaming) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
     show(shown, result, bytes);
-  } else {  // the peers read it soon, so it stays in the cache
+  } else {  // the peers read the result soon, so it is stored to the cache
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks,
          results_ == Stores::streaming ? Stores::streaming_but_first : Stores::cached);
@@ -351,7 +369,7 @@ bool Staged::collect(const Chunk& chunk) {
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && slice(local, chunk).count > 0 && !(owners_ ? combined(local, chunk) : staged(local, chunk)))
       return false;
-  for (int turn = 1; turn <= ranks_; ++turn) {  // starts at the next rank, so that no rank is read by all at once
+  for (int turn = 1; turn <= ranks_; ++turn) {  // begins with the next rank, so that ranks do not all read rank 0 first
     const int local = (self_ + turn) % ranks_;
     const Range range = slice(local, chunk);
     if (range.count == 0) continue;

@@ -1,43 +1,42 @@
-// Staged protocol: a long vector passes through chunks of staging memory.
+// Staged protocol: the ranks of one host exchange a long vector through staging memory.
 //
-// Each rank has a ring of staging memory in the arena, the shared memory of the host. The vector is divided into
-// slices, one per owner, and cut into chunks. A chunk holds some elements of every slice. Each chunk undergoes three
-// steps, called moves:
+// Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring of it, and
+// reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut into chunks: a
+// chunk holds some elements of every slice. A rank performs three moves on each chunk:
 //
-//   stage    every rank copies the values that its peers need into its own ring
-//   combine  the owner of a slice folds the values of all ranks; for an all-reduce it stages the result as well
-//   collect  every rank copies the slices that it lacks from the rings of its peers
+//   stage    copies the values that its peers need into its own ring
+//   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
+//   collect  copies the slices that it lacks from the rings of its peers
 //
-// One shot has no owners: every rank stages its whole vector, and collecting is combining. It needs one synchronization
-// instead of two. Staging by slices moves fewer bytes from three ranks on.
+// A one-shot collective has no owners. Every rank stages its whole vector, and folds the vectors of all ranks for
+// itself. That needs one synchronization instead of two. It moves more bytes from three ranks on.
 //
-// Overlap. A rank counts the chunks that it has staged and those that it has combined. Each collective has its own
-// counters, and each counter has its own cache lines. The three moves progress independently: one chunk is copied in
-// while a second is combined and a third is copied out. The distance between the moves depends on the cores:
+// Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
+// still earlier one. It publishes two counters: the chunks that it has staged, and those that it has combined. The
+// distance between two moves depends on the cores:
 //
-// - Ranks with a core each keep the moves 256 KiB of staging apart. A rank stages ahead of the chunk that it combines,
-// and collects behind it. Its peers' data are then ready, although the speeds of ranks vary.
-// - Oversubscribed ranks keep no distance. Each move runs as far as it can. A rank that loses its core has then done
-// all that was possible without its peers.
+// - If each rank has a core, the distance is 256 KiB of the ring. The peers' data have then arrived when a move needs
+// them, although the speeds of ranks vary.
+// - Oversubscribed ranks (more ranks than cores) have no distance. Each move runs as far as it can. A rank that loses
+// its core has then done all that was possible without its peers.
 //
 // Price: a chunk takes at most a quarter of the ring, and long chunks reduce the distance.
 //
-// Broadcast and reduce move data in one direction only. If ranks have a core each, short chunks let one side write
-// while the other reads. A vector shorter than 8 chunks of the usual length is therefore cut into up to 8 shorter ones,
-// of about 2 KiB or more. This pays because writing a line that another core has read is slow. Each chunk costs a
-// signal. The longer a signal takes, the fewer chunks are made.
+// Broadcast and reduce have one root. If each rank has a core, short chunks let one rank write while another reads. A
+// vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter ones, of at least 2 KiB. Each
+// chunk costs a signal, so slow signals make fewer chunks.
 //
-// The ring. Bytes of staging are numbered through all collectives. Memory is reused after all ranks have left its
-// previous content. Ranks with a core each use the whole ring even for short vectors. A line that another core still
-// caches takes 7 ns to write on an AMD EPYC, twice as long as a line from the common cache. The ring is about as large
-// as a core's own cache or larger, so the line is no longer cached when the ring returns to it. Oversubscribed ranks
-// gain nothing from a full pass, and each of them would touch every page for the first time. Their short collectives,
-// if all ranks contribute, therefore restart at the front, the beginning of the ring. The front holds at least 4 of
-// these collectives, so that no rank has to wait.
+// The ring. A position counts the bytes that have passed through a ring since the beginning. Memory is written again
+// when no rank needs its previous content. If each rank has a core, even short vectors use the whole ring, one part
+// after another. Reason: a cache line that another core still holds takes 7 ns to write on an AMD EPYC, twice as long
+// as a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the line
+// before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
+// collectives without a root use only the front of the ring, its beginning. The front holds at least 4 of these
+// collectives, so that no rank waits for space.
 //
-// Streaming. If the ranks have no common cache, no ring is long enough. A reader finds each line in the writer's cache,
-// and the next writer finds it in the reader's: 32 to 35 ns per line for both. Data is then staged past the caches
-// (Tuning::streamed_staging_bytes) and read from memory, at 4 to 10 ns per line.
+// Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
+// the reader's and back, at 32 to 35 ns per line and direction. Vectors of Tuning::streamed_staging_bytes or more are
+// then staged by streaming stores, which bypass the caches. Reading such a line from memory takes 4 to 10 ns.
 #pragma once
 
 #include <cstddef>
@@ -58,23 +57,25 @@ class Staged {
 
   /// `oversubscribed`: there are more ranks than cores.
   Staged(const SubgroupMemory&, const Tuning&, bool oversubscribed);
-  /// Begins collective `number`, and stages its first chunk if possible.
+  /// Begins a collective, and stages its first chunk if the ring has space. `number`: its number in the subgroup.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
   bool progress();
   /// Returns the bytes that this rank has ever staged.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  std::uint64_t moves() const noexcept { return moves_; }  ///< number of times that chunks have moved, ever
+  /// Returns a counter that grows whenever a move has been performed.
+  std::uint64_t moves() const noexcept { return moves_; }
 
  private:
-  /// Number of a chunk in its collective, and its beginning: in bytes of staging ever taken, and in the ring.
+  /// One chunk of the current collective.
   struct Chunk {
-    std::uint64_t number = 0, position = 0;
-    std::size_t offset = 0;
+    std::uint64_t number = 0;    ///< number in the collective
+    std::uint64_t position = 0;  ///< bytes that passed through the ring before the chunk, since the beginning
+    std::size_t offset = 0;      ///< beginning of the chunk in the ring, in bytes
   };
-  /// Bytes of the shortest and of the longest chunk.
+  /// Limits of the length of a chunk in bytes.
   struct ChunkLimits {
-    std::size_t least = 0, most = 0;
+    std::size_t min = 0, max = 0;
   };
   inline void choose_stores();
   inline ChunkLimits chunk_limits(std::size_t bytes) const;
@@ -82,7 +83,7 @@ class Staged {
   inline void choose_positions();
   void to_front(Chunk&) const;
   void wrap(Chunk&) const;
-  void step(Chunk&) const;
+  void advance(Chunk&) const;
   Range slice(int local, const Chunk&) const;
   Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;
@@ -110,20 +111,21 @@ class Staged {
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   bool one_shot_ = false;
-  bool owners_ = false;  // owners combine their slices
-  bool collects_ = false;
+  bool owners_ = false;    // whether ranks combine the slices that they own
+  bool collects_ = false;  // whether every rank wants all slices
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
-  std::uint64_t number_ = 0, tag_ = 0;   // of the current collective
-  std::uint64_t chunks_ = 0;             // number of chunks of the collective
-  std::uint64_t from_ = 0;               // bytes of staging ever taken before the collective
-  std::size_t stride_ = 0;               // bytes of staging per chunk
-  std::size_t segment_ = 0;              // elements of one slice in one chunk
-  std::uint64_t apart_ = 0, ahead_ = 0;  // chunks between one move and the next; most chunks in progress
+  std::uint64_t number_ = 0, tag_ = 0;   // number and tag of the current collective
+  std::uint64_t chunks_ = 0;             // number of its chunks
+  std::uint64_t from_ = 0;               // position at which it begins
+  std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes
+  std::size_t segment_ = 0;              // number of elements of one slice in one chunk
+  std::uint64_t apart_ = 0;              // distance between one move and the next, in chunks
+  std::uint64_t ahead_ = 0;              // maximum number of chunks that are staged and not yet collected
   Chunk staged_, combined_, collected_;  // next chunk of each move
-  std::vector<std::uint64_t> known_staged_, known_combined_;  // chunks that each rank is known to have published
-  std::vector<std::uint64_t> left_;      // bytes of staging that each rank is known to have left, ever
-  std::vector<std::size_t> prefaulted_;  // bytes of each rank's ring that this process has prefaulted
+  std::vector<std::uint64_t> known_staged_, known_combined_;  // by rank: last counters that were read
+  std::vector<std::uint64_t> left_;      // by rank: position up to which the rank needs no staged data any more
+  std::vector<std::size_t> prefaulted_;  // by rank: bytes of the rank's ring that this process has prefaulted
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

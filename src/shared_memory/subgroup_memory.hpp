@@ -1,9 +1,11 @@
-// Subgroup memory: the part of the arena in which some ranks of a host perform collectives together.
+// Subgroup memory: the part of the arena in which some ranks of a host perform collectives. The arena is the shared
+// memory of the ranks of one host and communicator.
 //
-// Every rank belongs to the subgroup of its whole host. If the host has several domains with caches or memories of
-// their own, it also belongs to its domain's subgroup and to its rail's. A rail consists of one rank of each domain.
+// Every rank belongs to the subgroup of its whole host. A domain is a set of cores with a common cache or memory. If
+// the host has several domains, a rank also belongs to the subgroup of its domain and to that of its rail. A rail
+// consists of one rank of each domain.
 //
-// The members of a subgroup are numbered from 0. No other ranks access its memory. A failure concerns the whole
+// The members of a subgroup are numbered from 0. Only they access its memory. A failure concerns the whole
 // communicator.
 #pragma once
 
@@ -18,10 +20,12 @@
 
 namespace collectives {
 
+/// View of one subgroup's memory. `i` is the number of a member.
 class SubgroupMemory {
  public:
   static constexpr int kHost = 0, kDomain = 1, kRail = 2;
-  static constexpr int kSubgroups = 3;  ///< on a host with several domains; other hosts have the first only
+  /// Number of subgroups of a rank on a host with several domains. Other hosts have kHost only.
+  static constexpr int kSubgroups = 3;
 
   /// Makes the subgroup of the whole host.
   explicit SubgroupMemory(const Arena& arena) : SubgroupMemory(arena, kHost, all_ranks(arena.ranks())) {}

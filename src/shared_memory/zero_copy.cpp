@@ -1,8 +1,8 @@
-// Implementation of zero copy and single copy: publishing buffers, and work on shares piece by piece.
+// Implementation of zero copy and single copy. zero_copy.hpp explains both.
 //
-// A share is the range of the vector that one rank processes. A piece is the part of a share that a rank processes at a
-// time. A claim gives one piece of any share to the rank that takes it; oversubscribed ranks claim pieces. A hidden
-// buffer is one that peers need and cannot map.
+// A share is the range of the vector that belongs to one rank. A rank works on one piece of a share at a time. If ranks
+// are oversubscribed (more ranks than cores), any rank may claim the next piece of any share: it increments a shared
+// counter. A buffer is hidden if peers need it and cannot map it.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace collectives {
 namespace {
 
-/// Largest piece of a reduction in bytes. It fits into the second-level cache.
+/// Maximum length in bytes of a piece that is combined. Such a piece fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
-/// Largest piece in bytes if nothing is combined. Copied data need not stay in a cache, and each copy by the kernel
-/// takes a microsecond or two before it begins.
+/// Maximum length in bytes of a piece that is only copied. Copied data need not fit into a cache, and each system call
+/// that copies costs one or two microseconds.
 constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
@@ -32,13 +32,14 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const Tuning& tuning, PeerMem
       sources_(static_cast<std::size_t>(subgroup.ranks())),
       destinations_(static_cast<std::size_t>(subgroup.ranks())) {}
 
+/// Returns whether any rank but `local` accesses the source or the destination of rank `local`.
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
   if (claims_ || task_->root >= 0)
     return destination ? task_->is_destination(local, local) : task_->is_source(local, local);
   return destination ? task_->every_rank_wants_all() : task_->combines();
 }
 
-/// Returns true if this rank has a buffer that its peers need and cannot map.
+/// Returns whether this rank has a buffer that its peers need and cannot map.
 bool ZeroCopy::hidden() const {
   const auto mapped = [this](const RemoteBuffer& buffer) { return peer_memory_.mapped(buffer); };
   return (needed_by_others(self_, false) && !mapped(peer(self_).source)) ||
@@ -120,14 +121,15 @@ ZeroCopy::State ZeroCopy::progress() {
   return State::finished;
 }
 
-/// Reads where the buffers of the peers are.
+/// Reads the records in which the peers publish where their buffers are.
 ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_) continue;
     const HostCollectiveBlock& block = subgroup_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
-    // Peers may have done a rank's share for it. That rank may then be collectives ahead, and hidden in a later one.
-    // Therefore `hidden` is read first. It counts only if the record of this collective was not yet written afterwards.
+    // If other ranks did the work of a rank, that rank may be some collectives ahead. Its `hidden` may then concern a
+    // later collective. `hidden` is therefore read before the record. It counts only if the record of this collective
+    // is still missing after that.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!tag_matches(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Arrivals::one_hidden : Arrivals::not_all;
@@ -155,7 +157,8 @@ bool ZeroCopy::work() {
   return true;
 }
 
-/// Performs pieces of any share until all of them are claimed.
+/// Claims and performs pieces of any share until all pieces are claimed. Returns false if the communicator has failed
+/// or a peer has ended.
 bool ZeroCopy::work_on_claims() {
   ClaimBlock& claims = subgroup_.claims();
   const std::uint64_t end = claims_before_ + pieces_;
@@ -177,8 +180,8 @@ bool ZeroCopy::work_on_claims() {
 
 /// Performs a piece. Returns false if the communicator has failed or a peer has ended.
 ///
-/// The flag is raised before the failure is checked. Suppose that a peer reports a failure and then reads the flags.
-/// Either the peer sees this flag, or this rank sees the failure.
+/// This rank raises its flag remote_access first and checks for a failure second. A peer that fails reports the failure
+/// first and reads the flags second. So either the peer sees this flag, or this rank sees the failure.
 bool ZeroCopy::perform_unless_failed(int share, Range range) {
   struct Flag {
     std::atomic<std::uint64_t>& value;
@@ -189,7 +192,8 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
   return !subgroup_.failed() && perform(share, range);
 }
 
-/// Loads every source of the range once and stores every destination once. Returns false if a peer has ended.
+/// Performs one piece. `share`: rank whose share it is a part of. Loads every source once and stores to every
+/// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
   std::size_t sources = 0, destinations = 0, shown = 0;
@@ -203,7 +207,7 @@ bool ZeroCopy::perform(int share, Range range) {
     }
     if (task_->is_destination(local, share)) {
       direct = direct && one.destination_at != nullptr;
-      // A gathered value that is in its destination already is not written again: its rank may be sending it.
+      // A rank that gathers in place has its value in the destination already, and may be sending from there.
       if (!task_->combines() && is_source && one.destination_at == one.source_at) continue;
       in_place = in_place && one.destination_at == one.source_at;
       destinations_[destinations++] = element_at(one.destination_at, range.first, element);
@@ -212,7 +216,7 @@ bool ZeroCopy::perform(int share, Range range) {
   }
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += shown;
-  // If all results overwrite sources, their lines are in the cache already.
+  // If all results overwrite sources, the cache holds their lines already. Streaming stores would gain nothing.
   const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,
@@ -223,6 +227,7 @@ bool ZeroCopy::perform(int share, Range range) {
   return true;
 }
 
+/// Performs one piece by copies of the kernel. Returns false if a peer has ended.
 bool ZeroCopy::perform_through_kernel(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
   if (task_->combines()) scratch_.resize((static_cast<std::size_t>(ranks_) + 1) * bytes);
@@ -248,7 +253,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   if (task_->combines()) {
     fold(with_->op, with_->type, {sources_.data(), sources}, made, range.count, with_->finish_ranks);
   } else if (!task_->is_destination(self_, share)) {
-    made = const_cast<std::byte*>(sources_[0].data);  // only read from here on
+    made = const_cast<std::byte*>(sources_[0].data);  // below, `made` is only read
   } else if (sources_[0].data != made) {
     std::memcpy(made, sources_[0].data, bytes);
   }

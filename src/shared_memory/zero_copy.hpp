@@ -1,22 +1,25 @@
-// Zero copy: ranks work directly in one another's buffers, and nothing is staged.
+// Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
 //
-// The vector is divided into one share per rank. For its share a rank loads every source once, combines in rank order,
-// and stores the result to every destination. An all-reduce of N bytes over p ranks moves 2pN bytes in this one pass,
-// which is the minimum. It needs two synchronizations: all ranks have published where their buffers are, and all ranks
-// have finished their shares. Oversubscribed ranks cut the shares into pieces, and any rank takes any piece. Running
-// ranks then do the work of sleeping ones. These pieces are reached by pointers only.
+// The vector is divided into one share per rank. A rank loads its share from the buffer of every rank, combines the
+// values in rank order, and stores the result to the buffer of every rank. An all-reduce of N bytes over p ranks loads
+// and stores 2pN bytes, which is the minimum. The ranks synchronize twice: before the work, until all ranks have
+// published where their buffers are, and after it, until all ranks have finished their shares.
 //
-// Single copy does the same if buffers are not mapped. The kernel then copies each piece between two processes. A
-// gather needs no memory in between. A reduction reads one piece of each peer into scratch memory, small enough for the
-// cache.
+// Zero copy requires that all buffers are mapped into all processes. If the host has more ranks than cores, some ranks
+// sleep. The shares are then cut into pieces, and any rank may take the next piece of any share. Running ranks thus do
+// the work of sleeping ones.
 //
-// Failures. A buffer belongs to its caller again when the communicator has failed. A rank therefore works in pieces. It
-// raises its flag remote_access in the arena for each piece, then checks for a failure. Before a rank throws an error,
-// FailureDetector::wait_for_remote_access_end() waits until no living rank has its flag raised. So no peer uses the
-// buffers when the error is thrown. The wait ends after half a second per rank, and a warning then names the rank that
-// has stopped in a piece.
+// Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
+// gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
+// into the cache.
 //
-// Price: one ordered store per piece. A piece is at most 128 KiB, or 1 MiB if nothing is combined.
+// Failures. After a failure of the communicator, the caller may free its buffers. No peer may use them then. A rank
+// therefore works piece by piece. For each piece it first raises its flag remote_access in the arena, the shared memory
+// of the host, and then checks for a failure. A rank that throws an error first calls
+// FailureDetector::wait_for_remote_access_end(), which waits until no living rank has its flag raised. The wait ends
+// after half a second per rank. A warning then names the rank that has stopped while it worked on a piece.
+//
+// Price: one ordered store per piece. A piece has at most 128 KiB, or 1 MiB if nothing is combined.
 #pragma once
 
 #include <cstddef>
@@ -36,20 +39,23 @@ class ZeroCopy {
   enum class State { in_progress, finished, unreachable };
   ZeroCopy(const SubgroupMemory&, const Tuning&, PeerMemory&, bool oversubscribed);
 
-  /// Publishes where this rank's buffers are, for collective `number`. Returns false if peers need a buffer of this
-  /// rank that is not mapped, unless the task is a single copy. The peers then learn this too, and nothing more happens
-  /// here.
+  /// Begins collective `number`: publishes where this rank's buffers are. Returns false if zero copy is impossible,
+  /// because peers need a buffer of this rank that they cannot map. The peers then get State::unreachable, and the
+  /// caller performs the collective by another protocol. A single copy never returns false.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// Performs what is possible now. Returns `unreachable` if start() was false on another rank; no data has moved then.
+  /// Performs what is possible now, without waiting. Returns `unreachable` if start() returned false on another rank.
+  /// No data has moved then.
   State progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  std::uint64_t moves() const noexcept { return moves_; }  ///< number of pieces done, ever
+  /// Returns the number of pieces that this rank has performed since construction.
+  std::uint64_t moves() const noexcept { return moves_; }
 
  private:
+  /// Buffers of one rank, which may be this rank.
   struct Peer {
     RemoteBuffer source, destination;
-    std::byte *source_at = nullptr,
-              *destination_at = nullptr;  // address of element 0; null if only the kernel can copy
+    /// Addresses of element 0 in this process. Null: the buffer is not mapped, and only the kernel can copy.
+    std::byte *source_at = nullptr, *destination_at = nullptr;
   };
   bool needed_by_others(int local, bool destination) const;
   bool hidden() const;
@@ -74,10 +80,11 @@ class ZeroCopy {
   std::uint64_t number_ = 0, tag_ = 0;
   enum class Phase { gathering, working, leaving } phase_ = Phase::gathering;
   int peer_ = 0;
-  bool claims_ = false;
-  std::uint64_t claims_before_ = 0, pieces_ = 0;  // pieces of all collectives before, and of the current one
-  std::size_t piece_ = 0;                         // elements
-  std::size_t done_ = 0;                          // elements of this rank's share
+  bool claims_ = false;              // whether any rank may take any piece
+  std::uint64_t claims_before_ = 0;  // number of pieces of all earlier collectives
+  std::uint64_t pieces_ = 0;         // number of pieces of the current collective
+  std::size_t piece_ = 0;            // length of a piece in elements
+  std::size_t done_ = 0;             // number of elements of this rank's share that are finished
   std::vector<Peer> peers_;
   std::vector<Source> sources_;
   std::vector<std::byte*> destinations_;

@@ -1,4 +1,5 @@
-// The interface of an algorithm: a name and a function that emits the Steps of a rank for any collective.
+// The interface of an algorithm: a name, and a function that emits the Steps of a rank. A Step is one action of a rank
+// (step.hpp).
 //
 // The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
@@ -15,7 +16,7 @@
 
 namespace collectives {
 
-/// View of the topology by one rank: everything that an algorithm may know of it.
+/// View of the topology by one rank: all that an algorithm may know about ranks and hosts.
 ///
 /// Built once per communicator. The spans of `world` and `grid` point into this object.
 class RankView {
@@ -24,7 +25,7 @@ class RankView {
   RankView(const RankView&) = delete;
   RankView& operator=(const RankView&) = delete;
 
-  /// Turns this view into the view of another rank. One object holds the lists of all ranks and can serve them in turn.
+  /// Turns this view into the view of `rank`. One object can therefore serve all ranks, one after another.
   void rebind(Rank rank) noexcept {
     world.self = rank;
     grid.host = host_of(rank);
@@ -36,21 +37,22 @@ class RankView {
 
   RankGroup world;  ///< all ranks, in rank order
   Grid grid;
-  Grid inner;  ///< the domains of the only host, in place of hosts; empty if levels() of the topology is empty
-  std::span<Rank> scratch;  ///< scratch memory for one rank per host
+  /// Grid of the only host's NUMA domains, in place of hosts. Empty if levels() of the topology is empty.
+  Grid inner;
+  std::span<Rank> scratch;  ///< scratch memory for a list of one rank per host
   /// Returns the ranks that perform a host Step of `subgroup` together with this rank.
   Peers members(Subgroup subgroup) const {
     return subgroup == Subgroup::host     ? grid.here()
            : subgroup == Subgroup::domain ? inner.here()
                                           : inner.rail().members;
   }
-  /// Returns the index of this rank among those ranks.
+  /// Returns the index of this rank in members(subgroup).
   int index_in(Subgroup subgroup) const {
     return subgroup == Subgroup::host ? grid.local : subgroup == Subgroup::domain ? inner.local : inner.host;
   }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
-  /// Requires a host with domains, as does local_in_domain().
+  /// Returns the number of the rank's domain. domain_of() and local_in_domain() require that `inner` is not empty.
   int domain_of(Rank rank) const { return of_domains_.host_of[static_cast<std::size_t>(rank)]; }
   int local_in_domain(Rank rank) const { return of_domains_.local_of[static_cast<std::size_t>(rank)]; }
 
@@ -71,23 +73,26 @@ class RankView {
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// Whether messages are coded by the codec of the request. Each coding rounds, so no partial sum is coded. A rank
-  /// that sends a result stores it as the receivers will decode it.
+  /// True if the codec of the request encodes all messages to fewer bytes. Each encoding rounds, so partial sums are
+  /// not encoded. A rank that sends a result also stores it as the receivers will decode it, so that all ranks have
+  /// equal bits.
   bool coded = false;
-  /// Restricts an all-reduce of `hierarchical` on several hosts to its rails. The rank then reduces its slice along its
-  /// rail, from output to output. A device path performs the part inside each host.
+  /// Restricts an all-reduce of `hierarchical` on several hosts to its exchange between hosts. A rail is one rank of
+  /// every host, and a slice is its share of the vector. The rank then reduces its slice along its rail, from output to
+  /// output. A device path, which handles buffers of GPUs, does the work inside each host.
   bool inter_host_only = false;
 
-  /// Returns whether unreduced contributions travel in messages to an owner, which adds them.
+  /// Returns whether ranks send values unreduced to the owner of a part, which adds them.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
 };
 
-/// Arguments of one round of a call.
+/// Arguments of one round of a call. A round handles one segment of each part of the vector (parts.hpp).
 struct RoundArgs : CollectiveSpec {
   /// Parts of the vector: one per rank if Algorithm::by_part returns true, otherwise a single part.
   Parts parts;
   Rank root = 0;
-  Parts incoming = {};  ///< if each rank has different data for each peer: the parts that the peers hold for this rank
+  /// Parts that the peers hold for this rank, if each rank has different data for each peer. Otherwise empty.
+  Parts incoming = {};
 };
 
 /// Receives the Steps of a rank in order.
@@ -102,23 +107,23 @@ class StepSink {
 struct Algorithm {
   std::string_view backend;
   std::string_view name;
-  /// Returns whether the algorithm supports the collective on the topology, other than by the Steps of another
-  /// algorithm. Null: always.
+  /// Returns whether the algorithm can do the collective on the topology. It returns false if it would only emit the
+  /// Steps of another algorithm. Null: always true.
   bool (*possible)(const CollectiveSpec&, const Topology&);
   std::string_view needs;  ///< requirement of `possible` in words, for error messages
-  /// Returns whether a round handles one segment of the part of every rank. Otherwise a round handles one segment of
-  /// the whole vector.
+  /// Returns true if a round handles one segment of every rank's part. If false, a round handles one segment of the
+  /// whole vector.
   bool (*by_part)(const CollectiveSpec&, const Topology&);
-  /// Returns the number of messages into which a segment of one round is divided, at least.
+  /// Returns n such that no message is longer than 1/n of a segment.
   int (*pieces)(const CollectiveSpec&, const Topology&);
-  /// Returns the number of depths of a round (schedule.hpp), at least 1.
+  /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
-  /// Returns whether a message holds parts of several ranks, up to the whole vector. The vector must then fit in one
-  /// message. Null: never.
+  /// Returns true if a message may hold the parts of several ranks, up to the whole vector. The vector must then fit in
+  /// one message. Null: false.
   bool (*in_one_message)(const CollectiveSpec&) = nullptr;
-  /// Returns the number of ranks of a host among which an all-reduce on several hosts divides the vector. Null: the
-  /// algorithm does not divide it.
+  /// Returns the number of slices: an all-reduce on several hosts divides the vector among so many ranks of each host.
+  /// Null: the algorithm does not divide it.
   int (*slices)(const Topology&) = nullptr;
 };
 

@@ -1,11 +1,12 @@
-// Direct exchange: every rank sends its unreduced contribution to a part to the owner of that part.
+// Direct exchange: a reduction without partial sums. A part is a range of the vector that one rank owns. Every rank
+// sends its contribution, which is its input, to the owner of each part.
 //
-// The owner adds the contributions in rank order, scales once and rounds once. The ring and the hierarchical algorithms
-// use it if a partial sum would lose bits. This is so for 16-bit floats, for integer averages, for ops that do not
-// commute and for `deterministic` calls (needs_direct() in reduction/reduction.hpp). The bytes are those of a ring, and
-// the bits are the same on every backend. explain() prints that contributions meet unsummed.
+// The owner adds the contributions in rank order, scales once and rounds once. The result therefore has the same bits
+// on every backend. The ring and the hierarchical algorithms use it for 16-bit floats, integer averages, ops that do
+// not commute, and `deterministic` calls (needs_direct() in reduction/reduction.hpp). A rank sends as many bytes as in
+// a ring. explain() then prints "contributions travel unsummed".
 //
-// Price: a rank sends p - 1 messages to p - 1 peers, while the ring has two neighbours.
+// Price: each of p ranks exchanges messages with p - 1 peers, while in a ring it has two neighbours.
 #pragma once
 
 #include "steps/rank_group.hpp"
@@ -14,8 +15,8 @@ namespace collectives::direct_exchange {
 
 /// Emits a reduce-scatter: every part is reduced to its owner.
 ///
-/// Steps: p - 1 messages out, then one reduction of p contributions. Wire: (p - 1)/p of the buffer per rank, sent and
-/// received. Order of the sum: the order of the members, which is rank order.
+/// Steps of each of p ranks: p - 1 messages out, then one reduction of p contributions. Each rank sends and receives (p
+/// - 1)/p of the buffer. Order of the sum: the order of the members, which is rank order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>
@@ -29,7 +30,7 @@ constexpr void reduce_scatter(const RankGroup& group, const Parts& parts, const 
 
 /// Emits a reduce to the member at position `root`.
 ///
-/// Steps: one message per rank. Wire: every rank but the root sends the buffer once; the root receives p - 1 of them.
+/// Every rank but the root sends the buffer to the root in one message. The root receives p - 1 buffers.
 template <class Run>
 constexpr void reduce(const RankGroup& group, int root, Range range, const Reduction& how, Run&& run) {
   if (group.self != root) return run(send(group.at(root), range, how.source));

@@ -1,6 +1,7 @@
 // The ranks of a communicator as a grid: a row holds the ranks of one host, a column one rank of each host.
 //
-// A column is called a rail.
+// A column is called a rail. Its ranks have the same local number, which is their index in their host. An algorithm may
+// divide the vector among the rails; the share of a rail is a slice.
 #pragma once
 
 #include <span>
@@ -14,7 +15,7 @@ struct Grid {
   std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
   std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; the number of rails is the number of ranks
                                  ///< of the smallest host
-  Peers numbers;                 ///< 0, 1, 2, ...: slice s belongs to local rank s
+  Peers numbers;                 ///< 0, 1, 2, ...; slice s belongs to local rank s
   int host = 0;
   int local = 0;
 

@@ -1,8 +1,8 @@
 // Division of a vector into parts, segments and rounds.
 //
 //   part      the elements that belong to one rank
-//   segment   the piece of a part that one message carries
-//   round     round k handles segment k of every part
+//   segment   the elements of a part that are handled at once, because frames for messages are limited
+//   round     the work on one segment of every part: round k handles segment k of each
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class Parts {
     return most;
   }
 
-  /// Returns all of part `i`, whatever the round.
+  /// Returns all of part `i`, not only its segment in this round.
   constexpr Range full(int i) const {
     if (offsets_ == nullptr) return part(whole_, size_, i);
     return {offsets_[i], offsets_[i + 1] - offsets_[i]};

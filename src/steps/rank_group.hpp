@@ -1,6 +1,7 @@
-// A group of ranks in a fixed order, and the position of this rank in it: the input of every message algorithm.
+// A group of ranks in a fixed order, with the position of this rank in it. Every algorithm that sends messages takes
+// one.
 //
-// Positions count modulo the size. Positions before the first and after the last are therefore valid.
+// ahead() and behind() count around the end: the last member is followed by the first.
 #pragma once
 
 #include "steps/step.hpp"
@@ -14,20 +15,20 @@ struct RankGroup {
   constexpr int size() const { return static_cast<int>(members.size()); }
   constexpr int ahead(int stops) const { return (self + stops) % size(); }
   constexpr int behind(int stops) const { return (self - stops + size()) % size(); }
-  /// Returns the member at a position, as a list.
+  /// Returns the member at a position, as a list of one rank.
   constexpr Peers at(int position) const { return members.subspan(static_cast<std::size_t>(position), 1); }
   constexpr Peers me() const { return at(self); }
   constexpr Peers next() const { return at(ahead(1)); }
   constexpr Peers previous() const { return at(behind(1)); }
 };
 
-/// Places and completion of a reduction.
+/// Memory and last action of a reduction.
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written
-  bool finish = true;                 ///< the result is complete: divides and rounds it
+  bool finish = true;                 ///< the result is final: divides and rounds it
 
-  /// Returns whether own values are contributions of the callers, not partial results of an earlier Step.
+  /// Returns true if the rank's own value is its contribution, not a partial result of an earlier Step.
   constexpr bool unreduced() const { return source == Place::input; }
 };
 

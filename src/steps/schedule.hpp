@@ -1,22 +1,25 @@
 // Order in which a rank performs the Steps of all rounds of a call.
 //
-// Long vectors are cut into rounds of one segment per part. Performed one after the other, rounds leave the wire idle
-// while a rank waits for a peer or works with its host. Rounds therefore overlap:
+// A Step is one action of a rank. A long vector is handled in rounds: round k performs the Steps on segment k of every
+// part of the vector (parts.hpp). If each round began after the end of the last one, messages would stop while a rank
+// waits for a peer or works with its host. Rounds therefore overlap:
 //
 //   depth   a number that each Step carries: its position within its round
-//   tick    the position on the common time axis: round r starts at tick r * issue_interval
-//   order   at tick t, every round r performs its Steps of depth t - r * issue_interval, older rounds first
+//   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
+//   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
-// The order depends on depths alone, so it is the same on all ranks. No schedule can therefore deadlock in a way that
-// depends on timing. Messages between two ranks need no numbers, under one condition. For each sender and receiver, the
-// number of depths from send to receive is the same for all messages. If all depths are 0, rounds do not overlap.
+// The order depends on depths alone, so it is the same on all ranks. Timing can therefore not cause a deadlock.
+// Messages between two ranks need no numbers, because they are received in the order in which they are sent. That
+// requires one condition of every algorithm. For each sender and receiver, the number of depths from send to receive is
+// the same for all messages. If all depths are 0, rounds do not overlap.
 //
-// In each tick, a round performs at most one Step per pair of ranks that sends. With w rounds in flight, w + 1 frames
-// (memory for one message each) per pair therefore suffice. A rank that is behind can always receive, and the rank that
-// is furthest behind can always send. The tests prove this with as many frames as the plan counts on.
+// A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
+// another. With w rounds in flight, w + 1 frames per pair of ranks therefore suffice. A rank that is behind can then
+// always receive, and the rank that is furthest behind can always send. The tests prove this with the number of frames
+// that the plan assumes.
 //
-// Price: a message that arrives early waits for its tick. The ring inside a host does not overlap rounds, because
-// shared memory has two frames per pair of ranks.
+// Price: a message that arrives early waits for its tick. The backend `ring` does not overlap rounds inside a host,
+// because the transport there has only two frames per pair of ranks.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +29,7 @@
 
 namespace collectives {
 
-/// Iterates over the Steps of all rounds in the order above.
+/// Iterates over the Steps of all rounds in the order that the head of this file defines.
 ///
 /// `Steps` is the list that emit(round, steps) fills. It has size(), operator[] and clear(). Its items have a member
 /// `depth` and are sorted by it. They are Steps or values that the caller derives from Steps.

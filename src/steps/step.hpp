@@ -1,9 +1,12 @@
-// The vocabulary of algorithms: an algorithm is a function that emits the Steps of one rank, and nothing else.
+// The Step, in which all algorithms are written. An algorithm is a function that emits the Steps of one rank, and
+// nothing else.
 //
-// A Step takes the values of one range from zero or more ranks. It reduces them or not, stores the value or not, and
-// sends it to zero or more ranks. Both ends of a message compute the same range. A message therefore carries no
-// description of its contents. A host Step is one collective among ranks of one host. These ranks share memory and send
-// no messages for it. The proofs in the tests treat a host Step as atomic.
+// A Step is one action of a rank on a range of the vector. It takes the values of the range from this rank or from
+// peers, and may combine them by the op. It may store the result in a buffer and may send it to peers. Sender and
+// receiver of a message compute the same range, so a message carries no description of its contents.
+//
+// A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They share memory and
+// send no messages for it. The proofs in the tests treat a host Step as atomic.
 //
 // An algorithm is written once and used in five ways:
 //
@@ -11,7 +14,7 @@
 //   counted     by the cost model (planning/cost.hpp)
 //   printed     by explain()
 //   simulated   by a simulator, on a model of hosts and links
-//   proved      by tests, which run the Steps of all ranks on sets of contributions instead of numbers
+//   proved      by tests, which run the Steps of all ranks on sets of ranks instead of numbers
 //
 // Price: a call records its Steps in a list before it performs them, which takes some tens of nanoseconds.
 #pragma once
@@ -26,40 +29,41 @@
 
 namespace collectives {
 
-/// Ranks in the order in which their contributions are combined. Valid only while the emitting call runs.
+/// Ranks in the order in which their values are combined. The list is valid only while the call that emits the Step
+/// runs.
 using Peers = std::span<const Rank>;
 
-/// Place from which a Step reads the rank's own value, or to which it writes a value.
+/// Memory from which a Step reads the rank's own value, or to which it writes a value.
 enum class Place : std::uint8_t {
   nowhere,
   input,   ///< the input buffer of the caller
   output,  ///< the output buffer of the caller
-  work     ///< scratch memory for a partial result that the output cannot hold: one range at a time, or pieces of it
+  work     ///< scratch memory for a partial result of one range, which the output cannot hold
 };
 
-/// Ranks of a host that perform a host Step.
+/// Selects the ranks of a host that perform a host Step together.
 enum class Subgroup : std::uint8_t {
   host,    ///< all ranks of this host
-  domain,  ///< the ranks of this rank's domain: they share a cache or a memory
-  rail     ///< one rank of each domain of this host
+  domain,  ///< the ranks of this rank's NUMA domain, which share a cache or a socket
+  rail     ///< one rank of each domain of this host, all with the same number in their domain
 };
 
 struct Step {
   enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
 
   Kind kind = Kind::exchange;
-  Peers from = {};              ///< ranks whose values are taken, this rank for its own; empty: its own value only
+  Peers from = {};              ///< ranks whose values the Step takes, maybe with this rank; empty: this rank only
   Peers to = {};                ///< ranks that receive the value
   Range range = {};             ///< elements that the value covers
   bool reduce = false;          ///< combines the values in the order of `from`
-  bool unreduced = false;       ///< peers send contributions, not partial results
-  bool finish = false;          ///< the value is complete: divides and rounds it
+  bool unreduced = false;       ///< values of peers are contributions (their inputs), not partial results
+  bool finish = false;          ///< the value is the final result: divides and rounds it
   Place source = Place::input;  ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
   int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
 
-  // Fields of host Steps only. The rank with index l in the subgroup owns parts[owners[l]]. A rank with an index beyond
-  // the end of `owners` owns nothing.
+  // Fields of host Steps only. A part is a range of the vector that one rank owns. The rank with index l in the
+  // subgroup owns parts[owners[l]]. A rank with an index beyond the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
@@ -83,8 +87,8 @@ constexpr Step copy(Range range, Place source, Place destination) {
   return {.range = range, .source = source, .destination = destination};
 }
 
-/// Depths between a send and its receive, if the rank has no other work in between. With 4 of them, 4 rounds can be on
-/// the wire at once.
+/// Number of depths between a send and its receive, if the rank has no other work in between. The depth of a Step is
+/// its position in its round (schedule.hpp). With 4 depths, messages of 4 rounds can be on the wire at once.
 inline constexpr int kRoundsOnTheWire = 4;
 
 /// Forwards Steps to `run`, each at a depth one larger than the depth before.
@@ -97,7 +101,8 @@ struct Descending {
     run(step);
   }
 };
-/// Forwards Steps to `run`, each at a depth increased by `by`: the Steps are a part of a longer algorithm.
+/// Forwards Steps to `run`, each at a depth increased by `by`. An algorithm uses it to place the Steps of another
+/// algorithm after its own.
 template <class Run>
 struct Deeper {
   Run& run;
@@ -118,7 +123,8 @@ struct AtDepth {
   }
 };
 
-/// Returns whether `step` only forwards a sum with one term. For most ops that sum is the term itself.
+/// Returns whether `step` takes the value of one rank and only forwards it. The sum has one term. For most ops it
+/// equals the term, so nothing is added.
 constexpr bool only_hands_on(const Step& step) {
   return step.reduce && !step.finish && step.from.size() == 1 && step.destination == Place::nowhere;
 }

@@ -1,4 +1,4 @@
-// Domain of a rank: the last-level cache and the memory node that its cores share, according to hwloc.
+// Finds the NUMA domain of a rank: the last-level cache and the memory node that its cores share, according to hwloc.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Implementation of the host map: the description of this rank's host, and the map that all ranks compute from the
-// descriptions.
+// Implementation of the host map. Each rank describes its host, and computes the map from the descriptions of all
+// ranks.
 #include "topology/host_map.hpp"
 
 #include <fmt/format.h>
@@ -35,7 +35,8 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Returns the name of this rank's host. Processes with equal names can share an arena, because the name stands for:
+/// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
+/// host. The name contains the identity of:
 /// - the kernel
 /// - the PID namespace, in which the arena is found through /proc
 /// - the user namespace, without which /proc would refuse to open the arena
@@ -51,8 +52,8 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
   return name;
 }
 
-/// Returns the name of this rank's domain. Unless it was set, it is
-/// empty with fewer than four ranks, because two levels need four.
+/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. Otherwise asks hwloc if
+/// there are at least four ranks. Algorithms with domains need two domains of two ranks.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;
@@ -69,7 +70,8 @@ std::vector<int> affinity() {
   return cores;
 }
 
-/// Returns the name of the machine below all containers and namespaces, or an empty string if it cannot be read.
+/// Returns the boot id of the kernel, which all containers of a machine share. Returns an empty string if it cannot be
+/// read.
 std::string machine_name() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
@@ -77,8 +79,8 @@ std::string machine_name() {
   return line;
 }
 
-/// Returns the number of cores that the ranks of one host may use together. A launcher may have bound each rank to its
-/// own core.
+/// Returns the number of cores that the ranks of one host may use together. If a launcher has bound the ranks to
+/// different cores, these add up.
 int cores_together(const std::vector<const json*>& ranks) {
   std::vector<int> all;
   int sum = 0, most = 0;
@@ -97,9 +99,9 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
-/// Finds the machines that several hosts share, as containers or namespaces, and the cores of each machine. The cores
-/// of a machine are the sum of its hosts' cores. They are at most the cores in all affinity masks, unless a setting
-/// gave the number of cores.
+/// Finds machines that several hosts share, because containers or namespaces make hosts of one machine. Sets the number
+/// of cores of each machine to the sum over its hosts. Limits the sum to the number of different cores in the affinity
+/// masks, unless COLLECTIVES_CORES is set.
 void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> cores;  // cores of each machine
@@ -136,7 +138,8 @@ void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
   }
 }
 
-/// Returns the domain of each rank of one host. Returns nothing unless all ranks know theirs.
+/// Returns the number of each rank's domain, for the ranks of one host. Returns an empty list if any rank has no domain
+/// name.
 std::vector<int> domains_of(const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<int> domains;

@@ -1,10 +1,11 @@
-// Host map: which ranks share a host and a machine, and how many cores they have.
+// Host map: tells which ranks share a host and a machine, and how many cores they have. A host is a set of ranks that
+// can share memory.
 //
-// Each rank describes its host, its domain and its cores. The bootstrap exchanges these descriptions, and every rank
-// computes the same map from them.
+// Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
+// descriptions, and every rank computes the same map from them.
 //
-// Several hosts may be one machine: containers and namespaces of one machine have the same boot id. Their ranks share
-// its cores.
+// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. They are
+// recognized by the kernel's boot id.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,11 +17,12 @@
 
 namespace collectives {
 
-/// Returns the description of this rank: "host", "machine", "domain", "affinity", "cores", "cores_set", "pid". With a
-/// transport other than shared memory, every rank gets a host of its own. Throws Error{system} if /proc cannot be read.
+/// Returns the description of this rank: "host", "machine", "domain", "affinity", "cores", "cores_set", "pid". If
+/// `transport` names another transport than shared memory, every rank counts as a host of its own. Throws Error{system}
+/// if /proc cannot be read.
 nlohmann::json discover_host(const Bootstrap&, std::string_view transport);
 
-/// Host of the map, made from the descriptions of its ranks.
+/// One host of the map.
 struct Host {
   Host(const std::vector<Rank>& members, const std::vector<nlohmann::json>& peer_infos);
   bool oversubscribed() const { return static_cast<int>(ranks.size()) > cores; }
@@ -28,7 +30,7 @@ struct Host {
 
   std::vector<Rank> ranks;
   std::vector<int> processes;
-  int cores = 0;         ///< that the ranks may use together
+  int cores = 0;         ///< number of cores that its ranks may use together
   bool threads = false;  ///< all ranks are threads of one process
 };
 

@@ -1,3 +1,4 @@
+// Implementation of the command line of collectives_run, by the library CLI11.
 #include "tools/run/arguments.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The command line of collectives_run.
+// The command line of collectives_run, which starts the ranks of a program on this host.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace collectives::run {
 
-constexpr int kUsageError = 2;  // exit status
+constexpr int kUsageError = 2;  // exit status for invalid arguments
 
 struct Arguments {
   int ranks = 0;
   bool prefix = false;
-  double grace = 2;               // seconds
-  std::optional<double> timeout;  // seconds
+  double grace = 2;               // seconds from the failure of a rank until the other ranks are ended
+  std::optional<double> timeout;  // seconds until all ranks are ended; empty: no limit
   std::vector<std::string> command;
 };
 

@@ -1,3 +1,4 @@
+// Implementation of the guard process: it reads the pipe from the launcher, and kills ranks if the pipe closes.
 #include "tools/run/guard.hpp"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@ namespace collectives::run {
 namespace {
 
 [[noreturn]] void watch(int pipe) {
-  ::setpgid(0, 0);  // Ctrl-C signals the foreground group only
+  ::setpgid(0, 0);  // a group of its own, because Ctrl-C signals the whole foreground group
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -59,7 +60,7 @@ Guard::~Guard() {
 }
 
 void Guard::notify(pid_t word) {
-  // If the guard has ended, the write fails with EPIPE, which is ignored.
+  // If the guard has already ended, the write fails with EPIPE. This error is ignored.
   [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);
 }
 

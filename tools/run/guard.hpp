@@ -1,4 +1,4 @@
-// The guard process: ends all ranks if the launcher is killed.
+// The guard of collectives_run: a process that ends all ranks if the launcher is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -11,12 +11,13 @@ namespace collectives::run {
 /// Throws std::runtime_error with `what` and the text of errno.
 [[noreturn]] void fail(const std::string& what);
 
-/// Returns the reading and the writing end of a new pipe. exec closes both.
+/// Returns the reading and the writing end of a new pipe. exec() closes both.
 std::array<int, 2> make_pipe();
 
-/// A process that ends after the launcher, which writes to it through a pipe. A positive word is the id of a process
-/// group that starts, a negative word the id of one that has ended, and 0 the end of the launcher. If the pipe closes
-/// before the word 0, the guard kills the groups that are left.
+/// The launcher's end of the guard process. The launcher writes words to the guard through a pipe. A positive word is
+/// the id of a process group that starts. A negative word is the negated id of a group that has ended. The word 0 means
+/// that the launcher ends regularly. If the pipe closes before that, the launcher was killed, and the guard kills the
+/// groups that are left.
 class Guard {
  public:
   Guard();

@@ -1,4 +1,5 @@
-// Implementation of the launcher: starts ranks, forwards signals, and decides which rank failed first.
+// Implementation of the launcher of collectives_run: starts ranks, forwards signals, and decides which rank failed
+// first.
 #include "tools/run/launcher.hpp"
 
 #include <fcntl.h>
@@ -34,9 +35,9 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
-constexpr auto kTermToKill = std::chrono::seconds(1);             // time for a rank to end after SIGTERM
-constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // from the first failure until its cause is decided
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // from the beginning of a rank's exit until waitid() sees it
+constexpr auto kTermToKill = std::chrono::seconds(1);             // time from SIGTERM to SIGKILL of a rank
+constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // time from the first failure to the decision
+constexpr auto kLongestDeath = std::chrono::seconds(5);           // maximum of that time while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -51,7 +52,7 @@ class Launcher {
  public:
   explicit Launcher(const Arguments& arguments) : arguments_(arguments) {
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGCHLD, SIG_DFL);  // if it were ignored, waitid() would not see how ranks end
+    ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, waitid() does not report how ranks end
     sigset_t watched;
     ::sigemptyset(&watched);
     ::sigaddset(&watched, SIGCHLD);
@@ -117,7 +118,8 @@ class Launcher {
     }
   }
 
-  /// Opens a port of the loopback. It stays open, so that no other process can take it.
+  /// Opens the port of 127.0.0.1 at which ranks meet. The socket stays open, so that no other process can take the
+  /// port.
   void open_port() {
     port_socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -134,7 +136,7 @@ class Launcher {
 
   /// Starts rank `number`. Returns 0, or the errno of exec.
   int start(int number) {
-    const auto failure = make_pipe();  // closed by a successful exec
+    const auto failure = make_pipe();  // carries the errno of exec; a successful exec closes it
     std::array<std::array<int, 2>, 2> streams{};
     if (arguments_.prefix) streams = {make_pipe(), make_pipe()};
     const bool forwards = number == 0 && forwards_stdin_;
@@ -147,7 +149,7 @@ class Launcher {
     if (pid == 0) {
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != launcher) ::_exit(kCannotExecute);  // the launcher had ended before prctl()
+      if (::getppid() != launcher) ::_exit(kCannotExecute);  // the launcher ended before prctl() took effect
       set_place(number);
       ::dup2(forwards      ? input[0]
              : number == 0 ? STDIN_FILENO
@@ -165,7 +167,7 @@ class Launcher {
       ::_exit(kNotFound);
     }
 
-    ::setpgid(pid, pid);  // the child makes this call, too, so the group exists for both
+    ::setpgid(pid, pid);  // parent and child both make this call, so neither acts before the group exists
     guard_->notify(pid);
     Rank rank{.number = number, .pid = pid, .running = true, .out = {}, .err = {}};
     if (arguments_.prefix) {
@@ -256,7 +258,8 @@ class Launcher {
         signal_all(number);
         continue;
       }
-      // The signal names the rank that ended first since the last look. The order of later ranks is unknown.
+      // The signal names the first rank that has ended since the last signal was read. The order of other ranks is
+      // unknown.
       const auto first = std::ranges::find(ranks_, static_cast<pid_t>(info.ssi_pid), &Rank::pid);
       if (first != ranks_.end()) look_at(*first);
       for (Rank& rank : ranks_) look_at(rank);
@@ -271,9 +274,9 @@ class Launcher {
     failures_.push_back({&rank, *how});
   }
 
-  /// Names the rank that failed first as soon as it is known. A rank that dies closes its connections before waitid()
-  /// sees its end, so other ranks may exit with an error before it. A killed rank is therefore taken for the cause
-  /// before a rank that exited.
+  /// Prints which rank failed first, once that is decided. The connections of a dying rank close before waitid()
+  /// reports its end, so other ranks may exit with an error before that. Ranks that were killed by a signal are
+  /// therefore the cause rather than ranks that exited.
   void judge() {
     if (failures_.empty() || judged_) return;
     const auto killed = [](const Failure& failure) { return failure.how.si_code != CLD_EXITED; };
@@ -309,8 +312,8 @@ class Launcher {
     });
   }
 
-  /// Returns how the rank has ended, or nothing if it runs. Kills the rest of its group before its id is free for
-  /// reuse.
+  /// Returns how the rank has ended, or nothing if it runs. Kills the rest of its process group while the id of the
+  /// group cannot be reused.
   std::optional<siginfo_t> reap(Rank& rank, int options) {
     siginfo_t how{};
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &how, WEXITED | WNOWAIT | options) != 0 || how.si_pid == 0) {

@@ -1,4 +1,4 @@
-// The launcher: starts the ranks, finds the rank that failed first, and ends the other ranks.
+// The launcher of collectives_run: starts the ranks, finds the rank that failed first, and ends the other ranks.
 #pragma once
 
 #include "tools/run/arguments.hpp"

@@ -1,14 +1,14 @@
-// collectives_run: starts N ranks of a program on this host, without MPI.
+// Main function of collectives_run, which starts N ranks of a program on this host, without MPI.
 //
 //   collectives_run -n 4 ./trainer --epochs 3
 //
 // Each rank is a process in a process group of its own. Its environment holds RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher itself opens the port, and rank 0 inherits the listening
-// socket (COLLECTIVES_LISTEN_FD), so no other process can take the port in between.
+// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher opens the port MASTER_PORT itself. Rank 0 inherits the
+// listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port in between.
 //
-// After a rank has failed, the launcher prints its number. The other ranks have the time of `--grace` to report the
-// failure and end, then the launcher ends them. If the launcher is killed, a guard process kills the groups of all
-// ranks.
+// After a rank has failed, the launcher prints its number. The other ranks then have a limited time (`--grace`) to
+// report the failure and end. After that time the launcher ends them. If the launcher is killed, a guard process kills
+// the groups of all ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

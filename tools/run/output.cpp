@@ -1,3 +1,4 @@
+// Implementation of the output of collectives_run: copies the output of ranks line by line.
 #include "tools/run/output.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 namespace collectives::run {
 namespace {
 
-constexpr std::size_t kLongestLine = 65536;  // bytes; a longer line is cut
+constexpr std::size_t kLongestLine = 65536;  // bytes after which the rest of a line becomes a line of its own
 
 }  // namespace
 

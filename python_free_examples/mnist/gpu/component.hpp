@@ -1,4 +1,4 @@
-// Exports of libmnist_cuda.so (cuda_loader.cpp).
+// Functions that libmnist_cuda.so exports. The trainer loads this library only if it uses a GPU (cuda_loader.cpp).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 extern "C" {
 
-/// Returns the version that the library was built as. Other versions do not fit.
+/// Returns the version with which the library was built. The trainer refuses another version than its own.
 const char* mnist_cuda_version();
 
 /// Implements mnist::load_cuda_device(). The caller deletes the device. Returns null and writes the reason in one line

@@ -1,4 +1,5 @@
-// Memory, flat vectors, and the entry points of libmnist_cuda.so.
+// Implementation of the device on a GPU: memory, computations on whole vectors, and the entry points of
+// libmnist_cuda.so.
 #include <cstdio>
 #include <exception>
 

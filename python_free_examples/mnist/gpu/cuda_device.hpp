@@ -1,4 +1,4 @@
-// A GPU and the stream for everything that the trainer computes.
+// A GPU as a device of the trainer. It has one CUDA stream, in which everything is computed.
 #pragma once
 
 #include <cublas_v2.h>

@@ -1,5 +1,5 @@
-// Computations of the GPU between the calls of its libraries, as bodies of loops for one index each. A GPU runs the
-// indices in threads. A test compiles these files for a processor, which runs them in a loop.
+// Kernels of the trainer: the computations that cuBLAS and cuDNN do not provide. Each one is the body of a loop, for
+// one index. A GPU runs each index in a thread. A test compiles this file for a CPU, which runs the indices in a loop.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,8 +1,9 @@
-// Passes of a GPU: matrix products by cuBLAS, the convolution by cuDNN, and the rest by kernels.cuh, all in the
-// device's stream.
+// Forward and backward passes on a GPU. cuBLAS computes matrix products, cuDNN the convolution, and kernels.cuh the
+// rest, all in the device's stream.
 //
-// Each layer appends its forward calls to the program and adds its backward calls as a group. The groups run last layer
-// first. The selected algorithms of the libraries give the same bits every time, in f32 throughout.
+// A pass is a list of calls. Each layer appends its forward calls to the list, and adds its backward calls as a group.
+// The groups run in reverse order of the layers. Everything is computed in f32, by algorithms that give the same bits
+// every time.
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -117,7 +118,7 @@ struct Convolution {
     check(cudnnAddTensor(device.dnn(), &kOne, bias.get(), layer.bias.data(), &kOne, output.get(), values.data()),
           "bias of a convolution");
   }
-  /// Requires that `values` holds their gradients.
+  /// Computes the gradients of kernel and bias. Requires that `values` holds the gradients of the outputs.
   void backward(const Layer& layer) const {
     check(cudnnConvolutionBackwardFilter(device.dnn(), &kOne, source.get(), pixels.data(), output.get(), values.data(),
                                          convolution.get(), kBackwardAlgorithm, work.get(), work_bytes, &kZero,
@@ -129,7 +130,7 @@ struct Convolution {
   }
 
   static constexpr auto kBackwardAlgorithm =
-      CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // this algorithm adds in a fixed order
+      CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;  // adds in a fixed order, so equal runs give equal bits
 
   CudaDevice& device;
   TensorShape source, output, bias;
@@ -261,9 +262,9 @@ class CudaBuilder : public PassBuilder {
   const std::size_t images_;
   const bool training_;
   std::unique_ptr<CudaPass> pass_;
-  std::span<float> pictures_;  // of the convolution
-  std::size_t channels_ = 0;   // of the convolution
-  Edge here_;                  // output of the layers so far
+  std::span<float> pictures_;  // output images of the convolution
+  std::size_t channels_ = 0;   // output channels of the convolution
+  Edge here_;                  // output of the last layer that was added
   std::span<float> ones_;
   std::vector<std::vector<Call>> groups_;  // backward calls, by layer
 };

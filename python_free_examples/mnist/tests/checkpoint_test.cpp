@@ -1,4 +1,5 @@
-// Checkpoints are restored bit for bit. Broken and foreign ones change nothing. A failed write leaves the old file.
+// Tests of checkpoints: they are restored bit for bit. A broken checkpoint, or one of another run, changes nothing. A
+// failed write leaves the old file.
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -222,7 +223,7 @@ TEST(Checkpoint, TheFileIsReplacedWhole) {
 TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
   const Folder folder;
   write_file(folder / "run.ckpt", "old");
-  std::filesystem::create_directory(folder / "run.ckpt.partial");  // blocks the path
+  std::filesystem::create_directory(folder / "run.ckpt.partial");  // the file cannot be created
   const std::string text = message_of<FileError>([&] { write_atomically(folder / "run.ckpt", "new"); });
   EXPECT_TRUE(text.starts_with((folder / "run.ckpt").string())) << text;
   EXPECT_EQ(read_file(folder / "run.ckpt"), "old");

@@ -35,7 +35,7 @@ struct RunSetup {
   std::string_view model = "softmax";
   OptimizerKind optimizer = OptimizerKind::sgd;
   TrainerOptions options = {};
-  std::vector<int> hosts = {0, 0};  // of each rank
+  std::vector<int> hosts = {0, 0};  // host of each rank
   std::filesystem::path resume = {}, json = {};
 };
 
@@ -149,7 +149,7 @@ TEST(CompressedTraining, MomentumCorrectionWarmUpAndLayersLearn) {
   const std::vector<nlohmann::json> epochs = epochs_of(folder / "run.json");
   EXPECT_LT(epochs.back().at("loss"), 0.5 * epochs[0].at("loss").get<double>());
   const nlohmann::json &first = epochs[0].at("compression"), &last = epochs.back().at("compression");
-  EXPECT_EQ(last.at("chosen_per_step"), 4 + 3462 + 7);  // of each layer, rounded up
+  EXPECT_EQ(last.at("chosen_per_step"), 4 + 3462 + 7);  // elements of each layer, rounded up
   EXPECT_GT(first.at("chosen_per_step"), last.at("chosen_per_step"));
   EXPECT_GE(last.at("union_per_step"), last.at("chosen_per_step"));
   EXPECT_EQ(last.at("gradient_bytes_per_step"), 347146 * 4);

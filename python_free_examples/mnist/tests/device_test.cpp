@@ -1,5 +1,5 @@
-// Compares every device with this processor: a GPU, skipped if there is none, and the GPU's sources over stand-ins for
-// CUDA, cuBLAS and cuDNN (fake_cuda/).
+// Tests that every device computes what the CPU computes. Devices are a GPU, if there is one, and the GPU's sources
+// compiled with stand-ins for CUDA, cuBLAS and cuDNN that run on a CPU (fake_cuda/).
 #include "device.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::vector<float> drawn(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-/// Compares within a share of the largest value.
+/// Expects that values differ by at most a fraction of the largest value.
 void expect_near(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   float largest = 0;
@@ -239,14 +239,14 @@ TEST_P(EveryDevice, WaitingCallsTheGivenFunction) {
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("fake_cuda", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
-/// Lets ranks as threads exchange host memory, for any device.
+/// While it lives, the stand-in runs calls at once, and its memory can be accessed from the host.
 class Eager {
  public:
   Eager() { fake_cuda::machine().eager = true; }
   ~Eager() { fake_cuda::machine().eager = false; }
 };
 
-/// The stand-in whose device memory is host memory.
+/// Device of the stand-in that declares its memory as host memory. Ranks as threads can then exchange that memory.
 class Hosted : public Device {
  public:
   Hosted() : device_(fake_cuda_device()) {}

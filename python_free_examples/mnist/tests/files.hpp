@@ -1,4 +1,4 @@
-// A folder for one test, and files as strings, including IDX files.
+// Helpers of the tests: a folder for one test, and the contents of files as strings, including IDX files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Reads handmade files, whole and broken. Every error names the file and leaves nothing behind.
+// Tests of the reader of IDX files, with valid and broken files. Every error names the file.
 #include "idx.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Compares oneDNN's forward and backward passes with a naive forward pass in double and its finite differences.
+// Tests of the models: compares oneDNN's passes with a simple forward pass in double. Gradients are compared with its
+// finite differences.
 #include "model.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +45,7 @@ Vector convolution_relu_pool(const Vector& pixels, const double* kernel, const d
 
 struct Reference {
   const Model& model;
-  Vector parameters;  // of the model, in double
+  Vector parameters;  // parameters of the model, in double
 
   explicit Reference(const Model& of) : model(of), parameters(of.parameters().begin(), of.parameters().end()) {}
 

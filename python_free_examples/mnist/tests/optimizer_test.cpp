@@ -1,4 +1,4 @@
-// Compares updates with the formulas in double, and schedules with their text.
+// Tests of optimizers and schedules: compares updates with the formulas in double, and schedules with their text.
 #include "optimizer.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Runs the program alone and under collectives_run, with right and wrong arguments. With MNIST_DIR set it also trains
-// on the real digits.
+// Tests of the program mnist_trainer: runs it alone and under collectives_run, with right and wrong arguments. If
+// MNIST_DIR is set, the tests also train on the real digits.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ using testing::label_file;
 using testing::read_file;
 using testing::write_file;
 
-/// Value of MNIST_DIR at the start. The other tests unset the variable, so that they draw their digits.
+/// Value of MNIST_DIR at the start. The tests unset the variable, so that all others use synthetic digits.
 const std::string real_digits = std::getenv("MNIST_DIR") ? std::getenv("MNIST_DIR") : "";
 
 struct Outcome {

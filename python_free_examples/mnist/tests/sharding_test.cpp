@@ -1,4 +1,5 @@
-// Every image appears once in an epoch for any counts. Buckets cover every gradient once.
+// Tests of the division of work: every image appears once in an epoch, for any numbers of ranks and images. Buckets
+// cover every gradient once.
 #include "sharding.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tests logs of few and many steps, and logs of ranks whose steps differ.
+// Tests of the log of steps, with few and many steps, and with ranks whose times differ.
 #include "step_log.hpp"
 
 #include <gtest/gtest.h>

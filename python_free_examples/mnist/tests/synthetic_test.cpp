@@ -1,4 +1,4 @@
-// Synthetic digits are equal everywhere, all different, and recognizable.
+// Tests of the synthetic digits: all ranks get equal images, all images differ, and a model can learn them.
 #include "synthetic.hpp"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(Synthetic, NearestMeanImageTellsMostDigits) {
       }
     right += std::ranges::min_element(distance) - distance.begin() == data.test.labels[i];
   }
-  EXPECT_GT(right, 180);  // of 300; guessing gives 30
+  EXPECT_GT(right, 180);  // of 300 images; guessing gives 30
 }
 
 }  // namespace

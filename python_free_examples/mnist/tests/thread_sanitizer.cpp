@@ -1,5 +1,5 @@
-// oneDNN is not built for the thread sanitizer. The sanitizer therefore does not see the locks of the cache of
-// primitives that ranks share as threads. Races inside oneDNN are not reported.
+// Settings of the thread sanitizer for the tests: it ignores data races inside oneDNN. The library is not built for the
+// sanitizer, which therefore does not see its locks.
 #include <collectives/export.hpp>
 
 extern "C" COLLECTIVES_EXPORT const char* __tsan_default_suppressions();

@@ -1,4 +1,4 @@
-// Whole runs on synthetic digits, with ranks as threads.
+// Tests of whole training runs on synthetic digits. Ranks are threads.
 #include "trainer.hpp"
 
 #include <gtest/gtest.h>
@@ -257,7 +257,7 @@ TEST(Trainer, LocalStepsLearn) {
   setup.options.local_steps = 8;
   Model model("softmax", 1);
   std::ranges::copy(train(2, setup).parameters, model.parameters().begin());
-  EXPECT_GT(evaluate(model, digits().train, {0, digits().train.size()}).correct, 180u);  // of 203
+  EXPECT_GT(evaluate(model, digits().train, {0, digits().train.size()}).correct, 180u);  // of 203 images
 }
 
 TEST(Trainer, AnAccuracyEndsAllRanksAtTheSameStep) {
@@ -452,7 +452,7 @@ TEST(Trainer, LearnsDrawnDigits) {
   const Result result = train(2, setup);
   std::ranges::copy(result.parameters, model.parameters().begin());
   const Score train_score = evaluate(model, digits().train, {0, digits().train.size()});
-  EXPECT_GT(train_score.correct, 180u);  // of 203
+  EXPECT_GT(train_score.correct, 180u);  // of 203 images
 }
 
 TEST(Replicas, TheOddOnesAreNamed) {

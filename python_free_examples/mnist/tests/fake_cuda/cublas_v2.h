@@ -1,4 +1,4 @@
-// Stand-in for cuBLAS (cuda_runtime.h). Matrices are column-major.
+// Stand-in for cuBLAS that runs on a CPU, for tests without a GPU (cuda_runtime.h). Matrices are column-major.
 #pragma once
 
 #include "cuda_runtime.h"

@@ -1,8 +1,8 @@
-// Stand-in for CUDA's runtime, cuBLAS and cuDNN, as far as the trainer calls them, on a processor. Tests without a GPU
-// compile the sources in gpu/ against it.
+// Stand-in for CUDA's runtime that runs on a CPU. It has only the functions that the trainer calls. Tests without a GPU
+// compile the sources in gpu/ with this file, cublas_v2.h and cudnn.h.
 //
-// A stream runs one call whenever the program asks whether the stream is idle. Device memory can be accessed only by
-// such calls.
+// A call is queued in its stream. The stream runs one call each time the program asks whether the stream is idle. Only
+// such calls can access device memory.
 #pragma once
 
 #include <sys/mman.h>

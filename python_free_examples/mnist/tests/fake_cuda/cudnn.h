@@ -1,4 +1,5 @@
-// Stand-in for cuDNN (cuda_runtime.h). Images are f32 in the order (image, channel, row, column).
+// Stand-in for cuDNN that runs on a CPU, for tests without a GPU (cuda_runtime.h). Images are f32 in the order (image,
+// channel, row, column).
 #pragma once
 
 #include "cuda_runtime.h"
