@@ -200,7 +200,8 @@ TEST_F(Trace, FailsOnEveryRankIfItCannotBeWritten) {
 }
 
 TEST(Log, SaysOnceWhatACommunicatorIs) {
-  const Outcome outcome = run_command(std::string("COLLECTIVES_LOG=info ") + kCollectivesRun + " -n 3 " + kRankProgram + " reduce 8");
+  const Outcome outcome =
+      run_command(std::string("COLLECTIVES_LOG=info ") + kCollectivesRun + " -n 3 " + kRankProgram + " reduce 8");
   EXPECT_EQ(occurrences(outcome.out,
                         "collectives: info: rank 0: communicator 1: 3 ranks, shared_memory, backend auto, deadline "
                         "[0-9]+ s, tuning built-in.*, progress thread (on|off)\n"),
@@ -210,7 +211,8 @@ TEST(Log, SaysOnceWhatACommunicatorIs) {
 }
 
 TEST(Log, SaysOfEveryOperationHowItWent) {
-  const Outcome outcome = run_command(std::string("COLLECTIVES_LOG=debug ") + kCollectivesRun + " -n 2 " + kRankProgram + " reduce 8");
+  const Outcome outcome =
+      run_command(std::string("COLLECTIVES_LOG=debug ") + kCollectivesRun + " -n 2 " + kRankProgram + " reduce 8");
   EXPECT_EQ(occurrences(outcome.out, "collectives: debug: rank [01]: #2 all_reduce 2 x f32 sum, ring: took [0-9.]+ "),
             2)
       << outcome.out;

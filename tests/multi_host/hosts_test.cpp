@@ -37,8 +37,8 @@ class Bed {
     std::string folder = (std::filesystem::temp_directory_path() / "hosts_test.XXXXXX").string();
     if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder");
     folder_ = folder;
-    const Outcome outcome =
-        run_command(std::string(kHostsSh) + " up " + std::to_string(hosts) + " --owner " + std::to_string(::getpid()) + " " + options);
+    const Outcome outcome = run_command(std::string(kHostsSh) + " up " + std::to_string(hosts) + " --owner " +
+                                        std::to_string(::getpid()) + " " + options);
     if (outcome.status != 0) throw std::runtime_error(outcome.out);
     id_ = outcome.out.substr(0, outcome.out.find('\n'));
   }
@@ -96,8 +96,8 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
   /// Starts host_program, which all-reduces in a loop.
   static Job loop(const Bed& bed, const std::string& places, int milliseconds, int timeout_ms) {
     return {bed, GetParam(), places,
-            std::string(kHostProgram) + " report=" + bed.file("report") + " milliseconds=" + std::to_string(milliseconds) +
-                " timeout_ms=" + std::to_string(timeout_ms)};
+            std::string(kHostProgram) + " report=" + bed.file("report") +
+                " milliseconds=" + std::to_string(milliseconds) + " timeout_ms=" + std::to_string(timeout_ms)};
   }
   /// Waits until `pattern` occurs `times` times in the report, until the job has ended, or for 45 s. Returns the count.
   static int await(const Bed& bed, const Job& job, int times, const std::string& pattern) {
@@ -317,7 +317,8 @@ TEST_F(NetworkBed, TheProbeMeasuresItsLinks) {
   const Outcome possible = run_command(std::string(kHostsSh) + " possible 100mbit");
   if (possible.status != 0) GTEST_SKIP() << "no links of a rate here: " << possible.out;
   const Bed bed(2, "--rate 100mbit");
-  std::future<Outcome> server = std::async(std::launch::async, [&] { return bed.run(std::string("run h2 ") + kWireProbe + " serve"); });
+  std::future<Outcome> server =
+      std::async(std::launch::async, [&] { return bed.run(std::string("run h2 ") + kWireProbe + " serve"); });
   const Outcome outcome = bed.run(std::string("run h1 ") + kWireProbe + " measure h2");
   EXPECT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(server.get().status, 0);
