@@ -28,6 +28,31 @@ function(collectives_checks target)
   endif()
 endfunction()
 
+# Whether headers are precompiled, which halves the time to compile most sources. GCC ignores a precompiled header that
+# does not fit the options of a target; other compilers stop. ccache does not store objects with precompiled headers
+# unless its variable CCACHE_SLOPPINESS allows it (scripts/test.sh).
+set(COLLECTIVES_PRECOMPILE OFF)
+if(COLLECTIVES_DEVELOPER_MODE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU
+   AND (NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES ccache OR "$ENV{CCACHE_SLOPPINESS}" MATCHES pch_defines))
+  set(COLLECTIVES_PRECOMPILE ON)
+endif()
+
+# collectives_precompile(TARGET HEADERS...): precompiles HEADERS for TARGET and for targets that reuse them.
+function(collectives_precompile target)
+  if(COLLECTIVES_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+  endif()
+endfunction()
+
+# collectives_reuse_headers(TARGET FROM): uses the precompiled headers of the target FROM, if it has any.
+function(collectives_reuse_headers target from)
+  if(COLLECTIVES_PRECOMPILE AND TARGET ${from})
+    target_precompile_headers(${target} REUSE_FROM ${from})
+    set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+  endif()
+endfunction()
+
 # collectives_c_defaults(TARGET): C99.
 function(collectives_c_defaults target)
   set_target_properties(${target} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 
 #include "packaging/house/source_tree.hpp"
 
@@ -10,7 +11,7 @@ extern const char kSourceDirectory[];
 
 namespace collectives::house {
 
-inline const std::filesystem::path kRoot = kSourceDirectory;
+inline const std::filesystem::path kRoot = std::string_view(kSourceDirectory);
 inline const std::filesystem::path kHouse = kRoot / "tests/packaging/house";
 
 /// Returns the files of the repository, which are read at the first call.
