@@ -21,7 +21,8 @@ using nlohmann::json;
 
 namespace {
 
-/// Returns true if communicators of the backend use NCCL: between all ranks, or inside each host.
+/// Return true if communicators of the backend may use NCCL: the first function between all ranks, the second inside
+/// each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
@@ -53,7 +54,7 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on a GPU that the peers try to open.
+/// Small allocation on this rank's GPU. The peers try to open it, to test whether they have access to its memory.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {
