@@ -1,4 +1,5 @@
-// The environment as literals. No test sets a variable of this process.
+// Tests of the library's environment variables: how their texts are parsed, and errors for invalid ones. The tests pass
+// variables as literals to parse_environment(), so none of them sets a variable of this process. Also tests the log.
 #include "base/environment.hpp"
 
 #include <gtest/gtest.h>
@@ -216,7 +217,7 @@ TEST(AvailableMemory, OfTheMachineIsAvailableBytesAndFreeSwap) {
   EXPECT_NE(available_memory().bound, "");
 }
 
-/// Returns what `speak` writes to stderr at `level`.
+/// Returns the text that `speak` writes to stderr while the log level is `level`.
 std::string logged(LogLevel level, const std::function<void()>& speak) {
   const LogLevel before = log_level();
   set_log_level(level);

@@ -1,11 +1,12 @@
-// Situations of the C interface: collectives, operations under way, groups, split, memory, plans and properties.
+// Tests of the C interface: collectives, operations under way, groups, split, memory, plans and properties. Each test
+// is a function, called a situation (c_interface_test.h), and all ranks run it.
 #include <math.h>
 
 #include "c_interface_test.h"
 
 // ---- elements ----
 
-// Values that all types hold exactly: few, small and not negative.
+// Stores a value as element i. All types hold the values of these tests exactly: they are small and not negative.
 static void put(collectives_data_type type, void* list, size_t i, double value) {
   const float f = (float)value;
   uint32_t bits;

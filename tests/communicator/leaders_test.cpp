@@ -1,5 +1,5 @@
-// Reduce-scatter and all-gather by leaders: sums and parts at their places, and refused calls. steps_test proves the
-// Steps themselves.
+// Tests of reduce-scatter and all-gather by leaders. A leader is the rank that exchanges messages for all ranks of its
+// host. The tests check sums, the places of parts, and refused calls. steps_test proves the schedules themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>

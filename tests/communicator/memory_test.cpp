@@ -1,4 +1,4 @@
-// Memory that programs allocate from a communicator, and the errors of refused allocations.
+// Tests of memory that programs allocate from a communicator with allocate(), and of the errors of refused allocations.
 #include "collectives/memory.hpp"
 
 #include <gtest/gtest.h>

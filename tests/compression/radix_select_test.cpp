@@ -1,4 +1,5 @@
-// The selection of GPUs, run by loops in place of kernels, against an oracle that sorts everything.
+// Tests of the algorithm by which GPUs select the k elements with the greatest magnitudes. Loops on the CPU replace the
+// GPU's kernels. The results are compared with those of the CPU's Selector.
 #include "compression/radix_select.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using Vector = std::vector<float>;
 
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// Does the work of the kernels, one element after another.
+/// Does the work of the GPU's kernels in loops, one element after another.
 class Loops {
  public:
   Loops(const Input& in, std::size_t n, std::size_t k)
@@ -78,7 +79,7 @@ class Loops {
   int passes_ = 0;
 };
 
-/// Selects with both, and expects equal selections and equal vectors after the addition.
+/// Selects with the loops and with Selector. Expects equal selections and equal residuals (`accumulated`, `velocity`).
 int expect_same_as_selector(const Vector& gradient, std::size_t k, Vector accumulated = {}, Vector velocity = {}) {
   Vector residual = accumulated, moved = velocity;
   const Input in{gradient.data(), residual.empty() ? nullptr : residual.data(), moved.empty() ? nullptr : moved.data(),

@@ -1,6 +1,6 @@
-// Residuals of a top-k compressor after calls that do not count or fail, and after save() and load(); states that
-// load() refuses.
-
+// Tests of the state of a top-k compressor, which sends only k elements of a gradient. Its residual is the part of
+// gradients that was not sent yet. The tests check residuals after skipped and failed calls and after save() and
+// load(), and states that load() refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -152,7 +152,7 @@ TEST(TopKSkip, EndsWhenWhatCannotArriveHasBeenDropped) {
     });
 }
 
-/// One compressor for every rank. It outlives communicators.
+/// The compressors of all ranks, one for each. They outlive communicators.
 class Keepers {
  public:
   Keepers(std::size_t ranks, const TopKOptions& options) {
@@ -164,7 +164,7 @@ class Keepers {
   std::vector<TopK> keepers_;
 };
 
-/// Returns the sum of the residuals of all ranks, by calls with a gradient of zeros until they are empty.
+/// Returns the sum of the residuals of all ranks. Makes calls with a gradient of zeros until all residuals are sent.
 std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   std::vector<float> sum(100, 0.0F), data(100);
   for (int step = 0; step < 120; ++step) {
@@ -176,7 +176,7 @@ std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   return sum;
 }
 
-/// Makes a call of all ranks but rank 0, which waits until the call has failed.
+/// Makes a call on all ranks but rank 0, which must time out. Rank 0 waits until it has failed.
 void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
   if (comm.rank() == 0) return failed.wait();
   std::vector<float> data = gradient_of(comm.rank(), 100, 1);
@@ -185,7 +185,8 @@ void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
 }
 
 TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
-  // A host keeps the sum that it had formed. The sum of rank 0's host was not formed.
+  // Each host adds its gradients before it sends and keeps the sum after a failure. Rank 0's host formed no sum,
+  // because rank 0 did not take part.
   const std::vector<int> hosts_of_1{0, 1}, hosts_of_2{0, 0, 1, 1};
   for (const auto& [hosts, first_kept] : {std::pair(hosts_of_1, 1), {hosts_of_2, 2}}) {
     const auto ranks = static_cast<Rank>(hosts.size());
