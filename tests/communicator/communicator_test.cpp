@@ -225,7 +225,8 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
 }
 
 TEST(Communicator, SumsAreSentToOtherHostsFromTheOutputBuffer) {
-  // Each host has one rank, so the sum of a host is its input and needs no copy. A pre-scaled sum must first be scaled.
+  // The first 1,500 elements that a rank sends are its own contribution. They need no copy and are sent from the input,
+  // unless they must first be scaled.
   for (const auto& [op, from_the_input] :
        {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
         std::pair(ReduceOp::average, std::size_t{1500}), std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {

@@ -1,6 +1,9 @@
-// Collectives on device memory if the plan consists of messages (device/step_path.hpp). The tests check GPU messages as
-// a transport, equal bits with every plan, and numbers of copies. They also check ranks that are processes, and
-// failures during a call. device_backend_test tests the results of every collective.
+// Tests of the device path `steps`, on which GPUs perform the plan for host memory, Step by Step
+// (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its values and to send the
+// result.
+//
+// The tests check GPU messages as a transport, equal bits with every plan, and numbers of copies. They also check ranks
+// that are processes, and failures during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +83,7 @@ TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   });
 }
 
-/// Receives messages and reads them until the test ends it.
+/// A wire that delivers messages late: it keeps reading a received message until the test lets it finish.
 class SlowWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "slow"; }
@@ -145,7 +148,7 @@ class DeviceSteps : public ::testing::Test {
   }
 };
 
-/// Checks the collectives other than all-reduce.
+/// Checks that the collectives other than all-reduce give the same bits on the GPU as on the CPU.
 void collectives_have_the_hosts_bits(FakeGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
   const Options options{.backend = backend};
   const auto ranks = static_cast<std::size_t>(comm.size());
@@ -218,7 +221,7 @@ TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong / 4); }, {.timeout = 60s});
 }
 
-/// Plans with an intra-host collective between messages.
+/// Tests plans in which an intra-host collective, performed by all ranks of a host together, lies between messages.
 TEST_F(DeviceSteps, OfHostsHaveTheirBits) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1, 0, 1}, std::vector<int>{0, 0, 1, 1, 2, 2}})
     run_hosts(hosts,
@@ -270,7 +273,8 @@ INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_o
 
 // ---- what it costs ----
 
-/// Every byte crosses once. The kernel that adds it reads it, or the copy that keeps it.
+/// Every byte of a message is read once from the sender's GPU: by the kernel that adds it, or by the copy that stores
+/// it.
 TEST_F(DeviceSteps, MessagesAreReadInPlace) {
   run_communicators(3,
                     [&](Communicator& comm) {

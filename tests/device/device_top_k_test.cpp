@@ -1,5 +1,8 @@
-// Top-k on the GPU. The tests check equal bits as on the host with all options, also after a selection on the host.
-// They check the number of copied bytes, the residual that is copied back, and calls that fail. cuda_kernels_test tests
+// Tests of top-k on the GPU: an all-reduce that sends only the k elements with the greatest magnitudes. The rest stays
+// in a residual in GPU memory.
+//
+// The tests check that all options give the same bits as on the CPU, also if some calls of a tensor select on the CPU.
+// They also check the number of copies, the residual that is copied back, and calls that fail. cuda_kernels_test tests
 // the kernels.
 #include <gtest/gtest.h>
 
@@ -33,7 +36,7 @@ constexpr std::size_t kCount = 3000;
 using Hosts = std::vector<int>;
 const Hosts kTwoByTwo{0, 0, 1, 1};
 
-/// Hosts of one rank or of several, which share two GPUs.
+/// Tests on hosts of one rank or of several. All ranks share two fake GPUs.
 class DeviceTopK : public ::testing::Test {
  protected:
   FakeGpus gpus{2, true};
@@ -192,7 +195,8 @@ TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   });
 }
 
-/// Ranks of a host with other numbers of calls of a tensor, or with other slices than before.
+/// Tests a host on which only some ranks must move their residuals: the ranks have made different numbers of calls of a
+/// tensor, or their slices have changed.
 TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),

@@ -1,6 +1,8 @@
-// All-reduce on several hosts, by kernels inside hosts and by the rails of the plan between hosts. The tests check
-// equal bits as on the host with every algorithm, the copies of each rank, and failures during a call.
-// device_backend_test tests other collectives.
+// Tests of the device path `multi_host`: an all-reduce on several hosts, by GPU kernels inside hosts and by the CPU
+// along rails between hosts. A rail is one rank of each host.
+//
+// The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
+// a call. device_backend_test tests other collectives.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Every protocol of the intra-host collective under abuse. Ranks are processes. The tests cover:
+// Tests of intra-host collectives under abuse. The ranks are processes of one host, which exchange data through shared
+// memory by one of several protocols. For every protocol the tests cover:
 //
 //   - random collectives on buffers between inaccessible pages
 //   - ranks that are killed, exit or stop during a call
@@ -32,7 +33,7 @@ Outcome run(int ranks, const std::string& arguments, const std::string& environm
 struct Protocol {
   const char* name;
   const char* forced;
-  const char* cores;  ///< number of cores of the host: one for each rank, or one for all
+  const char* cores;  ///< number of cores that the ranks believe to have: one for each rank, or one for all
   int ranks = 3;
 };
 

@@ -1,6 +1,6 @@
-// A rank of the tests of abuse: makes random collectives, all through one protocol of the intra-host collective. Its
-// buffers end at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It
-// reports its result in one line on stdout.
+// One rank of a program that makes random collectives between ranks of one host. abuse_test starts it. All collectives
+// use one protocol, a way to exchange data through shared memory. Buffers end at inaccessible pages, inputs are
+// read-only, and a rank may be killed or stopped during a call. The program reports its result in one line on stdout.
 //
 //   stress_program KEY=VALUE...
 //     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed

@@ -1,4 +1,5 @@
-// The operations that a communicator records, and the file to which it writes them after a failure.
+// Tests of the flight recorder: the last operations, which a communicator records, and the file to which it writes them
+// after a failure.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using State = OperationRecord::State;
 
-/// Sets the variable to a prefix of files, which the destructor removes.
+/// Sets COLLECTIVES_FLIGHT_RECORDER to the beginning of file names in a new folder. The destructor removes the folder.
 class FlightRecorder : public ::testing::Test {
  protected:
   FlightRecorder() {
@@ -79,7 +80,7 @@ TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
 #endif
 
 TEST_F(FlightRecorder, RemembersWhatWasCalled) {
-  const auto before = OperationRecord::Time::clock::now() - 1ms;  // within the precision of the conversion of times
+  const auto before = OperationRecord::Time::clock::now() - 1ms;  // 1 ms allows for errors of converted times
   run_communicators(3, [&](Communicator& comm) {
     std::vector<float> data(5000, 1.f);
     comm.barrier();
@@ -97,11 +98,11 @@ TEST_F(FlightRecorder, RemembersWhatWasCalled) {
     EXPECT_EQ(records[1].name, "fc1");
     EXPECT_EQ(records[2].count, 7u);
     for (const OperationRecord& record : records) EXPECT_EQ(record.state, State::finished);
-    // 20 kB are long enough to be timed.
+    // Every call of 20 kB is timed; of shorter ones only some are.
     EXPECT_GE(records[1].issued, before);
     EXPECT_GE(records[1].started, records[1].issued);
     EXPECT_GE(records[1].finished, records[1].started);
-    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the precision of the conversion
+    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the same allowance
   });
 }
 

@@ -1,4 +1,5 @@
-// Ranks that are processes of mpirun. MPI_Comm_split makes smaller worlds. A rank outside a world waits at its end.
+// Tests of MpiBootstrap, by which ranks find one another through MPI, under mpirun. MPI_Comm_split makes worlds of
+// fewer ranks. A rank outside a world waits until the world ends.
 #include <mpi.h>
 
 #include "collectives/mpi.hpp"
@@ -19,7 +20,7 @@ struct MpiWorlds {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     return size;
   }
-  static constexpr bool kNamesTheMissing = false;  // a nonblocking MPI collective is complete or not
+  static constexpr bool kNamesTheMissing = false;  // a pending MPI collective does not tell which rank is missing
   template <class F>
   static void run(int ranks, F f) {
     MPI_Comm comm = MPI_COMM_NULL;

@@ -1,4 +1,4 @@
-// Corner cases: communicators, and errors on them.
+// Corner cases of an MPI program (corner_cases.hpp): communicators, and errors on them.
 #include <dirent.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void communicators_made_by_every_function() {
   used(comm, size);
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Comm_idup(comm, &copy, &request);  // of a communicator that is taken over and used at the same time
+  MPI_Comm_idup(comm, &copy, &request);  // the drop-in has taken over `comm`, which is used during the duplication
   used(comm, size);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   used(copy, size);

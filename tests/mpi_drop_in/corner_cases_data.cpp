@@ -1,4 +1,4 @@
-// Corner cases: types, operators, and the places of data.
+// Corner cases of an MPI program (corner_cases.hpp): types, operators, and the places of data.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -109,7 +109,7 @@ void scatters() {
     MPI_Reduce_scatter_block(MPI_IN_PLACE, place.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     CHECK(std::equal(mine.begin(), mine.end(), place.begin()));
 
-    std::vector<int> counts(of_all(), 0);  // rank r: r times count, so rank 0 gets nothing
+    std::vector<int> counts(of_all(), 0);  // rank r gets r * count elements, so rank 0 gets none
     for (int r = 0; r < size; ++r) counts[static_cast<std::size_t>(r)] = r * count;
     const auto total = static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0));
     const auto before = static_cast<std::size_t>(rank * (rank - 1) / 2 * count);

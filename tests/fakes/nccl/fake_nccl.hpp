@@ -1,4 +1,5 @@
-// Functions by which tests control and query the library in the place of NCCL. Tests find them by their names.
+// Functions by which tests control and query the fake of NCCL. Tests look them up by their names, because the fake is a
+// library that is loaded at run time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ struct FakeNcclStreams {
   std::function<void(void* memory)> give_back;
 };
 
-/// "fake_nccl_streams"
+/// "fake_nccl_streams": sets the functions by which the fake uses streams.
 using FakeNcclSetStreams = void (*)(const FakeNcclStreams&);
 /// "fake_nccl_fail": makes the next call of a function fail. "in a stream": makes the next entry of a stream fail.
 using FakeNcclFail = void (*)(const char* function);
