@@ -83,7 +83,7 @@ TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   });
 }
 
-/// A wire that delivers messages late: it keeps reading a received message until the test lets it finish.
+/// A wire that sends slowly: it still reads the memory of a sent message until the test removes it from `reads`.
 class SlowWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "slow"; }

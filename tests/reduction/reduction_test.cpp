@@ -1,4 +1,5 @@
-// Reductions against an oracle (support/reduction_oracle.hpp), with every instruction set of this processor.
+// Tests of reductions, compared with an oracle that computes each element without vector instructions
+// (support/reduction_oracle.hpp). The tests run with every instruction set of this processor.
 #include "reduction/reduction.hpp"
 
 #include <gtest/gtest.h>
@@ -87,10 +88,10 @@ TYPED_TEST(Reduction, WorksInPlaceWithEachSource) {
 
 TYPED_TEST(Reduction, PartialResultsInRankOrderMakeTheWhole) {
   using T = TypeParam;
-  if (kSixteenBit<T>) return;  // partial results would round
+  if (kSixteenBit<T>) return;  // a partial result in 16 bits would be rounded once more
   const int ranks = 7;
   for (const ReduceOp& op : ops_of(data_type_v<T>)) {
-    if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // partial results would wrap
+    if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // a partial sum of integers would wrap around
     Vectors<T> inputs = Vectors<T>::random(ranks, 301, 0, 5), partial(1, 301), whole(1, 301);
     const std::vector<Source> sources = inputs.sources();
     fold_everywhere(op, data_type_v<T>, std::span(sources).first(3), {partial.data(0)}, 301, 0);
@@ -178,7 +179,7 @@ TYPED_TEST(Reduction, ReadsNothingBeyondPageEdges) {
   }
 }
 
-/// Vectors with room around them, so that a store outside them shows.
+/// A vector between guard elements, which show stores outside the vector.
 template <class T>
 class Fenced {
  public:

@@ -1,5 +1,7 @@
-// Intra-host collectives, protocol by protocol: a random mixture of collectives, compared with known values. Ranks are
-// threads or processes, with and without a core for each. The limits in the tuning force a protocol.
+// Tests of intra-host collectives, which the ranks of a host perform through shared memory by one of several protocols.
+//
+// Each protocol runs a random mixture of collectives, whose results are compared with known values. Limits in the
+// tuning force the protocol. Ranks are threads or processes, with and without a core for each.
 //
 // Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
 // COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
@@ -28,7 +30,8 @@
 namespace collectives {
 namespace {
 
-/// The buffers to which every rank can have pointers.
+/// Operations whose buffers are mapped, which means that every rank can access them by pointers: none, all, or every
+/// second one. In the last case, the kernel copies from and to the other buffers.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -37,7 +40,7 @@ struct Setting {
   bool processes = false;
   bool oversubscribed = false;
   Mapped mapped = Mapped::none;
-  std::size_t ring = 1;  ///< multiple of the chunk size of the tuning for which staging is laid out
+  std::size_t ring = 1;  ///< factor by which the staging ring is longer than the chunk size of the tuning requires
 };
 
 Tuning tuning_for(HostProtocol protocol) {
@@ -54,7 +57,7 @@ Tuning tuning_for(HostProtocol protocol) {
 
 Tuning past_the_caches(Tuning tuning) {
   tuning.streamed_staging_bytes = 0;
-  tuning.chunk_bytes = 16 << 10;  // shorter vectors are not streamed
+  tuning.chunk_bytes = 16 << 10;  // long chunks, because shorter vectors do not bypass the caches
   return tuning;
 }
 
@@ -70,7 +73,7 @@ Tuning zero_copy_tuning() {
   return tuning;
 }
 
-/// Short vectors by zero-copy or staged, and longer ones by the kernel.
+/// Returns a tuning for short vectors by zero copy or the staged protocol, and for longer ones by single copy.
 Tuning zero_copy_and_single_copy_tuning() {
   Tuning tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
@@ -121,22 +124,22 @@ std::vector<Setting> settings() {
       {"everything_mapped", Tuning{}, true, false, Mapped::all},
       {"everything_oversubscribed", Tuning{}, true, true, Mapped::all},
   };
-#if defined(__SANITIZE_THREAD__)  // which does not see accesses between processes
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer does not see accesses of other processes
   all.push_back({"everything_of_threads", Tuning{}, false, false, Mapped::all});
   std::erase_if(all, [](const Setting& setting) { return setting.processes; });
 #endif
   return all;
 }
 
-/// Operations, which are equal on every rank.
+/// One collective of the mixture, equal on every rank.
 struct Operation {
   Step::Kind kind;
   int root;
   std::size_t count;
   bool in_place;
-  std::size_t shift;    ///< bytes between the buffers and the edge of a page
-  bool at_end = false;  ///< the edge where the page ends
-  int times = 1;        ///< repeated with the same operands, whose result is known from the first time on
+  std::size_t shift;    ///< bytes between a buffer and the beginning or end of its page
+  bool at_end = false;  ///< true: the buffer lies at the end of its page
+  int times = 1;        ///< number of repetitions with the same operands
 };
 
 constexpr std::size_t kMostTimes = 3;

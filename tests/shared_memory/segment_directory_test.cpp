@@ -1,5 +1,6 @@
-// Memory of one rank that another rank uses: by name, between processes and between threads. Then changes of the memory
-// between two uses.
+// Tests of segment directories, by which a rank uses memory of another rank. A segment is memory of allocate(), and its
+// owner gives peers a 64-bit name for a place in it. Ranks are processes or threads. Further tests free and allocate
+// segments between two uses.
 #include "shared_memory/segment_directory.hpp"
 
 #include <fcntl.h>
@@ -31,7 +32,7 @@ constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have 
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-/// Local rank 0, and a function by which the other rank joins.
+/// The arena, the shared memory of a host, of two ranks. This process is local rank 0; join() makes local rank 1.
 struct Host {
   std::unique_ptr<Arena> arena = Arena::create(kTwoRanks);
   std::string handle = arena->handle();
@@ -66,7 +67,7 @@ TEST(SegmentDirectory, ANameCoversExactlyTheBytesOfItsSegment) {
   EXPECT_EQ(segments.resolve(0, name, memory.size() + 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size(), 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size() + 1, 0), nullptr);
-  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // not rank 1's
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name is one of rank 0
 }
 
 TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
@@ -75,14 +76,14 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   Child child([&](Line& line) {
     const auto arena = host.join();
     SegmentDirectory segments(*arena);
-    std::vector<int, SharedAllocator<int>> theirs(1000);  // a piece of a common segment
+    std::vector<int, SharedAllocator<int>> theirs(1000);  // short vectors lie in one common segment
     for (int i = 0; i < 1000; ++i) theirs[static_cast<std::size_t>(i)] = i;
     line.put(segments.name_of(theirs.data(), 1000 * sizeof(int)));
     auto* remote = reinterpret_cast<int*>(segments.resolve(0, line.take(), mine.size() * sizeof(int)));
     if (remote == nullptr || remote[0] != 17 || remote[2'999'999] != 18) return 1;
     remote[1'500'000] = 19;
     line.put(1);
-    line.take();  // memory of this rank has been written to
+    line.take();  // waits until the other rank has written to memory of this rank
     return theirs[999] == -1 ? 0 : 2;
   });
   SegmentDirectory segments(*host.arena);

@@ -1,5 +1,5 @@
-// Buffers of conformance suites in the memory of the GPU of this thread, fake or real. Every second call is put into a
-// stream.
+// Buffers in GPU memory for conformance suites. They lie on the GPU of the calling thread, a fake or a real one. Every
+// second call passes a stream.
 #pragma once
 
 #include <bit>
@@ -39,7 +39,7 @@ class BuffersOnGpu final : public BufferPlacement {
     device_->end_stream(stream_);
   }
 
-  /// Reuses freed memory, because allocating and freeing make a real GPU wait.
+  /// Returns GPU memory. Reuses memory that was given back, because a real GPU waits in every allocation.
   std::byte* take(std::size_t bytes) override {
     const auto found = free_.find(bytes);
     auto* const memory =

@@ -1,4 +1,5 @@
-// The simulator against formulas, and its shortcuts against complete simulations. Prices that a test does not name are
+// Tests of the simulator of `collectives_info simulate`, which plays a plan on a model of hosts and links. Its times
+// are compared with formulas, and its shortcuts with complete simulations. Prices of work that a test does not name are
 // zero.
 #include "tools/simulation.hpp"
 
@@ -14,12 +15,12 @@
 namespace collectives {
 namespace {
 
-constexpr double kLatency = 10, kPerByte = 0.001;  // us
+constexpr double kLatency = 10, kPerByte = 0.001;  // times of a message on the model's links, in us, and of each byte
 constexpr Fabric kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
-/// Only the wire takes time.
+/// Returns a tuning with which only the wire takes time.
 Tuning free_tuning() {
   Tuning tuning;
   tuning.host_latency_us = tuning.host_us_per_byte = tuning.domain_us = tuning.domain_us_per_byte = 0;
@@ -29,7 +30,7 @@ Tuning free_tuning() {
   tuning.wire_us_per_byte = kPerByte;
   return tuning;
 }
-/// One round for any length.
+/// Returns a tuning with which a plan has one round for any length.
 Tuning one_round() {
   Tuning tuning = free_tuning();
   tuning.frame_bytes = tuning.wire_frame_bytes = 64 << 20;
@@ -40,7 +41,7 @@ Tuning one_round() {
 Request request_of(Collective collective, std::string_view backend, std::size_t bytes) {
   return {.collective = collective, .count = bytes / 4, .backend = backend};
 }
-/// Returns the algorithm of that name, not the backend of that name.
+/// Returns the plan of the algorithm `name`. A forced backend of that name could choose another of its algorithms.
 Plan plan_called(std::string_view name, Request request, const Topology& topology, const Tuning& tuning) {
   request.backend = "auto";
   for (Plan& plan : candidate_plans(request, topology, tuning))
@@ -108,13 +109,13 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 
 TEST(Simulation, AChainIsAPipeline) {
   Tuning tuning = free_tuning();
-  tuning.wire_frame_bytes = 5000;  // half a latency: frames suffice to fill it
+  tuning.wire_frame_bytes = 5000;  // a message takes half a latency, so the frames suffice to keep the link busy
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
                 3 * (kLatency + piece) + static_cast<double>(rounds - 1) * piece, 1e-6)
         << rounds;
-  tuning.wire_frames = 2;  // frames do not suffice: two messages per latency and piece
+  tuning.wire_frames = 2;  // two frames do not suffice to keep the link busy
   EXPECT_NEAR(us("ring", Collective::broadcast, 40 * 5000, Topology::regular(2, 1), tuning),
               20 * (kLatency + piece) + piece, 1e-6);
 }

@@ -1,4 +1,5 @@
-// Frames in an arena, between threads of one process and between processes.
+// Tests of the transport between ranks of one host. It writes messages into frames, which lie in the arena, the shared
+// memory of the host. Ranks are threads of one process, or processes.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Local, TransportConformance, LocalTransports);
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 4096};
 
-/// Runs `child` in a process of its own. Returns its exit status, which is the result of `child`.
+/// Runs `child` in a child process. Returns the exit status, which is the result of `child`.
 template <class F>
 int in_child(F&& child) {
   const pid_t pid = ::fork();
@@ -113,7 +114,7 @@ TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   ASSERT_EQ(::pipe(go), 0);
   EXPECT_EQ(in_child([&] {
               const auto joined = Arena::join(handle, kTwoRanks, 1);
-              const auto another = Arena::create(kTwoRanks);  // a process may hold many locks
+              const auto another = Arena::create(kTwoRanks);  // a process may hold the locks of several arenas
               char word = 'x';
               if (::fork() == 0) {
                 ::close(go[1]);
@@ -132,7 +133,7 @@ TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
   const auto arena = Arena::create(kTwoRanks);
   auto other = Arena::join(arena->handle(), kTwoRanks, 1);
   EXPECT_EQ(in_child([&] {
-              other.reset();  // as a child that returns from main()
+              other.reset();  // destroys an inherited arena, as a child does that returns from main()
               return 0;
             }),
             0);

@@ -1,4 +1,5 @@
-// The TCP wire: the conformance suites between threads over the loopback, and tests of this wire alone.
+// Tests of the TCP wire, which carries messages between hosts by sockets: the conformance suites of transports, between
+// threads over the loopback, and tests of this wire alone. It sends short messages as UDP datagrams.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Every rank on a host of its own.
+/// Returns the addresses of all ranks, each of which is on a host of its own.
 PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes,
                     std::string token = "the token of this test") {
   std::vector<int> hosts(addresses.size());
@@ -37,7 +38,7 @@ PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t f
           .deadline = Deadline::in(1min)};
 }
 
-/// Short messages go as datagrams, unless `settings` says otherwise.
+/// Makes TCP wires for the conformance suites. `settings` says whether short messages are sent as datagrams.
 template <const DatagramSettings& settings>
 struct TcpTransports {
   static int ranks() { return 3; }
@@ -299,7 +300,7 @@ TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
   });
 }
 
-/// By stream or datagram, and sooner than a datagram would be retransmitted.
+/// A message by stream or datagram must end the wait, and sooner than a lost datagram would be retransmitted.
 TEST(TransportTcp, WaitForEventReturnsWhenAMessageArrives) {
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> sent;

@@ -1,4 +1,4 @@
-// The numbers of plans: as text, in files, in the cache, and from measurements.
+// Tests of tuning, the numbers with which plans are chosen: as text, in files, in the cache, and from measurements.
 #include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -143,7 +143,7 @@ TEST_F(TuningFiles, WhatTheCacheKeepsItFinds) {
   EXPECT_NE(two->source.find(cache.path()), std::string::npos) << two->source;
   EXPECT_EQ(cache.find(situation(4))->inline_bytes, 4096u);
 
-  // For readers: the date and the source.
+  // Fields that only people read: the date and the source of the numbers.
   const nlohmann::ordered_json entry = cache.entries().at(0);
   EXPECT_EQ(entry.at("measured").get<std::string>().size(), std::string("2020-01-01T00:00:00Z").size());
   EXPECT_EQ(entry.at("measurements").at("all_reduce of 512 B"), 0.5);

@@ -1,5 +1,6 @@
-// The wire over UCX: the conformance suites, and tests of UCX alone. Ranks are threads, or processes that pretend to be
-// on hosts of their own. Any network that UCX finds is enough, loopback TCP too.
+// Tests of the UCX wire, which carries messages between hosts by UCX: the conformance suites of transports, and tests
+// of this wire alone. Ranks are threads, or processes that claim to be on hosts of their own. Any network that UCX
+// finds is enough, even TCP over loopback.
 #include <unistd.h>
 
 #include <atomic>
@@ -27,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Every rank on a host of its own.
+/// Returns the addresses of all ranks, each of which is on a host of its own.
 PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
   PeerAddresses all;
   all.self = self;
@@ -319,7 +320,7 @@ TEST(TransportUcx, AStrangerDoesNotDisturb) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     UcxNetwork network;
     auto addresses = bootstrap.all_gather(network.address(), Deadline::in(1min));
-    if (bootstrap.rank() == 2) {  // takes itself for rank 1
+    if (bootstrap.rank() == 2) {  // rank 2 claims to be rank 1
       std::swap(addresses[1], addresses[2]);
       addresses.pop_back();
       PeerAddresses all = peers(1, addresses, 64);

@@ -1,4 +1,4 @@
-// Paragraphs: the prose of a file, and the figures of all prose.
+// Implementation of the measures of prose: finds the paragraphs of a file, and computes the figures of all sentences.
 #include "packaging/house/prose.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Figures of prose: how long the sentences of comments and documents are, and how they open.
+// Measures prose: how long the sentences of comments and documents are, and how they open.
 //
 // The prose of a file is cut into paragraphs, and a paragraph into sentences of three words or more:
 //

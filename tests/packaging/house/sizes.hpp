@@ -1,4 +1,5 @@
-// Sizes of the house: lengths of functions, files and documents, and sizes of classes.
+// Checks the sizes of the project's parts: lengths of functions, files and documents, and numbers of functions and
+// members of classes. A bar is the maximum size.
 //
 // Lengths of functions and the content of classes come from universal-ctags, which prints a line of JSON for each name.
 // Each function here returns what is above its bar.

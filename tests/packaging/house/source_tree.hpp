@@ -1,7 +1,7 @@
 // The files of the repository, as the tests of layers, words, sizes and prose read them.
 //
-// A tree is a list of files in memory. A test reads it from disk once, and proves its checker on small trees that it
-// contains.
+// A tree is a list of files in memory. A test reads the repository from disk once. It also applies its checker to small
+// trees in its own source, to prove that the checker finds faults.
 #pragma once
 
 #include <cstddef>
