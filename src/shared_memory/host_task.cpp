@@ -1,5 +1,5 @@
-// Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector, and
-// chooses the protocol, the way in which the ranks of a host exchange data (host_collective.hpp).
+// Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector and
+// chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
 //
 // The choice depends on the bytes that one rank publishes for its peers, and on limits in the tuning. Zero copy is not
 // a protocol here but a flag beside it. It replaces the protocol if every rank has mapped the buffers of all ranks.

@@ -1,5 +1,6 @@
-// Tests of the harness of scripts/compare.sh, which times every compared library (contender) in the same way: its
-// barrier, its checks, and its wait for a quiet machine. Then tests of the programs that use the harness.
+// Tests of the harness of scripts/compare.sh, which times every compared library (contender) in the same way. They
+// check its barrier, its checks of results, and its wait for a quiet machine. Further tests run the programs that use
+// it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Tests of the bootstrap from the environment, by which ranks find one another: launchers set variables, and the ranks
+// Tests of the bootstrap from the environment, by which ranks find one another. Launchers set variables, and the ranks
 // then connect to rank 0 (rendezvous).
 //
 // The first tests pass variables as literals to the pure function that interprets them. Later tests run the rendezvous

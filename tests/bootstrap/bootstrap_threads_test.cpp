@@ -1,5 +1,5 @@
-// Tests of bootstrap_threads(), by which ranks that are threads find one another: the conformance suites of all
-// bootstraps, and tests of this one alone.
+// Tests of bootstrap_threads(), by which ranks that are threads find one another. It runs the conformance suites of all
+// bootstraps, and tests of its own.
 #include "conformance/bootstrap_conformance.hpp"
 
 namespace collectives::testing {

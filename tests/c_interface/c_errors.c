@@ -10,8 +10,8 @@
 
 // ---- errors that all ranks report ----
 
-// Checks that a communicator keeps returning the error that it has reported, and that its properties, explain() and
-// abort() still work.
+// Checks that a communicator keeps returning the error that it has reported. Its properties, explain() and abort() must
+// still work.
 static void check_broken(Comm* comm, collectives_error code) {
   char text[1000] = "";
   strncat(text, collectives_last_error(), sizeof text - 1);

@@ -29,8 +29,8 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 }
 }  // namespace
 
-// Not inlined, because the compiler would warn of memory from aligned_alloc() that is passed to `delete`, and of memory
-// from `new` that is passed to free(). Both are correct with the operators of this file.
+// Not inlined, because the compiler would warn: it would see memory of aligned_alloc() go to `delete`, and memory of
+// `new` go to free(). Both are correct with the operators of this file.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {

@@ -1,5 +1,5 @@
-// Conformance suite of backends, which every backend (ring, hierarchical ...) must pass: every collective, in place and
-// out of place, with any count and any root, and equal bits on every rank. A backend enters by one line in
+// Conformance suite that every backend (ring, hierarchical ...) must pass. It tests every collective, in place and out
+// of place, with any count and any root. All ranks must get equal bits. A backend enters by one line in
 // backend_test.cpp.
 //
 // Inputs are small integers, so their sums are exact in any order, and results are compared bit for bit. reduction_test

@@ -1,5 +1,5 @@
-// Tests of calls on device memory, with fake GPUs: refused calls, the order of work in streams, and GPUs that are slow,
-// stop or disappear. device_backend_test tests the results of every collective.
+// Tests of calls on device memory, with fake GPUs. They check refused calls, the order of work in streams, and GPUs
+// that are slow, stop or disappear. The results of every collective are tested by device_backend_test.
 #include <gtest/gtest.h>
 
 #include <atomic>

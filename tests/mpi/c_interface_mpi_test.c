@@ -1,4 +1,4 @@
-// Tests of communicators that a C99 program makes from an MPI_Comm, under mpirun: it sums the numbers of the ranks in a
+// Tests of communicators that a C99 program makes from an MPI_Comm, under mpirun. It sums the numbers of the ranks in a
 // communicator of MPI_COMM_WORLD, and in one that is split from it.
 #include <collectives/collectives_mpi.h>
 #include <stdio.h>

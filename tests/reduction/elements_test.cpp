@@ -59,7 +59,7 @@ TEST_P(Elements, AreWhatVectorsGive) {
       std::vector<std::vector<T>> inputs;
       std::vector<Source> sources;
       for (unsigned s = 0; s < kSources; ++s) inputs.push_back(any_values<T>(s + 1));
-      for (std::size_t s = 0; s < kSources; ++s)  // source `s` is a partial sum, not a plain contribution
+      for (std::size_t s = 0; s < kSources; ++s)  // source 2 is a partial result, the others are plain contributions
         sources.push_back({reinterpret_cast<const std::byte*>(inputs[s].data()), s != 2});
       for (const int finish_ranks : {0, kSources, 7}) {
         if (finish_ranks == 0 && needs_direct(op, data_type_v<T>, false)) continue;

@@ -179,7 +179,7 @@ TYPED_TEST(Reduction, ReadsNothingBeyondPageEdges) {
   }
 }
 
-/// A vector between guard elements, which show stores outside the vector.
+/// A vector between guard bytes, which show stores outside the vector.
 template <class T>
 class Fenced {
  public:

@@ -30,8 +30,8 @@
 namespace collectives {
 namespace {
 
-/// Operations whose buffers are mapped, which means that every rank can access them by pointers: none, all, or every
-/// second one. In the last case, the kernel copies from and to the other buffers.
+/// Buffers that are mapped, so that every rank can access them by pointers: none, all, or a random choice (by_turns).
+/// In the last case, the kernel copies from and to buffers that are not mapped.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -40,7 +40,7 @@ struct Setting {
   bool processes = false;
   bool oversubscribed = false;
   Mapped mapped = Mapped::none;
-  std::size_t ring = 1;  ///< factor by which the staging ring is longer than the chunk size of the tuning requires
+  std::size_t ring = 1;  ///< factor by which the staging ring is longer than the tuning's chunk size requires
 };
 
 Tuning tuning_for(HostProtocol protocol) {
@@ -139,7 +139,7 @@ struct Operation {
   bool in_place;
   std::size_t shift;    ///< bytes between a buffer and the beginning or end of its page
   bool at_end = false;  ///< true: the buffer lies at the end of its page
-  int times = 1;        ///< number of repetitions with the same operands
+  int times = 1;        ///< number of runs with the same operands
 };
 
 constexpr std::size_t kMostTimes = 3;

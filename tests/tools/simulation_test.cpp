@@ -115,7 +115,8 @@ TEST(Simulation, AChainIsAPipeline) {
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
                 3 * (kLatency + piece) + static_cast<double>(rounds - 1) * piece, 1e-6)
         << rounds;
-  tuning.wire_frames = 2;  // two frames do not suffice to keep the link busy
+  // Two frames do not suffice to keep the link busy: only two messages are sent in the time of a latency and a message.
+  tuning.wire_frames = 2;
   EXPECT_NEAR(us("ring", Collective::broadcast, 40 * 5000, Topology::regular(2, 1), tuning),
               20 * (kLatency + piece) + piece, 1e-6);
 }

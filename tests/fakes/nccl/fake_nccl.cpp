@@ -5,8 +5,8 @@
 // Entries of ranks that disagree never execute, or silently give wrong results if their lengths agree, as with NCCL.
 // Then ncclCommAbort() frees the stream of the rank that calls it.
 //
-// The fake is linked into several libraries: a whole one, some with another version number (fake_nccl_version.cpp), and
-// some without certain functions. fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.
+// The fake is linked into several libraries: one is whole, two have another version number (fake_nccl_version.cpp), and
+// two lack functions (paths.hpp). The header fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.
 #include "fakes/nccl/fake_nccl.hpp"
 
 #include <nccl.h>

@@ -24,9 +24,9 @@ inline const std::vector<std::string_view> kSizeMeasures = {
 /// A name that ctags has found.
 struct Tag {
   std::string path, name, kind;
-  std::string scope;  ///< class or namespace around it, with all those around that
+  std::string scope;  ///< qualified name of the class or namespace around it
   std::size_t line = 0;
-  std::size_t end = 0;  ///< last line; 0: unknown
+  std::size_t end = 0;  ///< number of its last line; 0: unknown
 
   std::string qualified() const { return scope.empty() ? name : scope + "::" + name; }
 };
