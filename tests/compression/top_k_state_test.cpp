@@ -1,6 +1,6 @@
 // Tests of the state of a top-k compressor, which sends only k elements of a gradient. Its residual is the part of
-// gradients that was not sent yet. The tests check residuals after skipped and failed calls and after save() and
-// load(), and states that load() refuses.
+// gradients that was not sent yet. The tests check residuals after skipped calls, failed calls, save() and load(). They
+// also check that load() refuses invalid states.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Tests that the arithmetic of GPU kernels, element by element, gives the same bits as fold(), the reduction of the
-// CPU. reduction_test compares fold() with an oracle.
+// Tests that the arithmetic of GPU kernels, element by element, gives the same bits as the reduction on the CPU,
+// fold(). The other test, reduction_test, compares fold() with an oracle.
 #include "reduction/elements.hpp"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-/// Runs f(wire, other, first) on two ranks at the same time. `other` is the number of the peer; `first` is true on rank
+/// Runs f(wire, other, first) on two ranks at the same time. `other` is the rank of the peer. `first` is true on rank
 /// 0.
 template <class F>
 void between_two(std::size_t frame_bytes, F&& f) {
