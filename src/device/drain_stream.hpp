@@ -10,8 +10,8 @@
 
 namespace collectives {
 
-/// Time limits of the wait: 10 s at the end of a communicator, so that work can complete, and 200 ms after a failed
-/// operation, because the program then waits for the error.
+/// Time limits of the wait. At the end of a communicator it is 10 s, so that work can complete. After a failed
+/// operation it is 200 ms, because the program waits for the error.
 inline constexpr std::chrono::milliseconds kDrainTimeout{10'000}, kDrainTimeoutAfterFailure{200};
 
 /// Waits up to `patience` until all work in `stream` is done. Returns true if it is. Records `event` and polls it every

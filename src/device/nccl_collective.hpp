@@ -5,7 +5,7 @@
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. The contributions go unreduced to
 // the owners, whose GPUs combine them in rank order, as the CPU does for host memory. The results then go to the ranks
-// that receive them. Such a call works in rounds, each on a limited number of elements, because the contributions need
+// that receive them. The call works in rounds, each on a limited number of elements, because the contributions need
 // scratch memory. If the call is coded, f32 values travel as 16-bit floats. The owner combines them and rounds once.
 //
 // Price: with p ranks, such a reduction takes p - 1 messages per rank and scratch memory. NCCL alone would need

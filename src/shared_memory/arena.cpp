@@ -1,6 +1,6 @@
-// Implementation of the arena, the shared memory of the ranks of one host: the layout of its areas, and how ranks
-// create, join and leave it. A mapping is the address range at which a process sees the arena. A place is the byte of
-// the arena that a rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. It defines the layout of the areas, and how
+// ranks create, join and leave the arena. A mapping is the address range at which a process sees the arena. A place is
+// the byte of the arena that a rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-// Implementation of segments, memory of the system that other processes of the host can map: huge pages, reserved or
-// joined by the kernel, are tried before small pages. To collapse is to join small pages into one huge page.
+// Implementation of segments, memory of the system that other processes of the host can map. Huge pages are tried
+// before small pages: first reserved ones, then those that the kernel makes of small pages. To collapse is to join
+// small pages into one huge page.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>

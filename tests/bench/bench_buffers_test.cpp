@@ -1,4 +1,4 @@
-// Tests of the benchmark's buffers: where they lie, the guard bytes around them that detect stray writes, and the sets
+// Tests of the benchmark's buffers: their addresses, the guard bytes that detect stray writes around them, and the sets
 // of buffers that successive calls use in turn.
 #include <gtest/gtest.h>
 

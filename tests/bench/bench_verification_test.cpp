@@ -1,5 +1,5 @@
-// Tests of the oracle by which the benchmark verifies results: right results pass in any order of summation, and wrong
-// results of every kind are counted.
+// Tests of the oracle by which the benchmark verifies results. Right results must pass in any order of summation, and
+// wrong results of every kind must be counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>

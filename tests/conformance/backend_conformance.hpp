@@ -27,7 +27,7 @@ inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
-  /// Returns true if the CPU performs the backend's calls. It then accepts ops of the program and unaligned elements.
+  /// Returns true unless NCCL performs the calls. The backend then accepts ops of the program and unaligned elements.
   static bool on_the_host() { return std::get<0>(GetParam()) != std::string_view("nccl"); }
   int ranks() const { return std::get<1>(GetParam()).ranks(); }
   void run(const std::function<void(Subject&)>& f, CommunicatorOptions options = {}) {

@@ -1,5 +1,5 @@
 // Tests of vectors in GPU memory that are copied to the host in rounds (device/pipelined_copy.hpp). A round is one
-// pass of a plan over a segment of the vector, and the copies of one round overlap with the work of another. The tests
+// pass of a plan over a segment of the vector. The copies of one round overlap with the work of another. The tests
 // check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
 #include <gtest/gtest.h>
 

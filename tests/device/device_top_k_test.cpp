@@ -195,8 +195,8 @@ TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   });
 }
 
-/// Tests a host on which only some ranks must move their residuals: the ranks have made different numbers of calls of a
-/// tensor, or their slices have changed.
+/// Tests a host on which only some ranks must move their residuals, because the ranks have made different numbers of
+/// calls, or because their slices have changed.
 TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),

@@ -2,7 +2,7 @@
 // along rails between hosts. A rail is one rank of each host.
 //
 // The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
-// a call. device_backend_test tests other collectives.
+// a call. Other collectives are tested by device_backend_test.
 #include <gtest/gtest.h>
 
 #include <chrono>

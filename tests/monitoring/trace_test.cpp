@@ -60,7 +60,7 @@ class Trace : public ::testing::Test {
   static double begin(const json& event) { return event.at("ts").get<double>(); }
   static double end(const json& event) { return begin(event) + event.at("dur").get<double>(); }
 
-  /// Expects that the times of all ranks are on one clock, up to `error` us: no rank may leave an all-reduce before all
+  /// Expects that the times of all ranks are on one clock, up to `error` us. No rank may leave an all-reduce before all
   /// ranks have entered it.
   static void expect_one_clock(const std::vector<json>& operations, double error) {
     struct Span {

@@ -1,5 +1,5 @@
-// Tests of the MPI wire, which carries messages between hosts by point-to-point MPI, under mpirun: the conformance
-// suites of transports, and tests of this wire alone.
+// Tests of the MPI wire, which carries messages between hosts by point-to-point MPI. Under mpirun it runs the
+// conformance suites of transports, and tests of its own.
 #include <mpi.h>
 
 #include <memory>

@@ -189,7 +189,8 @@ TEST_P(CutHosts, ALinkThatStaysDownIsAnErrorOnEveryRank) { expect_an_error_on_ev
 
 TEST_P(CutHosts, ALinkThatDropsEverythingIsAnErrorOnEveryRank) { expect_an_error_on_every_rank("cut h2 silently"); }
 
-/// Tests of the construction of communicators, with every launcher.
+/// Tests of the construction of communicators, with the launchers whose ranks find one another by environment
+/// variables.
 class HostsMeet : public Hosts {};
 
 TEST_P(HostsMeet, InterfacesThatLeadNowhereAreGotAround) {

@@ -194,7 +194,7 @@ TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   EXPECT_GE(bytes_of_message(kGigabit / 4, 2), 128u << 10);
 }
 
-// The estimate of a tree must count the waits of all its levels: the root does little work, but waits for ranks that
+// The estimate of a tree must count the waits of all its levels. The root does little work, but it waits for ranks that
 // wait for other ranks.
 TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
   Tuning tuning;

@@ -61,8 +61,8 @@ TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
     }
 }
 
-/// Messages cost more on a shared machine even if fewer ranks exchange messages than there are cores, because the other
-/// ranks of the hosts use cores while they wait.
+/// Messages cost more on a shared machine even if fewer ranks exchange them than there are cores. The other ranks use
+/// cores while they wait.
 TEST(SparsePlan, MessagesOfOneOwnerPerHostStillCostTheSharedMachine) {
   Tuning tuning;
   tuning.wire_message_us = 0;

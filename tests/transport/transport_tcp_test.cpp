@@ -1,5 +1,5 @@
-// Tests of the TCP wire, which carries messages between hosts by sockets: the conformance suites of transports, between
-// threads over the loopback, and tests of this wire alone. It sends short messages as UDP datagrams.
+// Tests of the TCP wire, which carries messages between hosts by sockets, and short ones as UDP datagrams. It runs the
+// conformance suites of transports between threads over the loopback, and tests of its own.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -39,7 +39,7 @@ class FakeGpus {
   /// Returns the device of the calling thread, as a communicator would get it.
   std::unique_ptr<Device> device();
 
-  // Functions that stand for CUDA's calls in a program. Those that wait have no deadline.
+  // Functions that stand for CUDA's calls in a program. Their waits have no deadline.
 
   /// Allocates memory of the current GPU and fills it with a pattern that no result has.
   void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);

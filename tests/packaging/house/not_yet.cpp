@@ -1,5 +1,5 @@
-// Implementation of the list of values that exceed a limit and are not small enough yet: reads not_yet.txt, and
-// compares its lines with the measured values.
+// Implementation of not_yet.txt, the list of values that exceed a limit: reads its lines, and compares them with the
+// measured values.
 #include "packaging/house/not_yet.hpp"
 
 #include <fmt/format.h>
