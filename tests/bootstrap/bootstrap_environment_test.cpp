@@ -356,7 +356,7 @@ TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
   const Listener nobody_accepts;
   ASSERT_EQ(::listen(nobody_accepts.fd(), 0), 0);
   const tcp::Addresses addresses = tcp::resolve(nobody_accepts.place(1, 2));
-  std::vector<tcp::Socket> connected;  // until the queue of the socket is full
+  std::vector<tcp::Socket> connected;  // connections that fill the queue of the listening socket
   int code = 0;
   while (code == 0 && connected.size() < 64) {
     connected.emplace_back();

@@ -324,7 +324,7 @@ std::vector<World> coded_worlds() {
   return {
     {"2", {0, 0}}, {"3", {0, 0, 0}}, {"2hosts_of_1", {0, 1}}, {"2hosts_of_2", {0, 0, 1, 1}},
         {"3hosts_unequal", {0, 0, 1, 2, 2, 2}},
-#if !defined(__SANITIZE_THREAD__)  // a sanitizer, which takes minutes for more worlds
+#if !defined(__SANITIZE_THREAD__)  // the thread sanitizer would take minutes for more worlds
         {"7", {0, 0, 0, 0, 0, 0, 0}}, {"10hosts_of_1", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
         {"2hosts_interleaved", {0, 1, 0, 1, 1}},
 #endif

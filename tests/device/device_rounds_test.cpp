@@ -102,7 +102,7 @@ TEST_F(DeviceRounds, MessagesLeaveAndResultsGoBackWhileTheRestComes) {
   run_hosts({0, 1},
             [&](Communicator& comm) {
               const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
-              gpus.slow_down(comm.rank(), 1ms);  // for every copy
+              gpus.slow_down(comm.rank(), 1ms);  // makes each copy take 1 ms longer
               const std::uint64_t sent = comm.bytes_sent();
               comm.barrier();
               const std::size_t before = gpus.copies();

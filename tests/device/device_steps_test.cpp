@@ -52,7 +52,7 @@ struct GpuTransports {
       transport.begin(frame_bytes);
       End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
       f(end);
-      barrier();  // frames stay until all ranks are here
+      barrier();  // keeps this rank's frames until all ranks have finished
     });
   }
 };
@@ -61,7 +61,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);
 TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   std::byte* there = nullptr;
   GpuTransports::run(64, [&](End& end) {
-    if (end.rank == 0) there = end.acquire_frame(2);  // memory of this GPU
+    if (end.rank == 0) there = end.acquire_frame(2);  // the frame is memory of this rank's GPU
     end.barrier();
     if (end.rank == 0) {
       EXPECT_FALSE(end.transport.sending());
@@ -132,10 +132,10 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
 
 // ---- the host's bits ----
 
-#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes ten times as long
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer takes ten times as long
 constexpr std::size_t kLong = 300'001;
 #else
-constexpr std::size_t kLong = 4'000'001;  // 16 MB: some rounds of the longest messages
+constexpr std::size_t kLong = 4'000'001;  // elements of a long vector: 16 MB of floats, which take several rounds
 #endif
 constexpr std::size_t kCount = 1000;
 
@@ -216,7 +216,7 @@ TEST_P(DeviceStepsBy, HaveTheHostsBits) {
   run_communicators(3, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong); }, {.timeout = 60s});
 }
 
-/// Sends messages between hosts through pinned memory, from several rounds.
+/// Tests plans whose messages between hosts pass through pinned memory, in several rounds.
 TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong / 4); }, {.timeout = 60s});
 }
@@ -262,7 +262,7 @@ TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
                         data.set(input_of<float>(comm.rank(), kLong));
                         comm.broadcast(data.buffer(), root, {.backend = GetParam()});
                         const std::vector<float> here = data.values();
-                        data.set(std::vector<float>(kLong, -1));  // the buffer belongs to this rank again
+                        data.set(std::vector<float>(kLong, -1));  // no peer reads the buffer any more
                         EXPECT_TRUE(same_bits(here, input_of<float>(root, kLong))) << root;
                       }
                     },

@@ -171,8 +171,9 @@ TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
               comm.barrier();
               comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical_one_shot"});
               comm.barrier();
-              EXPECT_EQ(gpus.kernels() - kernels, 4);    // each rank adds a slice
-              EXPECT_EQ(gpus.copies() - copies, 4 * 4);  // to the host, back, and to the two ranks of its host
+              EXPECT_EQ(gpus.kernels() - kernels, 4);  // each rank adds a slice
+              EXPECT_EQ(gpus.copies() - copies,
+                        4 * 4);  // per rank: to pinned memory, back, and to both ranks of its host
               EXPECT_EQ(gpus.allocations(), allocations);
               comm.barrier();
             },

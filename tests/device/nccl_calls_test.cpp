@@ -402,7 +402,7 @@ TEST_F(NcclCalls, NcclWithoutFunctionsForMemory) {
   });
   const std::string said = ::testing::internal::GetCapturedStderr();
   set_log_level(level);
-  static bool first = true;  // in this process, which prints it once
+  static bool first = true;  // a process prints the line only once
   const auto found = said.find("device memory is used unregistered");
   EXPECT_EQ(found != std::string::npos, std::exchange(first, false));
   EXPECT_EQ(said.rfind("device memory is used unregistered"), found);
@@ -513,7 +513,7 @@ TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
     const Error error = error_of([&] {
       const std::size_t count = comm.rank() == 1 ? kCount - 1 : kCount;
       comm.all_reduce(Buffer(data.data(), count, DataType::f32), ReduceOp::sum, {.stream = stream});
-      for (;;) {  // in flight, so a later call throws
+      for (;;) {  // calls return while operations are in flight, so a later call throws the error
         comm.progress();
         comm.barrier();
       }

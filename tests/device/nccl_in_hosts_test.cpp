@@ -69,7 +69,7 @@ class NcclInHosts : public ::testing::Test {
 TEST_F(NcclInHosts, WhereGpusOfAHostAreApart) {
   run(kTwoByTwo, [](Communicator& comm) {
     EXPECT_TRUE(comm.topology().gpus.nccl_in_hosts);
-    EXPECT_FALSE(comm.topology().gpus.nccl);  // not asked for
+    EXPECT_FALSE(comm.topology().gpus.nccl);  // this backend does not use NCCL between all ranks
     EXPECT_SAYS(explain(comm), kNcclInHosts);
     EXPECT_SAYS(explain(comm), "whose GPUs do not reach one another's memory: rank 0: GPU 0 has no way to GPU 1");
   });
@@ -199,7 +199,7 @@ TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
 template <class T>
 void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const ReduceOp& op, std::size_t at = 0) {
   std::vector<T> expected = input_of<T>(comm.rank(), count);
-  comm.all_reduce(expected, op);  // on the host
+  comm.all_reduce(expected, op);  // computes the expected result on the CPU
   const OnGpu<T> in(gpus, at + count), out(gpus, at + count);
   std::vector<T> values(at + count);
   const std::vector<T> mine = input_of<T>(comm.rank(), count);
@@ -217,7 +217,7 @@ void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const 
   EXPECT_TRUE(same_bits(result(in), expected)) << count << " elements in place, " << to_string(op.kind());
 }
 
-#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes a minute for more worlds
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer would take a minute for more worlds
 constexpr const char* kBackends[] = {"hierarchical"};
 #else
 constexpr const char* kBackends[] = {"hierarchical", "hierarchical_one_shot", "hierarchical_leaders"};

@@ -213,7 +213,7 @@ TEST(Mismatch, NamesLateAndFinishedRanksBetweenHosts) {
       [](Communicator& comm) {
         auto data = floats(9);
         comm.broadcast(data, 0);
-        std::this_thread::sleep_for(300ms);  // in no call
+        std::this_thread::sleep_for(300ms);  // this rank is outside the library meanwhile
       },
       {"broadcast #2: rank 0 passed 9 x f32, ranks 1-3 passed 8 x f32"});
 }

@@ -9,8 +9,8 @@
 //                                 no checks; RANK ends or stops N microseconds after the start. The other ranks report
 //                                 their errors, fill their buffers, wake the stopped rank, and check whether any rank
 //                                 has written into the buffers since
-//     how=kill_inside|stop_inside RANK ends or stops during arithmetic on the buffers of other ranks, at which the next
-//                                 rank is slow
+//     how=kill_inside|stop_inside RANK ends or stops while it works in the buffers of other ranks; the work of the next
+//                                 rank is slow then
 //     mismatches=1                rank `victim` makes another call than the other ranks, for many pairs of calls
 //     refuse=WHAT                 the system refuses to rank `victim`: a call (process_vm_readv, process_vm_writev,
 //                                 memfd_create, memfd_without_seal), a thread, large files, or descriptors (but for

@@ -111,7 +111,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
   const Outcome outcome = run(2, TRACED_PROGRAM);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file()});
-  std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // by rank, track and number
+  std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // key: rank, track and number
   for (const json& event : of_category(all, "operation"))
     operations[{event.at("pid"), event.at("tid"), event.at("args").at("sequence")}] = event;
   std::set<std::string> phases;
@@ -142,7 +142,7 @@ TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
   EXPECT_EQ(ranks, (std::set{0, 1}));
   EXPECT_TRUE(phases.contains("between hosts"));
   EXPECT_TRUE(phases.contains("coding"));
-  // Both clocks are equal. The measured offset is wrong by one trip at most.
+  // The ranks have one clock, so the true offset is 0. The measured offset is wrong by at most the time of one message.
   expect_one_clock(of_category(all, "operation"), 100'000);
 }
 

@@ -94,7 +94,7 @@ int forks() {
       wrong += std::system("true") == 0 ? 0 : 1;
       for (const bool waited_for : {true, false}) {
         const pid_t child = ::fork();
-        if (child == 0 && waited_for) std::exit(7);  // with all destructors
+        if (child == 0 && waited_for) std::exit(7);  // runs all destructors, also those of the drop-in
         if (child == 0) {
           ::usleep(50000);
           ::_exit(7);

@@ -93,8 +93,8 @@ class BuffersOnGpu final : public BufferPlacement {
   Device::Event event_ = nullptr;
   std::multimap<std::size_t, std::byte*> free_;
   std::map<std::byte*, std::size_t> taken_;
-  Pinned between_;                 // for copies that are waited for
-  std::vector<Pinned> in_stream_;  // for other copies; the first ones are in use until download() has waited
+  Pinned between_;                 // pinned memory for copies that are complete when the function returns
+  std::vector<Pinned> in_stream_;  // pinned memory for other copies, in use until download() has waited
   std::size_t used_in_stream_ = 0;
   unsigned calls_ = 0;
 };

@@ -135,7 +135,7 @@ TEST(Simulation, HostStepsCostWhatTheCostModelSays) {
 TEST(Simulation, TheLastRankOfAHostIsWaitedFor) {
   Tuning tuning = one_round();
   tuning.host_latency_us = 7;
-  // Both ranks of a host share its link, so the second one's slice comes a slice later.
+  // Both ranks of a host share its link, so the slice of the second rank arrives after that of the first.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 8000, Topology::regular(4, 2), tuning),
                    7 + kLatency + on_link(8000) + 7);
 }
@@ -147,13 +147,14 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
   EXPECT_DOUBLE_EQ(unlimited, kLatency + 3 * on_link(4000));
   network.hosts_per_switch = 2;
   network.uplink_us_per_byte = 2 * kPerByte;
-  // The second and the third message cross, one after the other, at half the rate: from d to 3d, from 3d to 5d.
+  // Let d be the time of a message on a host's link. The second and the third message go to the other switch. They pass
+  // the uplink one after the other at half the rate: from d to 3d, and from 3d to 5d.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round(), network),
                    kLatency + 5 * on_link(4000));
-  network.uplink_us_per_byte = kPerByte / 2;  // as fast as the links of both hosts: never a limit
+  network.uplink_us_per_byte = kPerByte / 2;  // an uplink as fast as the links of both hosts together limits nothing
   EXPECT_DOUBLE_EQ(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
                    us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
-  network.uplink_us_per_byte = kPerByte;  // both hosts of a switch exchange halves with the other switch
+  network.uplink_us_per_byte = kPerByte;  // too slow if both hosts of a switch send to the other switch
   EXPECT_GT(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
             us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
 }

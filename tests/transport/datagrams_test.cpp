@@ -1,5 +1,6 @@
 // Tests of short messages that the TCP wire sends as UDP datagrams beside its TCP stream. The test lies between the two
-// ends of a link: it loses, doubles and reorders their datagrams.
+// ends of a link: it loses, doubles and reorders their datagrams. A message that is longer than a datagram is sent in
+// pieces, one datagram each.
 #include "transport/datagrams.hpp"
 
 #include <arpa/inet.h>

@@ -168,7 +168,7 @@ TEST(Arena, OfAnotherVersionIsRefusedInOneSentence) {
   int pid = 0, fd = -1;
   std::sscanf(handle.c_str(), "%d %d", &pid, &fd);
   const std::uint64_t older = kProtocol - 1;
-  ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // behind the magic number
+  ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // the version follows the magic number
   Child child([&](Line& line) {
     try {
       Arena::join(handle, kTwoRanks, 1);

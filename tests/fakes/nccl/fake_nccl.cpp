@@ -48,7 +48,7 @@ struct Region {
   const std::byte* first;
   std::size_t bytes;
 };
-std::map<void*, Region> registered;  // by handle
+std::map<void*, Region> registered;  // key: handle
 std::size_t in_registered = 0;
 std::size_t alive = 0;
 bool holding_aborts = false;
@@ -127,7 +127,7 @@ struct CommGroup {
   }
 };
 
-std::map<std::string, std::shared_ptr<CommGroup>> comm_groups;  // by id
+std::map<std::string, std::shared_ptr<CommGroup>> comm_groups;  // key: id
 
 }  // namespace
 

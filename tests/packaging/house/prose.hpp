@@ -20,7 +20,7 @@ namespace collectives::house {
 
 struct Sentence {
   std::string path;
-  std::size_t line = 0;  ///< of the first line of its paragraph
+  std::size_t line = 0;  ///< number of the first line of its paragraph
   std::string text;
 
   std::size_t words() const;

@@ -29,7 +29,7 @@ bool begins_component(std::string_view name, std::size_t at) {
   return is_lower(before) || (at + 1 < name.size() && is_lower(name[at + 1]));
 }
 
-using Words = std::multimap<std::string, const RetiredWord*>;  // by their first component
+using Words = std::multimap<std::string, const RetiredWord*>;  // key: the first component of the word
 
 Words by_first_component(const std::vector<RetiredWord>& words, bool in_identifiers) {
   Words sorted;
