@@ -205,7 +205,8 @@ TEST(AvailableMemory, OfAControlGroupIsItsLimitMinusUnreclaimableBytes) {
   EXPECT_EQ(available_in_group("1000\n", "1200\n", ""), 0u);
   EXPECT_EQ(available_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
   EXPECT_FALSE(available_in_group("max\n", "400\n", ""));
-  EXPECT_FALSE(available_in_group("9223372036854771712\n", "400\n", ""));  // as version 1 says "max"
+  EXPECT_FALSE(available_in_group("9223372036854771712\n", "400\n",
+                                  ""));  // the value that version 1 of control groups has for "max"
   EXPECT_FALSE(available_in_group("", "", ""));
 }
 

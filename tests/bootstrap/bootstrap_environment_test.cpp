@@ -325,7 +325,8 @@ struct EnvironmentWorlds {
 INSTANTIATE_TYPED_TEST_SUITE_P(Environment, BootstrapConformance, EnvironmentWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Environment, BootstrapLossConformance, EnvironmentWorlds);
 
-/// Expects every thread's rendezvous to fail with one cause, which contains `text`.
+/// Runs the rendezvous of all ranks in threads. Expects that all ranks fail with the same error, whose text contains
+/// `text`.
 void expect_all_refused(const Listener& listener, const std::vector<World>& places, Errc code, const std::string& text,
                         std::chrono::nanoseconds timeout = kPatience) {
   in_threads(static_cast<int>(places.size()), [&](int i) {

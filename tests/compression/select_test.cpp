@@ -281,7 +281,8 @@ TEST(Selector, TheThresholdChangesNothing) {
 }
 
 TEST(Selector, HandlesEveryNumberOfCandidatesInAWord) {
-  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on these alone are candidates.
+  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on, the selector considers only
+  // these elements.
   constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
   const auto spikes = [](std::size_t multiplier, float sign) {
     return filled(kWord * kWords + 5, [=](std::size_t i) {

@@ -85,7 +85,7 @@ TEST(TopKNonFinite, OverflowIsReportedOnTheDensePathToo) {
           comm.all_reduce(data, ReduceOp::sum, {.name = "tensor", .compressor = &top_k});
           return data;
         };
-        const float large = 3e38F;  // and the velocity overflows in the second call
+        const float large = 3e38F;  // with momentum, the velocity overflows in the second call
         TopK skips({.momentum = 0.5F, .non_finite = NonFinite::skip});
         TopK aborts({.momentum = 0.5F, .non_finite = NonFinite::abort});
         EXPECT_EQ(call(skips, large), (std::vector<float>{2, large, 4}));
@@ -209,7 +209,8 @@ TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
     run_hosts(hosts, [&](Communicator& comm) {
       std::vector<float> data(100, 0.0F);
       comm.all_reduce(data, ReduceOp::sum, sparse(keepers.of(comm)));
-      EXPECT_EQ(keepers.of(comm).report("tensor").chosen, ranks == 2 ? 18U : 9U);  // of the second call
+      EXPECT_EQ(keepers.of(comm).report("tensor").chosen,
+                ranks == 2 ? 18U : 9U);  // the warm-up's number for the second call
       const std::vector<float> rest = rest_of(comm, keepers.of(comm));
       for (std::size_t i = 0; i < 100; ++i) EXPECT_NEAR(arrived[i] + data[i] + rest[i], owed[i], 1e-4) << i;
     });
@@ -373,7 +374,7 @@ TEST(TopKState, OfMoreElementsThanItKeepsTakesNoMemory) {
   for (const std::uint64_t count :
        {std::uint64_t{1} << 31, std::uint64_t{1} << 40, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
     const auto with_count = [count](std::vector<std::vector<std::byte>> states) {
-      const std::size_t at = 8 + 8 + 8 + 6;  // behind magic, number of tensors, "tensor" and its length
+      const std::size_t at = 8 + 8 + 8 + 6;  // offset after the magic, number of tensors, length of a name, "tensor"
       for (auto& state : states) std::memcpy(state.data() + at, &count, sizeof count);
       return states;
     };

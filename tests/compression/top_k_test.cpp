@@ -113,7 +113,7 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
       for (int step = 0; step < 4; ++step) {
         std::vector<float> out(count, -1);
         comm.all_reduce(gradient_of(comm.rank(), count, step), out, ReduceOp::average, sparse(top_k));
-        // A host of more than two ranks adds in an order of its own.
+        // The sum of more than two ranks of a host depends on the order of addition, which differs from this loop's.
         for (std::size_t i = 0; i < count; ++i)
           ASSERT_NEAR(out[i], expected[static_cast<std::size_t>(step)][i], 1e-5)
               << "step " << step << ", element " << i << " of " << count << ", top " << k;

@@ -130,7 +130,7 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
   EXPECT_EQ(messages.acquire_frame(1), frames[0]);
 }
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
 #if defined(__SANITIZE_THREAD__)  // the thread sanitizer takes ten times as long
 constexpr std::size_t kLong = 300'001;

@@ -305,7 +305,7 @@ TEST_P(DeviceCalls, CodedAsOnTheHost) {
                 EXPECT_TRUE(same_bits(data.values(), host));
                 for (float& value : host) value /= 3;
                 data.set(host);
-                comm.broadcast(host, 1, coded);  // in place, where the root rounds its own
+                comm.broadcast(host, 1, coded);  // in place, so the root rounds its own values
                 comm.broadcast(data.buffer(), 1, coded);
                 EXPECT_TRUE(same_bits(data.values(), host));
               },

@@ -88,7 +88,7 @@ Case with(std::string name, const std::function<void(TopKOptions&)>& change) {
 }
 const auto kName = [](const auto& parameter) { return parameter.param.name; };
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
 class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
 
@@ -118,7 +118,7 @@ TEST_P(DeviceTopKOptions, SelectionAndResidualEqualThoseOfTheHost) {
     EXPECT_EQ(of_device.save(), of_host.save());
     gpus.end_stream(stream);
   };
-  // Two GPUs; hosts of which some ranks have no slice; and more ranks than elements to choose.
+  // The worlds have hosts in which some ranks have no slice, and more ranks than elements to choose.
   for (const Hosts& hosts : {Hosts{0, 1, 2}, kTwoByTwo, Hosts{0, 0, 0, 1, 1, 2, 2}, Hosts{0, 1, 0, 1, 0, 1}}) {
     SCOPED_TRACE(::testing::PrintToString(hosts));
     run(hosts, steps);
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
                                            with("gathered", [](auto& o) { o.form = SparseForm::gathered; }),
                                            with("split", [](auto& o) { o.form = SparseForm::split; }),
                                            with("split_and_dense",
-                                                [](auto& o) {  // a sum that is not sparse
+                                                [](auto& o) {  // a call that sends all elements
                                                   o.form = SparseForm::split;
                                                   o.density = 0.6;
                                                 }),
@@ -177,7 +177,8 @@ TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
   run(kTwoByTwo, steps);
 }
 
-/// Residuals of ranks become residuals of their hosts, and vice versa.
+/// Tests calls in which each rank keeps a residual of its own gradient, alternating with calls in which the ranks of a
+/// host keep residuals of slices of their sum.
 TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
@@ -221,7 +222,8 @@ TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   });
 }
 
-/// The sum of all contributions equals the sum of results and residuals, on any rank.
+/// Tests that no value is lost when residuals move between ranks: the sum of all contributions must equal the sum of
+/// all results and residuals.
 TEST(DeviceTopKSums, ResidualsAreMigratedBetweenRanks) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {

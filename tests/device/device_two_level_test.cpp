@@ -28,7 +28,7 @@ class DeviceTwoLevel : public ::testing::Test {
   FakeGpus gpus{2};
 };
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
 class DeviceRails : public DeviceTwoLevel, public ::testing::WithParamInterface<const char*> {};
 

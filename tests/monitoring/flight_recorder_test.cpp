@@ -48,7 +48,7 @@ class FlightRecorder : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-// These two tests run first and in children, because they need the first communicator of a process.
+// The next two tests run first, each in a child process, because they need the first communicator of a process.
 TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
   Child child([](Line&) {
@@ -169,13 +169,13 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
     EXPECT_EQ(occurrences(text, "#2 all_reduce 10 x f32 sum .late., .*: failed after .*, had waited for rank 2"), 2)
         << text;
   }
-  // Where it is, if it shares memory; and in what it writes itself.
+  // The file of a rank says how far each rank has come that shares memory with it.
   EXPECT_EQ(occurrences(written_by(0),
                         "ranks 0-1 in all_reduce #2; rank 2 after barrier #1|rank 2 after barrier #1; "
                         "ranks 0-1 in all_reduce #2"),
             1)
       << written_by(0);
-  // The last one, for which it is too late.
+  // Rank 2 enters the second call too late, and it fails there as well.
   EXPECT_EQ(occurrences(written_by(2), "#1 barrier"), 2) << written_by(2);
   EXPECT_EQ(occurrences(written_by(2), "#2 all_reduce 10 x f32 sum .late., .*: failed"), 2) << written_by(2);
 }

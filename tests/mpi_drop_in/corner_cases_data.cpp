@@ -205,7 +205,7 @@ void same_length_in_another_order() {
   CHECK(right);
   MPI_Type_free(&swapped);
 
-  struct One {  // of a predefined type with a gap
+  struct One {  // MPI_DOUBLE_INT, a predefined type that has a gap after the int
     double value;
     int where;
   };

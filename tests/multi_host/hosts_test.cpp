@@ -189,8 +189,7 @@ TEST_P(CutHosts, ALinkThatStaysDownIsAnErrorOnEveryRank) { expect_an_error_on_ev
 
 TEST_P(CutHosts, ALinkThatDropsEverythingIsAnErrorOnEveryRank) { expect_an_error_on_every_rank("cut h2 silently"); }
 
-/// Tests of the construction of communicators, with the launchers whose ranks find one another by environment
-/// variables.
+/// Tests of the construction of communicators, with each way in which ranks find one another.
 class HostsMeet : public Hosts {};
 
 TEST_P(HostsMeet, InterfacesThatLeadNowhereAreGotAround) {

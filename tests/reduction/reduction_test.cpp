@@ -210,7 +210,7 @@ TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
       for (const std::size_t misalignment : Sizes{0, sizeof(T), 1, 13}) {
         for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
           Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
-          // The first source and the last. Two have equal alignment, and one has another.
+          // Three sources: the first and the last have equal alignment, and the second has another one.
           Fenced<T> in[] = {{count, misalignment}, {count, 3}, {count, misalignment}};
           Fenced<T> other[] = {{count, misalignment}, {count, misalignment}, {count, misalignment + 7}};
           std::vector<Source> sources;
@@ -250,15 +250,16 @@ TYPED_TEST(Reduction, WritesMoreOutsThanAreStreamed) {
   }
 }
 
-/// Any bits: denormals, zeros of both signs, infinities, and NaN with any payload. A column has at most one NaN, among
-/// numbers whose sum makes no other, because the payload of a sum of several NaNs is unspecified.
+/// Reduces elements of any bits: denormals, zeros of both signs, infinities, and NaN with any payload. The
+/// contributions to one element contain at most one NaN, and their sum makes no other. The payload of a sum of several
+/// NaNs is unspecified.
 TYPED_TEST(Reduction, HandlesAnyBits) {
   using T = TypeParam;
   std::mt19937_64 random(11);
   const auto draw = [&] {
     std::uint64_t bits = random();
-    if (random() % 4 == 0) bits &= 0x800f000f800f800f;  // small ones
-    if (random() % 4 == 0) bits |= 0x7ff07ff07f807c00;  // NaN and infinities
+    if (random() % 4 == 0) bits &= 0x800f000f800f800f;  // clears exponent bits: small numbers
+    if (random() % 4 == 0) bits |= 0x7ff07ff07f807c00;  // sets all exponent bits: NaN and infinities
     std::array<std::byte, sizeof(T)> bytes;
     std::memcpy(bytes.data(), &bits, sizeof(T));
     return std::bit_cast<T>(bytes);
@@ -282,7 +283,7 @@ TYPED_TEST(Reduction, HandlesAnyBits) {
   }
 }
 
-/// Folds columns of special values, in every order of the sources, and compares bits.
+/// Reduces special values in every order of the sources, and compares the bits of the results.
 template <class T>
 void check_min_max(const std::vector<Wide<T>>& values, T least, T greatest) {
   std::vector<Wide<T>> order = values;

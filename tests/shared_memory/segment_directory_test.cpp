@@ -334,7 +334,7 @@ TEST(SegmentDirectory, ADescriptorThatNamesSomethingElseByNowIsRefused) {
     const std::vector<int> before = descriptors_of(kSegmentFile);
     const SharedMemory memory(4 * kMiB);
     line.put(theirs.name_of(memory.data(), memory.size()));
-    for (const int fd : descriptors_of(kSegmentFile)) {  // as a program that closes descriptors which it does not know
+    for (const int fd : descriptors_of(kSegmentFile)) {  // some programs close descriptors that they have not opened
       if (std::ranges::count(before, fd) != 0) continue;
       ::close(fd);
       const int other = ::memfd_create("collectives 0000000000000000", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -394,7 +394,7 @@ TEST(SegmentDirectory, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) 
     if ((*large)[1'000'000] != 42) return 1;
     large.reset();
     small.reset();
-    SharedArray<int> own(10);  // not from the segment that its parent takes pieces from
+    SharedArray<int> own(10);  // must not lie in the common segment of its parent
     own[9] = 7;
     line.put(1);
     line.take();

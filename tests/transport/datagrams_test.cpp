@@ -255,7 +255,7 @@ TEST_F(Datagrams, AWindowThatIsFullOpensWhenHalfOfItIsTaken) {
   }
   EXPECT_FALSE(send(number, "too many"));
   for (std::uint32_t i = 0; i < DatagramLink::kWindow / 2; ++i) EXPECT_EQ(taken(i), "some");
-  answer();  // by an acknowledgement alone
+  answer();  // passes an acknowledgement
   EXPECT_TRUE(send(number, "room again"));
 }
 

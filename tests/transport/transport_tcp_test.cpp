@@ -63,7 +63,8 @@ INSTANTIATE_TYPED_TEST_SUITE_P(TcpAlone, WireConformance, TcpTransports<kNone>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, TransportConformance, TcpTransports<kManyLost>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, WireConformance, TcpTransports<kManyLost>);
 
-/// Two ranks with frames of `frame_bytes`.
+/// Runs a function on two ranks that are connected by the wire. Frames, memory for one message each, have
+/// `frame_bytes`.
 template <class F>
 void run_two(std::size_t frame_bytes, F f, DatagramSettings datagrams = {}) {
   run_ranks(2, [&](Bootstrap& threads) {
@@ -137,8 +138,8 @@ TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
       kAllLost);
 }
 
-/// Rank 0 sends a long message by the stream, then `words` short messages, and leaves. Rank 1 receives after rank 0 has
-/// left.
+/// Sends a long message by the stream and `words` short messages from rank 0, which then leaves. Expects that rank 1
+/// still receives all of them.
 void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
   run_two(
       100'000,
@@ -216,8 +217,8 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
   constexpr std::size_t kBytes = 100'000;
   run_two(kBytes,
           [](End& end, auto&) {
-            // Two messages that fit into a packet of the loopback, one that needs several, then one by the stream. Both
-            // directions at once.
+            // Sends in both directions at the same time. Of four messages, two fit into one packet of the loopback, one
+            // needs several packets, and one goes by the stream.
             const auto bytes_of = [](std::uint64_t i) {
               return i % 4 == 3 ? kBytes - i : (i * 53) % (i % 4 == 2 ? 30'000 : 3000);
             };
@@ -235,7 +236,7 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
 }
 
 TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
-  constexpr std::size_t kBytes = 16 << 20;  // more than its buffers hold
+  constexpr std::size_t kBytes = 16 << 20;  // more than the buffers of a connection hold
   run_two(kBytes, [](End& end, auto&) {
     std::string text = payload(0, 1, kBytes);
     const auto* data = reinterpret_cast<const std::byte*>(text.data());

@@ -47,7 +47,7 @@ std::unique_ptr<Wire> connect(Bootstrap& bootstrap, std::size_t frame_bytes) {
       peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
 }
 
-/// A barrier of threads that progress their wires while they wait. Long messages need both sides, as with MPI.
+/// A barrier of threads that progress their wires while they wait, because a long message needs progress on both sides.
 class WireBarrier {
  public:
   explicit WireBarrier(int ranks) : ranks_(ranks) {}
@@ -118,7 +118,8 @@ TEST(TransportUcx, AllFramesMayBeInFlight) {
         end.receive(0);
         end.transport.release(0);
       }
-      // The peer has sent its releases. A message delivers the rest.
+      // Rank 1 has sent notice of the frames that it released in full batches. A message carries the rest of the
+      // notice.
       if (end.rank == 1) end.send(0, 1, "all");
       if (end.rank == 0) end.take(1, 1);
     }
@@ -187,7 +188,7 @@ TEST(TransportUcx, TheLongerOfTwoLoansOfOneBufferLastsUntilItIsReceived) {
       }
       EXPECT_EQ(end.take_control().first, 2);
       for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < 50ms;)
-        end.transport.progress();  // until this rank knows that
+        end.transport.progress();  // gives this rank time to process what rank 2 has sent
       EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
       end.wire->post_control(1, "take it");
       end.wait("memory to come back", [&] { return !end.transport.sending(); });
@@ -388,7 +389,7 @@ std::string take(Line& line) {
   return text;
 }
 
-/// Rank 1 of 2 in a process of its own, connected with rank 0 in the parent.
+/// Two connected ranks: rank 0 in this process, and rank 1 in a child process.
 struct Pair {
   template <class Work>
   Pair(std::size_t frame_bytes, Work work)

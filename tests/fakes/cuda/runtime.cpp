@@ -27,7 +27,7 @@ using collectives::Error;
 using collectives::testing::FakeGpuMachine;
 using Kind = Device::Kind;
 
-constexpr int kMultiprocessors = 3;
+constexpr int kMultiprocessors = 3;  // number of multiprocessors that each fake GPU reports
 
 int gpus() {
   static const int count = [] {

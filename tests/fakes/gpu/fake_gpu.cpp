@@ -245,7 +245,8 @@ void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touche
   changed_.notify_all();
 }
 
-/// Opening and closing the memory takes as long as most kernels.
+/// Makes memory inaccessible that no work touches, but only while no work at all is in progress. To open and close
+/// memory for each kernel would take as long as most kernels.
 void FakeGpuMachine::close_if_idle() {
   if (in_progress_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)

@@ -16,8 +16,8 @@
 namespace collectives::house {
 
 struct Layer {
-  std::string folder;     ///< relative to src/, or "tools"
-  std::size_t level = 0;  ///< number of the line in layers.txt, comments not counted
+  std::string folder;     ///< path relative to src/, or "tools"
+  std::size_t level = 0;  ///< number of its line in layers.txt, without counting comments
 };
 
 class Layers {

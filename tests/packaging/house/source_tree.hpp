@@ -13,7 +13,7 @@
 namespace collectives::house {
 
 struct SourceFile {
-  std::string path;  ///< relative to the root of the repository, with slashes
+  std::string path;  ///< path relative to the root of the repository, with slashes
   std::string text;
 };
 
@@ -22,7 +22,7 @@ using SourceTree = std::vector<SourceFile>;
 /// A place that breaks a rule.
 struct Finding {
   std::string path;
-  std::size_t line = 0;  ///< 0: the file as a whole
+  std::size_t line = 0;  ///< number of the line; 0: the whole file
   std::string text;
 };
 
