@@ -141,7 +141,7 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
   measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // the minimum
 }
 
-/// Counts its calls and does nothing.
+/// A library to compare with that does nothing. It counts its calls and records their buffers.
 class IdleCompetitor final : public Competitor {
  public:
   bool has(const Call& call) const override { return call.type != DataType::bf16; }
@@ -172,7 +172,7 @@ TEST(BenchMeasurement, ACompetitorIsTimedIfItHasTheCall) {
       ASSERT_TRUE(result.has_value());
       EXPECT_EQ(result->wrong, 0);
       EXPECT_EQ(result->competitor.has_value(), c.type == DataType::f32);
-      EXPECT_EQ(competitor.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
+      EXPECT_EQ(competitor.calls, c.type == DataType::f32 ? 4 : 0);  // one call to warm up, and three timed calls
     }
   });
 }

@@ -52,7 +52,7 @@ TEST(BestPeer, IsTheOneWithTheSmallestRatio) {
 }
 
 TEST(BestPeer, ComparesRoundByRound) {
-  // The machine was ten times slower in the last four rounds, for both.
+  // The machine was ten times slower in the last four rounds, in which both libraries took ten times as long.
   const auto ratio = best_peer_over(rounds({1, 1, 1, 10, 10, 10, 10}), {{"peer", rounds({2, 2, 2, 20, 20, 20, 20})}});
   ASSERT_TRUE(ratio);
   EXPECT_DOUBLE_EQ(ratio->value, 2);

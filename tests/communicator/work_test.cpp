@@ -180,7 +180,7 @@ TEST(Work, IsHandedToAnotherThread) {
         for (int lap = 0; lap < 20; ++lap) {
           std::vector<float> a(100'000, 1.f), b(100'000, 1.f);
           Work work = comm.all_reduce_async(a, a);
-          std::thread thread([&] { work.wait(); });  // this thread no longer progresses it
+          std::thread thread([&] { work.wait(); });  // from here on, this thread no longer progresses the operation
           other->all_reduce(b);
           thread.join();
           comm.all_reduce(a);

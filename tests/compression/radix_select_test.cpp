@@ -135,7 +135,8 @@ TEST(RadixSelect, SelectsFromGradientsOfAnySizeAndDensity) {
 TEST(RadixSelect, SpreadValuesTakeTwoPasses) { EXPECT_EQ(expect_same_as_selector(normal(200'000, 1), 2000), 2); }
 
 TEST(RadixSelect, SelectsAmongTiesOnly) {
-  // Three digits of the magnitude and two of the index are examined until blocks of 1024 are left, which are collected.
+  // All magnitudes are equal. Three passes examine the digits of the magnitude, and two those of the index. One more
+  // pass collects the remaining block of 1024 elements.
   EXPECT_EQ(expect_same_as_selector(Vector(100'000, -1.5F), 10), 5 + 1);
   expect_same_as_selector(Vector(100'000, 0.0F), 99'999);
 }
@@ -161,7 +162,7 @@ TEST(RadixSelect, DenormalsHaveTheirOrder) {
 }
 
 TEST(RadixSelect, TheCandidateBufferNeverOverflows) {
-  // Magnitudes that differ in the last bits only, and exceed the room of the collection.
+  // The magnitudes differ in the last bits only, and there are more of them than one collecting pass can hold.
   Vector values(50'000);
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = std::bit_cast<float>(0x3f800000U + static_cast<std::uint32_t>(i * 31 % 997));

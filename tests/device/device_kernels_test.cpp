@@ -84,7 +84,8 @@ TEST_F(DeviceKernels, GathersAreCopiesToEachRank) {
   run(3, [&](Communicator& comm) {
     const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 3 * kCount);
     EXPECT_EQ(counted(comm, [&] { comm.all_gather(in.buffer(), all.buffer()); }), (Counted{0, 9}));
-    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }), (Counted{0, 6}));  // the root has the result
+    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }),
+              (Counted{0, 6}));  // none to the root, which has the values
     EXPECT_EQ(in.values(), input_of<float>(2, kCount));
   });
 }

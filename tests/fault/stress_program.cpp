@@ -73,7 +73,7 @@ Tuning tuning_of(const std::string& protocol) {
   return tuning;
 }
 
-/// Ordinary memory between two inaccessible pages.
+/// Ordinary memory between two inaccessible pages, so that an access outside it ends the process.
 class Guarded {
  public:
   Guarded() : all_(::mmap(nullptr, kBufferBytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -107,7 +107,8 @@ struct Buffers {
 struct Operation {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::i32;
-  std::size_t count = 0;  ///< elements of the whole vector; a multiple of the number of ranks if all parts are equal
+  /// number of elements of the whole vector; a multiple of the number of ranks if all parts are equal
+  std::size_t count = 0;
   std::vector<std::size_t> counts;
   Rank root = 0;
   bool in_place = false;

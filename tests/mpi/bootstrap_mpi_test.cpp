@@ -52,7 +52,7 @@ TEST(BootstrapMpi, NoCommunicatorIsInvalid) {
 
 TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
   if (MpiWorlds::most_ranks() == 1) GTEST_SKIP() << "nobody to wait for";
-  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // each has its own order of collectives
+  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // collectives on one do not wait for the other
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_dup(MPI_COMM_WORLD, &signal);
   const bool late = world_rank() == MpiWorlds::most_ranks() - 1;
@@ -65,8 +65,8 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
         << error->what();
   }
   MPI_Barrier(signal);
-  // The duplication of the other ranks is still pending, so that of the late rank succeeds. No rank answers it after
-  // that.
+  // The other ranks have begun to duplicate `world` and given up. MPI still completes the duplication with the late
+  // rank, whose next exchange then gets no answer.
   if (late) {
     const auto error = error_of([&] {
       MpiBootstrap(world, std::chrono::seconds(60)).all_gather("x", Deadline::in(std::chrono::milliseconds(200)));
@@ -75,7 +75,7 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
     EXPECT_EQ(error->code(), Errc::timeout);
   }
   MPI_Barrier(signal);
-  MPI_Comm_free(&signal);  // `world` has operations under way and stays
+  MPI_Comm_free(&signal);  // `world` is not freed, because operations on it are pending
 }
 
 TEST(BootstrapMpi, BringsWires) {

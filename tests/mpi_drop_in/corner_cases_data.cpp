@@ -65,7 +65,7 @@ void other_ops() {
   MPI_Allreduce(&mine, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, MPI_COMM_WORLD);
   CHECK(least.where == size - 1);
 
-  // An operator that does not commute: 2x2 matrices in rank order.
+  // An operator that does not commute: the product of 2x2 matrices, in rank order.
   MPI_Op product = MPI_OP_NULL;
   MPI_Op_create(
       [](void* in, void* inout, int* count, MPI_Datatype*) {
@@ -156,7 +156,7 @@ void ranks_describe_the_same_bytes_differently() {
     const bool sparse_send = rank % 2 == 1, sparse_receive = rank % 3 == 0;
     for (std::size_t i = 0; i < n; ++i) mine[sparse_send ? 2 * i : i] = rank * 10000 + static_cast<int>(i);
     std::vector<int> all(2 * n * of_all(), -7);
-    MPI_Datatype spread = MPI_DATATYPE_NULL;  // gaps, and the extent of the whole type
+    MPI_Datatype spread = MPI_DATATYPE_NULL;  // the type `gaps`, whose extent includes the last gap
     MPI_Type_create_resized(gaps, 0, static_cast<MPI_Aint>(2 * n * sizeof(int)), &spread);
     MPI_Type_commit(&spread);
     MPI_Allgather(mine.data(), sparse_send ? 1 : count, sparse_send ? gaps : MPI_INT, all.data(),
@@ -166,7 +166,7 @@ void ranks_describe_the_same_bytes_differently() {
       for (std::size_t i = 0; i < n; ++i)
         right = right && all[sparse_receive ? 2 * (r * n + i) : r * n + i] == static_cast<int>(r * 10000 + i);
     CHECK(right);
-    // In place, where the send count and type are garbage.
+    // In place: MPI ignores the send count and type, which have no meaning here.
     if (sparse_receive) {
       std::vector<int> place(2 * n * of_all(), -7);
       for (std::size_t i = 0; i < n; ++i)
@@ -186,7 +186,7 @@ void ranks_describe_the_same_bytes_differently() {
 }
 
 void same_length_in_another_order() {
-  // The type is as long as its bytes, but the second int is the first.
+  // The type has no gaps, but it takes its two ints in reverse order.
   const int lengths[] = {1, 1};
   const MPI_Aint places[] = {4, 0};
   const MPI_Datatype ints[] = {MPI_INT, MPI_INT};
@@ -248,7 +248,7 @@ void gathers_with_gaps_between_ranks() {
   MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, place.data(), counts.data(), places.data(), MPI_LONG,
                  MPI_COMM_WORLD);
   CHECK(place == expected);
-  // Without gaps on even ranks, in reverse order on odd ranks.
+  // The parts lie in rank order on even ranks, and in reverse order on odd ranks.
   int before = 0, after = total;
   for (std::size_t r = 0; r < of_all(); ++r) {
     after -= counts[r];

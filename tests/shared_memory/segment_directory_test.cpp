@@ -101,7 +101,8 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// The address is not that of the inherited mapping.
+// A child inherits the mapping of its parent's memory, but resolve() must return another address, that of its own
+// mapping.
 TEST(SegmentDirectory, AChildSeesMemoryOfItsParentAtAnotherAddress) {
   const Host host;
   SegmentDirectory segments(*host.arena);
@@ -136,7 +137,7 @@ TEST(SegmentDirectory, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   std::barrier turn(2);
   std::atomic<std::uint64_t> names[2]{};
   std::atomic<bool> stop{false};
-  std::jthread noise([&] {  // a thread of neither rank
+  std::jthread noise([&] {  // a thread that is no rank and allocates meanwhile
     while (!stop) {
       const SharedMemory large(2 * kMiB);
       const std::vector<char, SharedAllocator<char>> small(100);
@@ -265,7 +266,7 @@ TEST(SegmentDirectory, AThousandSegmentsLeakNothingOnEitherSide) {
     SegmentDirectory theirs(*arena);
     const auto before = burden();
     for (int round = 0; round < kRounds; ++round) {
-      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two entries of the directory, in changing order
+      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two segments, announced in changing order
       line.put(theirs.name_of(round % 3 == 0 ? one.data() : two.data(), kMiB));
       line.put(theirs.name_of(one.data(), 2 * kMiB));
       line.take();
@@ -302,7 +303,7 @@ TEST(SegmentDirectory, UnmapsSegmentsWithTheCommunicator) {
     theirs.reset();
     line.put(0);
     line.take();
-    theirs.emplace(*arena);  // the memory serves the next communicator
+    theirs.emplace(*arena);  // the directory of the next communicator names the same memory
     line.put(theirs->name_of(memory.data(), memory.size()));
     line.take();
     return 0;

@@ -119,7 +119,7 @@ TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
               if (::fork() == 0) {
                 ::close(go[1]);
                 if (::write(said[1], &word, 1) != 1) ::_exit(1);
-                ::_exit(static_cast<int>(::read(go[0], &word, 1)));  // lives until the test ends
+                ::_exit(static_cast<int>(::read(go[0], &word, 1)));  // keeps this process alive until the test ends
               }
               ::_exit(::read(said[0], &word, 1) == 1 ? 0 : 1);
               return 0;

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using testing::Child;
 using testing::Line;
 
-/// A directory of its own for each test, removed at the end.
+/// Gives each test a directory of its own. The destructor removes it.
 class TuningFiles : public ::testing::Test {
  protected:
   TuningFiles() {
@@ -258,7 +258,8 @@ TEST_F(TuningFiles, ConcurrentWritersNeverLeaveHalfAFile) {
 
 // ---- built in ----
 
-TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not beyond the size of all caches of a processor
+// Results bypass the caches from the size of the last-level cache of one core on, not from that of all caches together.
+TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::size_t kilobytes = 0;
   if (!(file >> kilobytes)) GTEST_SKIP() << "the system does not tell of a third-level cache";
@@ -277,7 +278,7 @@ TEST(BestCut, StaysWithoutAReason) {
 }
 
 TEST(BestCut, MovesToWhereTheOtherProtocolWins) {
-  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second is faster from the third size on
+  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second protocol is faster from the third size on
   for (std::size_t now = 0; now <= 4; ++now) EXPECT_EQ(best_cut(gain, now), 2u) << now;
 }
 
