@@ -1,5 +1,5 @@
-// Tests of sparse planning: the decision whether a gradient is sent sparse, as selected elements only, and the estimate
-// of its time. Both are pure functions of numbers, so the machines of the tests need not exist.
+// Tests of sparse planning. It decides whether a gradient is sent sparse, as selected elements only, and estimates
+// the time. Planning is a pure function of numbers, so the machines of the tests need not exist.
 #include "planning/sparse_plan.hpp"
 
 #include <gtest/gtest.h>

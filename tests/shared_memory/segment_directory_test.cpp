@@ -1,4 +1,4 @@
-// Tests of segment directories, by which a rank uses memory of another rank. A segment is memory of allocate(), and its
+// Tests of segment directories, by which a rank uses memory of another rank. A segment is memory of allocate(). Its
 // owner gives peers a 64-bit name for a place in it. Ranks are processes or threads. Further tests free and allocate
 // segments between two uses.
 #include "shared_memory/segment_directory.hpp"

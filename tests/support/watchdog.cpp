@@ -1,4 +1,4 @@
-// Implementation of the watchdog: a thread that sleeps until the running test has taken too long.
+// Implementation of the watchdog. Its thread sleeps until the running test is late.
 #include "support/watchdog.hpp"
 
 #include <unistd.h>

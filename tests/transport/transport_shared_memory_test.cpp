@@ -1,5 +1,5 @@
-// Tests of the transport between ranks of one host. It writes messages into frames, which lie in the arena, the shared
-// memory of the host. Ranks are threads of one process, or processes.
+// Tests of the transport between ranks of one host. It writes each message into a frame. Frames lie in the arena, the
+// shared memory of the host. Ranks are threads of one process, or processes.
 #include <sys/wait.h>
 #include <unistd.h>
 

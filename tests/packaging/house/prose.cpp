@@ -1,4 +1,4 @@
-// Implementation of the measures of prose: finds the paragraphs of a file, and computes the figures of all sentences.
+// Implementation of the measures of prose. Finds the paragraphs of a file, and computes the figures of its sentences.
 #include "packaging/house/prose.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Implementation of the measures of prose: cuts a paragraph into sentences, and counts the words of each.
+// Implementation of the measures of prose. Cuts a paragraph into sentences, and counts their words.
 #include <algorithm>
 #include <cctype>
 
