@@ -1,5 +1,5 @@
-// Functions that libcollectives_cuda exports. They have C names, and the core library finds them at run time, so that
-// it also runs without CUDA.
+// Functions that libcollectives_cuda exports, the shared library with all code that needs CUDA. They have C names. The
+// core library loads that library and looks them up at run time, so that it also runs on machines without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,10 @@ class Device;
 }
 
 extern "C" {
-/// Returns the version of the component. It must equal that of the core library.
+/// Returns the version of libcollectives_cuda. It must equal that of the core library.
 COLLECTIVES_EXPORT const char* collectives_cuda_version();
-/// Makes GPU `number` modulo the number of GPUs current to this thread. Does nothing if there is no GPU.
+/// Makes a GPU current to this thread: the one with number `number` modulo the number of GPUs. Does nothing if there is
+/// no GPU.
 COLLECTIVES_EXPORT void collectives_cuda_use(int number);
 /// Returns the GPU that is current to this thread. The caller deletes it. Returns null if there is no driver, if the
 /// driver is too old, or if there is no GPU. Then writes the reason into up to `bytes` bytes of `why_not`.

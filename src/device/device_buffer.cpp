@@ -1,3 +1,4 @@
+// Implementation of the growing buffer in device memory or pinned host memory.
 #include "device/device_buffer.hpp"
 
 #include <algorithm>
@@ -9,7 +10,8 @@ namespace collectives {
 bool DeviceBuffer::grow(std::size_t bytes) {
   if (bytes <= bytes_) return false;
   free();
-  // Sizes are multiples of an eighth of the leading power of two. The buffer then grows seldom and wastes little.
+  // The size is rounded up to a multiple of 1/8 of the greatest power of two that it contains. The buffer then grows
+  // seldom, and at most 1/8 of it is unused.
   const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
   const std::size_t enough = (bytes + step - 1) / step * step;
   memory_ = static_cast<std::byte*>(pinned_ ? device_.allocate_pinned(enough) : device_.allocate(enough));

@@ -1,4 +1,4 @@
-// Growing buffer of device memory or pinned host memory.
+// Growing buffer of device memory, or of pinned memory: host memory that the GPU can access.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace collectives {
 
-/// Buffer that serves one use after another and grows as needed.
+/// Buffer that one use after another shares. It grows as needed and never shrinks.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, bool pinned) : device_(device), pinned_(pinned) {}

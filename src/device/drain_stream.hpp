@@ -1,4 +1,5 @@
-// Waiting for a stream before the memory that it uses is freed. The wait is bounded.
+// Waits for the work in a stream, a queue of work for a GPU, before the memory that the work uses is freed. The wait
+// has a time limit, because a GPU may have stopped.
 #pragma once
 
 #include <chrono>
@@ -9,7 +10,8 @@
 
 namespace collectives {
 
-/// Limits of the wait: at the end of a communicator, and after an operation has failed.
+/// Time limits of the wait. At the end of a communicator it is 10 s, so that work can complete. After a failed
+/// operation it is 200 ms, because the program waits for the error.
 inline constexpr std::chrono::milliseconds kDrainTimeout{10'000}, kDrainTimeoutAfterFailure{200};
 
 /// Waits up to `patience` until all work in `stream` is done. Returns true if it is. Records `event` and polls it every

@@ -1,5 +1,5 @@
-// Implementation of the discovery of GPUs: the GPU of this rank, its entry in the peer information, and what the GPUs
-// of all ranks can do together.
+// Implementation of the discovery of GPUs. It finds the GPU of this rank, and makes its entry in the peer information,
+// the record that each rank sends to all ranks. From all records it derives what the GPUs can do together.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,8 @@ using nlohmann::json;
 
 namespace {
 
-/// Returns true if communicators of the backend use NCCL: between all ranks, or inside each host.
+/// Return true if communicators of the backend may use NCCL: the first function between all ranks, the second inside
+/// each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
@@ -53,7 +54,7 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on a GPU that the peers try to open.
+/// Small allocation on this rank's GPU. The peers try to open it, to test whether they have access to its memory.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

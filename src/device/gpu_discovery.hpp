@@ -1,8 +1,8 @@
 // Exchange of information about GPUs while a communicator is constructed.
 //
 // It answers three questions: do all ranks have a GPU, does NCCL connect them, and can the ranks of a host open each
-// other's GPU memory. Each rank tests the third one with a small allocation. The handle of this allocation travels with
-// the information that ranks exchange anyway.
+// other's GPU memory. To test the third one, each rank allocates a little GPU memory, and its peers try to open it by
+// its handle. The handle travels in the peer information, the record that each rank sends to all ranks anyway.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace collectives {
 
 class GpuDiscovery {
  public:
-  /// Finds the GPU of this rank. `wanted`: buffers may be device memory. Throws Error{unsupported} if `required` and
-  /// there is no GPU.
+  /// Finds the GPU of this rank, if `wanted`: the program may pass buffers in device memory. Throws Error{unsupported}
+  /// if there is no GPU but one is `required`.
   GpuDiscovery(Rank rank, bool wanted, bool required);
   ~GpuDiscovery();
   GpuDiscovery(const GpuDiscovery&) = delete;
@@ -43,7 +43,8 @@ class GpuDiscovery {
   std::unique_ptr<PeerAccessProbe> peer_access_probe_;
 };
 
-/// Combines the peer information of all ranks. Leaves out `apart`, `peer_access` and the NCCL communicators of hosts.
+/// Combines the peer information of all ranks. The fields `apart`, `peer_access` and `nccl_in_hosts` keep their
+/// defaults.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
 /// Determines whether NCCL connects the GPUs inside each host. Requires the other fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);

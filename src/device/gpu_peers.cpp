@@ -1,5 +1,6 @@
-// Implementation of the access to GPU memory of other ranks: publishing allocations of this rank, and opening those of
-// peers. A place is one record of this rank in the arena, the shared memory of the host.
+// Implementation of the access to GPU memory of other ranks. A rank publishes the handles of its allocations, and opens
+// those of its peers. A place is one of the records for handles that a rank has in the arena, the memory that the ranks
+// of a host share.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// Access to the GPU memory of the other ranks of this host. It corresponds to peer_memory.hpp for host memory.
+// Access to the GPU memory of the other ranks of this host. peer_memory.hpp is its counterpart for host memory.
 //
 // Ranks of the same process use each other's addresses. Another process opens an allocation by a handle, in these
 // steps:
 //
-// 1. When a buffer is first used, its owner writes the handle of the allocation into one of kMostAtOnce places in the
-//    arena, the shared memory of the host.
+// 1. When a buffer is first used, its owner writes the handle of the allocation into one of its kMostAtOnce places in
+//    the arena, the memory that the ranks of a host share.
 // 2. The name of the buffer is the number of the place and the offset in the allocation.
 // 3. A peer that receives the name opens the handle and keeps the mapping.
 //
@@ -31,6 +31,7 @@ namespace collectives {
 
 class GpuPeers {
  public:
+  /// Maximum number of allocations that a rank publishes at a time.
   static constexpr std::size_t kMostAtOnce = kGpuMemoryRecords;
 
   GpuPeers(Device& device, const Arena& arena);
@@ -39,9 +40,9 @@ class GpuPeers {
   GpuPeers(const GpuPeers&) = delete;
   GpuPeers& operator=(const GpuPeers&) = delete;
 
-  /// Returns the description by which all peers find `address`. Returns nothing if some peer cannot: the address is no
-  /// GPU memory, or its allocation cannot be shared, as that of a memory pool. The description is valid until later
-  /// calls have shown kMostAtOnce other allocations.
+  /// Returns the description by which all peers find `address`. Returns nothing if it is no GPU memory, or if the
+  /// driver cannot share its allocation, for example one from a memory pool. The description is valid until later calls
+  /// have shown kMostAtOnce other allocations.
   std::optional<RemoteBuffer> show(const std::byte* address);
   /// Returns the description of memory that this library has allocated, or that was shown before. Throws Error{system}
   /// if the driver refuses to share any more memory.

@@ -1,4 +1,5 @@
-// Implementation of the loading of libcollectives_cuda. Tests replace the component by devices of their own.
+// Implementation of the loading of libcollectives_cuda, the shared library (component) with all code that needs CUDA.
+// Tests replace it by fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>
@@ -18,8 +19,8 @@ DeviceMaker& replacement() {
   return maker;
 }
 
-/// Returns CUDA's driver with one more reference. Returns null if the process has not loaded it. Searches for the file,
-/// which takes 30 us.
+/// Returns a handle of CUDA's driver library, which the caller must dlclose(). Returns null if the process has not
+/// loaded the library. Takes 30 us, because dlopen() searches for the file.
 void* driver_if_loaded() { return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
 
 }  // namespace

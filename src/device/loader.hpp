@@ -1,7 +1,7 @@
-// Loading of the component libcollectives_cuda, which supplies a Device.
+// Loads libcollectives_cuda, the shared library (component) that implements Device by CUDA.
 //
 // The component is found at run time and never linked, so one binary runs with and without a GPU. It contains CUDA's
-// runtime. Price: a megabyte or two, and a second runtime beside the program's own.
+// runtime. Price: one or two megabytes, and a second runtime beside the one that the program itself may use.
 #pragma once
 
 #include <functional>

@@ -1,26 +1,27 @@
-// Device path for an all-reduce on several hosts, some of which have several ranks.
+// Device path, a way to handle buffers in GPU memory, for an all-reduce on several hosts with several ranks on some.
 //
 // A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
 // has these phases:
 //
-// 1. The GPUs of a host add. Each rank's GPU has the host's sum of its slice.
-// 2. Each rank copies its slice to pinned memory of the host.
+// 1. The GPUs of each host add. Afterwards each rank's GPU holds one slice of the sum of its host's ranks.
+// 2. Each rank copies its slice to pinned memory, host memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
-// A rank therefore moves its slice over its bus once in each direction. The CPU adds only the sums of hosts. Every
-// transport and every codec serves host memory and device memory alike.
+// A rank therefore moves its slice once in each direction between its GPU and host memory. The CPU adds only the sums
+// of hosts. Every transport and every codec works, because phase 3 works on host memory.
 //
 // Phases 1 and 4 have two forms:
 //
-// - Kernels access the memory of the other GPUs. A slice of each buffer is read and written by its owner only, so no
-//   contribution is lost in place. It suffices to synchronize before the first phase and after the last.
+// - Kernels access the memory of the other GPUs. Only the owner of a slice reads and writes it, in the buffers of all
+//   ranks. An in-place call therefore loses no contribution, and it suffices to synchronize before the first phase and
+//   after the last.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
-// With a compressor (TopK) each owner sends a selection from its slice of the sum (device/top_k_on_gpu.hpp). A residual
-// is the part of gradients that was not sent yet. If a rank of a host keeps a residual of another range, all ranks of
-// the host delegate the call to HostCopyPath. That path moves the residuals to their owners. The first call of a tensor
-// is such a call.
+// With a compressor (TopK) each owner sends only some elements of its slice of the sum (device/top_k_on_gpu.hpp). It
+// keeps the residual, the part of gradients that was not sent yet. If a rank of a host keeps a residual of another
+// range than its slice, all ranks of the host delegate the call to HostCopyPath. That path moves the residuals to the
+// owners of their slices. The first call of a tensor is such a call.
 //
 // All ranks receive the same bits. The kernels' bits are those of `hierarchical` on host memory, with one exception: a
 // ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts and are added in

@@ -1,7 +1,8 @@
-// Implementation of calls by NCCL: whole calls, and unsummed calls in rounds.
+// Implementation of collectives by NCCL. NCCL performs a call as a whole, or it only moves data in an unsummed call.
 //
-// An unsummed call sends contributions to the owners of parts, whose GPUs fold them. A round moves as many elements of
-// each part as the limit of the scratch memory permits.
+// In an unsummed call, each rank owns a part of the vector. The ranks send their contributions to the owners, whose
+// GPUs combine them. The call works in rounds. A round moves as many elements of each part as fit into the scratch
+// memory.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ namespace {
 /// Alignment of the slots in the scratch memory, in bytes, equal to that of device memory.
 constexpr std::size_t kAlignment = 256;
 
-/// Time limit for a stream to finish after its calls have been given up.
+/// Time limit for a stream to finish after its calls have been given up. Its memory is leaked if it takes longer.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 NcclComm::Kind kind_of(Collective collective) {
@@ -44,8 +45,8 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// Returns the number of elements of each part that one collective can transport. Requires that only the last part is
-/// longer; returns 0 otherwise.
+/// Returns the number of elements of each part that one collective of NCCL can move, because it needs parts of equal
+/// length. Returns 0 if the parts have different lengths, unless only the last one is longer.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)

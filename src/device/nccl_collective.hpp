@@ -1,14 +1,15 @@
-// Performs calls with NCCL.
+// Performs collectives on GPU memory with NCCL.
 //
-// NCCL performs a call as a whole if its result is the one that ReduceOp promises. Unequal parts then take one
-// broadcast or reduction each, in one group.
+// NCCL performs a call as a whole if its result is the one that ReduceOp promises. If the parts of the ranks differ in
+// length, each part takes one broadcast or reduction of NCCL, all in one group.
 //
-// For all other reductions NCCL only transports. The contributions go unreduced to the owners of parts, whose GPUs fold
-// them in rank order as the processors do. The results then go to the ranks that receive them. These calls have rounds,
-// because the contributions need scratch memory. If the call is coded, f32 values travel as 16-bit floats, and the
-// owner folds them and rounds once.
+// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. The contributions go unreduced to
+// the owners, whose GPUs combine them in rank order, as the CPU does for host memory. The results then go to the ranks
+// that receive them. The call works in rounds, each on a limited number of elements, because the contributions need
+// scratch memory. If the call is coded, f32 values travel as 16-bit floats. The owner combines them and rounds once.
 //
-// Price: p - 1 messages and scratch memory for reductions that NCCL could perform with different rounding.
+// Price: with p ranks, such a reduction takes p - 1 messages per rank and scratch memory. NCCL alone would need
+// neither, but would round differently.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ class NcclCollective {
     DataType type = DataType::f32;
     ReduceOp op = {};
     Rank root = 0;
-    bool unsummed = false;  ///< True: contributions go unreduced to their owners.
+    bool unsummed = false;  ///< True: contributions go unreduced to the owners of parts.
     /// Type on the wire. It differs from `type` in a coded call: f16 or bf16 for f32. A coded call is also `unsummed`.
     DataType wire = DataType::f32;
     Device::Stream stream = nullptr;
@@ -48,7 +49,7 @@ class NcclCollective {
   static constexpr std::size_t kScratchBytes = 32 << 20;
   NcclCollective(Device& device, std::unique_ptr<NcclComm> nccl_comm, int size, Rank self,
                  std::size_t scratch_bytes = kScratchBytes);
-  /// Gives up calls in progress.
+  /// Gives up calls that are in progress.
   ~NcclCollective();
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;

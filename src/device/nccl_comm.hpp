@@ -1,7 +1,8 @@
-// Interface to NCCL: a communicator of GPUs that puts collectives into streams.
+// Interface to NCCL, the library of collectives on GPUs: its communicator puts collectives into streams, which are
+// queues of work for a GPU.
 //
-// The interface needs no header of NCCL or CUDA. None of its functions waits. The caller polls ready() under its own
-// deadlines.
+// The interface needs no header of NCCL or CUDA. None of its functions waits. The caller polls ready() and applies its
+// own deadlines.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
-// Device path of backend "nccl". It puts all operations into one stream of its own, after the work that the caller's
-// stream held. Operations in this stream are in flight while later ones begin.
+// Device path of backend "nccl", on which NCCL performs operations on GPU memory.
+//
+// The path puts all operations into one stream of its own, a queue of work for the GPU. An operation first waits for
+// the work that the caller's stream held at the call. Later operations begin while earlier ones are still in the
+// stream.
 #pragma once
 
 #include <deque>

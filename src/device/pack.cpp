@@ -1,3 +1,4 @@
+// Implementation of packing: copies between the buffers of a call and one contiguous vector.
 #include "device/pack.hpp"
 
 namespace collectives {

@@ -1,5 +1,7 @@
-// Packing of a call's buffers into one contiguous vector in place, and unpacking of its result. Element 0 lies at
-// `vector`.
+// Packs the input buffers of a call into one contiguous vector, and unpacks its result into the output buffers.
+//
+// `vector` is the address of element 0. A call works on the vector in place. In an all-gather or a reduce-scatter, this
+// rank's buffer is only its part of the vector.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
-// Implementation of copies that overlap with rounds. A group is the rounds that are copied together. A piece is the
-// part of a group that belongs to one part of the vector.
+// Implementation of copies between a GPU and the host that overlap with the rounds of a plan.
+//
+// A part is the share of one rank of the vector. A round performs all Steps of the plan on one segment of each part. A
+// group is the rounds that are copied together. A piece is the range of one part that a group copies.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>
@@ -7,8 +9,9 @@
 namespace collectives {
 namespace {
 
+/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last ones may be shorter.
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
-/// Number of groups in transit beyond the one that is waited for.
+/// Number of later groups that are also copied to the host while this rank waits for one group.
 constexpr std::size_t kAhead = 4;
 
 }  // namespace

@@ -1,14 +1,14 @@
-// Copies between a GPU and the host that overlap with the rounds of a plan (schedule.hpp). A round performs all Steps
-// on one segment of each part of the vector.
+// Copies between a GPU and host memory that overlap with the rounds of a plan (schedule.hpp). A part is the share of
+// one rank of the vector. A round performs all Steps, the actions of the plan, on one segment of each part.
 //
-// The executor asks before each Step whether the input of its round is ready, and reports the rounds that are complete.
-// A round begins when its input has arrived, while the input of later rounds is still in transit. Its result returns to
-// the GPU during later rounds. A long vector thus takes the time of the slowest of three parts: the copy to the host,
-// the host's work, or the copy back. The first and the last round add a little. The order of Steps and the bits are
-// those of the plan for host memory.
+// The executor performs the Steps. It asks before each Step whether the input of its round is ready, and reports the
+// rounds that are complete. A round begins when its input has arrived, while the input of later rounds is still in
+// transit. Its result returns to the GPU during later rounds. A long vector thus takes the time of the slowest of three
+// activities: the copy to the host, the work of the CPU and the network, or the copy back. The first and the last round
+// add a little. The order of Steps and the bits are those of the plan for host memory.
 //
-// Rounds are copied in groups. A group has one piece of each part of the vector. A group holds about 1 MiB or more, and
-// a piece about 128 KiB or more, because each copy has a start-up cost.
+// Rounds are copied in groups. A group consists of one piece for each part: a range of adjacent elements. It holds
+// about 1 MiB or more, and a piece about 128 KiB or more, because each copy has a start-up cost.
 //
 // Price: one query per Step, and one copy per part of each group. Only all-reduces qualify, because their rounds need
 // the same ranges on all ranks.

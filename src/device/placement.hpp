@@ -1,8 +1,8 @@
-// Kind of memory of a call's buffers, determined before anything is sent.
+// Determines whether the buffers of a call lie in device memory or in host memory, before anything is sent.
 //
-// Every call queries the driver for each buffer, because an address may be reused for other memory. The signature
-// contains the result, so ranks that disagree get a mismatch. A communicator without a GPU makes no queries. Price: a
-// fraction of a microsecond per buffer.
+// Every call asks the driver about each buffer, because an address may have been reused for other memory. The answer is
+// part of the call's signature, which ranks compare, so ranks with different answers get a mismatch. A communicator
+// without a GPU does not ask. Price: a fraction of a microsecond per buffer.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ namespace collectives {
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 
-/// Throws Error{invalid_argument}, without rank and operation, if the range is not inside one allocation of `device`.
-/// Throws the errors of `device`.
+/// Throws Error{invalid_argument} if the range is not inside one allocation of `device`. The error names no rank and no
+/// operation; the caller adds them. Throws the errors of `device`.
 void check_range(const Device& device, const std::byte* data, std::size_t bytes);
 
 /// Throws Error{invalid_argument} if a buffer is not aligned to its element size. GPUs access aligned elements only.

@@ -1,3 +1,4 @@
+// Implementation of the registry of memory that a program has registered with NCCL.
 #include "device/registry.hpp"
 
 #include <fmt/format.h>

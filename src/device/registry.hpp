@@ -1,8 +1,8 @@
-// Memory ranges that a program has registered with NCCL.
+// Memory ranges that a program has registered with NCCL. NCCL accesses registered memory without a copy.
 //
-// Each rank registers memory by itself, by ncclCommRegister, in the communicator that the program names. No rank waits
-// for another, and a rank may leave out the registration. A change waits until no operation is in progress, because
-// CUDA may wait for the GPU, and NCCL for other ranks.
+// Each rank calls ncclCommRegister for itself, in the communicator that the program names. No rank waits for another,
+// and a rank may leave out the registration. A change waits until no operation is in progress. Reason: CUDA may wait
+// for the GPU in such a change, and NCCL may wait for other ranks.
 //
 // A range inside a registered range shares its registration, any number of times, so NCCL registers each byte once. A
 // range that overlaps a registered range in part is refused, because its registration could not be removed separately.
@@ -25,11 +25,13 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // All functions require that no operation is in progress. They throw Error without rank and operation:
-  // invalid_argument for overlapping ranges, and the errors of the NCCL communicator.
+  // All functions require that no operation is in progress. They throw Error{invalid_argument} for ranges that overlap
+  // in part, and the errors of the NCCL communicator. These errors name no rank and no operation; the caller adds them.
 
+  /// Registers a range, or adds a use to the registration of a range that contains it.
   void add(std::byte* data, std::size_t bytes);
-  /// Removes one use of a range. Call once for each add(). The range is forgotten even if NCCL refuses.
+  /// Removes one use of the registration that contains `data`, and the registration with its last use. Call once for
+  /// each add(). The registration is forgotten even if NCCL refuses to remove it.
   void remove(const std::byte* data);
   /// Removes all ranges.
   void clear();

@@ -1,7 +1,8 @@
-// Implementation of top-k on a GPU: the residual on the GPU, the selection and the sum of received selections.
+// Implementation of top-k on a GPU, which sends only k selected elements of a gradient: the residual on the GPU, the
+// selection, and the sum of received selections.
 //
-// A residual is the part of gradients that top-k has not sent yet. A slice is the range of the tensor from which this
-// rank selects.
+// A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
+// selects.
 #include "device/top_k_on_gpu.hpp"
 
 #include <algorithm>
@@ -29,7 +30,8 @@ class GpuResidual final : public DeviceResidual {
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
-  /// Leaks memory that a GPU may still use. Leaks memory in a child process, because it belongs to the parent process.
+  /// Frees the memory, except if a GPU may still use it, or in a forked child, because it belongs to the parent
+  /// process.
   ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {
@@ -48,7 +50,7 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if the residual can be used as it is. It may come from another communicator.
+  /// Returns true if a call on `device` can use the residual as it is. It may come from another communicator.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);

@@ -1,24 +1,27 @@
-// Top-k on the GPU that holds the gradient.
+// Top-k on the GPU that holds the gradient: an all-reduce that sends only k elements of each gradient, those with the
+// greatest magnitudes. A call has these phases:
 //
 // 1. The GPU adds the gradient to the residual and selects k elements (cuda/select.cu).
-// 2. The selection is copied to pinned host memory.
-// 3. The host exchanges the selections (compression/top_k/sparse_exchange.hpp).
+// 2. The selection is copied to pinned memory, host memory that the GPU can access.
+// 3. The CPUs exchange the selections of all ranks (compression/top_k/sparse_exchange.hpp).
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
 //    (cuda/sparse.cu).
 //
-// A rank thus moves 8 bytes over its bus per selected element, in place of 8 bytes per element of the tensor.
+// A rank thus copies 8 bytes per selected element to host memory, an index and a value. A dense all-reduce would copy
+// every element of the tensor in both directions, which is 8 bytes per element.
 //
 // A rank selects from the whole tensor. If the ranks of a host add first, a rank selects from its slice of their sum.
 //
-// The residual is the part of gradients that was not sent yet. The residual and the velocity stay on the GPU between
-// calls. They belong to the tensor, not to the communicator (`DeviceResidual`). They are copied to the host on demand:
-// for TopK::save(), for a report with norms, and for a call on another path.
+// The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
+// element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
+// They are copied to host memory on demand: for TopK::save(), for a report with norms, and for a call on another device
+// path.
 //
-// The bits are those of the host: from equal gradients the same elements are selected and added in the same order. Sums
-// that NCCL has computed inside a host may differ in their last bits.
+// The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
+// same order. Sums that NCCL has computed inside a host may differ in their last bits.
 //
-// Price: only the host moves residuals to the owners of slices, so the first call of a tensor in a host uses
-// HostCopyPath.
+// Price: only the CPU moves residuals between ranks, to the owners of their slices. If the ranks of a host add first,
+// the first call of a tensor therefore uses HostCopyPath.
 #pragma once
 
 #include <chrono>

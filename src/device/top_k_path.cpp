@@ -1,5 +1,5 @@
-// Implementation of the path for top-k: waits for the stream, selects on the GPU, lets the host exchange the
-// selections, and adds them on the GPU.
+// Implementation of the device path for top-k, which sends only k selected elements of a gradient. It waits for the
+// caller's stream and selects on the GPU. The CPU then exchanges the selections, and the GPU adds them.
 #include "device/top_k_path.hpp"
 
 #include <utility>

@@ -1,5 +1,6 @@
-// Device path for top-k if each rank selects from its own gradient (device/top_k_on_gpu.hpp). If the ranks of a host
-// add first, MultiNodePath performs the call.
+// Device path for an all-reduce of gradients in GPU memory with top-k, which sends only the k selected elements of a
+// gradient (device/top_k_on_gpu.hpp). Each rank selects from its own gradient. If the ranks of a host first add their
+// gradients and select from the sum, MultiNodePath performs the call.
 #pragma once
 
 #include <cstdint>

@@ -278,8 +278,8 @@ void FlightRecorder::write_out(const std::string& path, std::string_view why,
 std::string recorder_path(std::string_view prefix, Rank rank) {
   static std::once_flag looked;
   std::call_once(looked, [&] {
-    std::string directory = std::filesystem::path(prefix).parent_path();
-    if (directory.empty()) directory = ".";
+    const std::string parent = std::filesystem::path(prefix).parent_path();
+    const std::string directory = parent.empty() ? "." : parent;
     if (::access(directory.c_str(), W_OK | X_OK) != 0)
       log_warning(rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}: nothing can be written there", directory,
                   std::strerror(errno));

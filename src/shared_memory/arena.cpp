@@ -1,5 +1,6 @@
-// Implementation of the arena: the layout of its parts, and how ranks create, join and leave it. A mapping is the
-// address range at which a process sees the arena.
+// Implementation of the arena, the memory that the ranks of one host share. It defines the layout of the areas, and how
+// ranks create, join and leave the arena. A mapping is the address range at which a process sees the arena. A place is
+// the byte of the arena that a rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -22,15 +23,15 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kLongestElement = 8;  // in bytes
+constexpr std::size_t kLongestElement = 8;  // bytes of the longest element type
 
-constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // "lcarena "
-constexpr std::string_view kWhat = "an arena";
+constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
+constexpr std::string_view kWhat = "an arena";           // name of the memory in error texts
 
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t protocol;
-  std::uint64_t token;  // random; a reused descriptor may name another arena or file
+  std::uint64_t token;  // random number, shows that a reused descriptor names another file
   std::uint64_t bytes;
 };
 
@@ -91,8 +92,9 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  // Pages are allocated at the first touch. A process that exceeds its control group's limit is killed then, so the
-  // limit is checked here. Most programs touch all pages but those of the channels.
+  // The kernel allocates a page at its first access, and then kills a process that exceeds the memory limit of its
+  // control group. The limit is therefore checked here. It must allow all pages but those of the channels, which most
+  // programs never access.
   if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)
     refuse_memory(arena->channels_at_, kWhat, available.bound);
   SealedFile made = make_sealed_file(kWhat, "collectives", mapping->bytes);

@@ -1,28 +1,33 @@
-// The arena: memory that the ranks of one host share. It is one sealed memfd, mapped by every local rank:
+// Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size
+// no process can change. Every rank of the host maps it. A subgroup is the ranks that perform a collective through it:
+// all ranks of the host, or some of them. The arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
 //                  first failure of the communicator
-//   rank blocks    per rank: arrival records and progress counters; a polled word has 128 bytes and one writer
+//   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
+//                  (collective, count, type ...) of each of its newest calls
 //   collectives    per rank and subgroup: counters of intra-host collectives (subgroup_memory.hpp)
 //   directories    per rank: the allocated memory that its peers can map (segment_directory.hpp)
 //   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them
-//   lines          per rank and subgroup: a ring of slots of the inline protocol
-//   staging        per rank and subgroup: a ring of staging memory for long vectors
-//   channels       per ordered pair of ranks: a few frames, for backends that send messages
+//   lines          per rank and subgroup: a ring of slots of the inline protocol, whose payload travels inside
+//                  the cache lines that peers poll
+//   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
+//   channels       per ordered pair of ranks: a few frames, each with room for one message
 //
 // Pages of staging and frames are allocated when they are first used. A large arena therefore costs address space, not
 // memory.
 //
-// Lifetime. The arena has no name in the file system. A rank finds it through /proc/PID/fd and checks its random token.
-// It vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
-// share one mapping. So the `local` transport is the same code, and the thread sanitizer sees it. Price: ranks in
-// different PID or user namespaces count as different hosts.
+// Lifetime. The arena has no name in the file system. A rank opens it as /proc/PID/fd/N of the rank that created it,
+// and checks its random token. The arena vanishes with the last process that has it open, however that process ends.
+// Ranks that are threads of one process share one mapping and run the same code, which the thread sanitizer can
+// therefore check. Price: ranks in different PID or user namespaces count as different hosts.
 //
 // Deaths. Each rank holds a lock on one byte of the file, an open-file-description lock. The kernel releases it when
-// the process ends, for whatever reason. A peer asks for the lock to detect the death. That needs no helper process,
-// and a reused PID cannot mislead it. It costs one system call per peer, every 10 ms of a wait and never otherwise. A
-// forked child closes its copy of the lock at once (fork.hpp). Price: the bare `clone` system call runs no fork
-// handlers. A child made by it keeps its parent's lock until it calls exec or ends.
+// the process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still
+// locked. That needs no helper process, and a reused PID cannot mislead it. It costs one system call per peer, every
+// 10 ms of a wait and never otherwise. A forked child inherits the descriptor that holds the lock, and closes it at
+// once (fork.hpp). Price: the bare `clone` system call runs no fork handlers. A child made by it keeps its parent's
+// lock until it calls exec or ends.
 #pragma once
 
 #include <atomic>
@@ -37,52 +42,56 @@
 
 namespace collectives {
 
-/// Version of all that ranks must share: layout of the arena, tags and messages. Each change of them increases it.
+/// Version of all that ranks must share: layout of the arena, tags and messages. Each change of one of them increases
+/// it by 1.
 inline constexpr std::uint64_t kProtocol = 18;
 
 inline constexpr std::size_t kPolledBytes =
-    128;  ///< a cache line and its neighbour, because processors prefetch lines in pairs
+    128;  ///< size and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
 
-/// Word that peers poll. It has its lines to itself, and one rank writes it.
+/// Word that peers poll and one rank writes. No other data lies in its cache lines, so only its changes reach them.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// Signature of one call, published by one rank at the beginning of the call.
+/// Number and signature of one call, which a rank publishes when it enters the call. Peers that wait long compare them
+/// with their own.
 struct alignas(64) ArrivalRecord {
-  std::atomic<std::uint64_t> sequence{0};  ///< 0 while the record is written
+  std::atomic<std::uint64_t> sequence{0};  ///< number of the call; 0 while the record is written
   std::atomic<std::uint64_t> words[7]{};   ///< SignatureWords
 };
 
-/// Number of arrival records per rank. A root cannot run as many calls ahead of its readers.
+/// Number of arrival records per rank: those of its newest 64 calls. No record is overwritten too early, because a rank
+/// is never 64 calls ahead of its peers, not even as the root of broadcasts.
 inline constexpr std::size_t kRecords = 64;
 
-/// Location of one rank's buffers in one intra-host collective. An address is valid in the rank's own process. A name
-/// is that of the buffer's shared segment, or 0 if the buffer lies in none.
+/// Location of one rank's buffers in one intra-host collective. The addresses are valid in the rank's own process.
+/// Peers map a buffer by its name (segment_directory.hpp), which is 0 if they cannot.
 struct alignas(64) BufferRecord {
-  std::atomic<std::uint64_t> tag{0};  ///< written last
+  std::atomic<std::uint64_t> tag{0};  ///< number and signature of the collective, written after the other fields
   std::atomic<std::uint64_t> source{0}, source_name{0}, destination{0}, destination_name{0};
   std::atomic<bool> objects{false};  ///< for GPU buffers: this rank cannot perform the call on this path
 };
 
-/// Number of intra-host collectives that a rank may be ahead of another. All rings with a place per collective have
-/// this length.
+/// Maximum number of intra-host collectives that a rank may be ahead of another. All rings with a place per collective
+/// have this length.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that it has finished
-  PolledWord departed;         ///< 1 if it has left in good order
+  PolledWord departed;         ///< 1 after it has destroyed its communicator
   PolledWord remote_access;    ///< 1 while it reads or writes buffers of its peers
   PolledWord heartbeat;        ///< its latest sign of life, in nanoseconds of the coarse clock
   PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: it does not
   std::atomic<std::int32_t> process{0};
-  std::atomic<std::uint64_t> probe_address{0}, probe{0};  ///< word in its own memory, and the value of that word
+  /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
+  std::atomic<std::uint64_t> probe_address{0}, probe{0};
   ArrivalRecord records[kRecords];
 };
 
-/// Counts of claimed and finished pieces of work, through all collectives. Oversubscribed ranks claim pieces of any
-/// share.
+/// Numbers of pieces of vectors that ranks have claimed and finished, over all collectives. If the host has more ranks
+/// than cores, a rank claims the next piece of any rank's share (zero_copy.hpp).
 struct ClaimBlock {
   PolledWord taken, done;
 };
@@ -97,8 +106,8 @@ struct HostCollectiveBlock {
   PolledWord finished;  ///< number of collectives finished, ever
   PolledWord left;      ///< bytes of staging that it no longer reads, ever
   PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
-  PolledWord hidden;    ///< number of the newest collective that wanted zero copy but could not map its buffers
-  ClaimBlock claims;    ///< claims of all ranks of the subgroup, used if this rank is the first of them
+  PolledWord hidden;    ///< number of the newest zero-copy collective in which peers could not map its buffers
+  ClaimBlock claims;    ///< claims of all ranks of the subgroup, which lie in the block of its first rank
   BufferRecord buffers[kCollectivesAhead];
   ChunkCount staged[kCollectivesAhead],
       combined[kCollectivesAhead];  ///< chunks that it has staged, and chunks of its slice that it has combined
@@ -119,14 +128,14 @@ struct ChannelWords {
   PolledWord released;  ///< messages released, ever; written by the receiver
 };
 
-/// Address of one segment that peers of its owner may map; see segment_directory.hpp.
+/// Address of one segment, memory of allocate() that peers of its owner may map; see segment_directory.hpp.
 struct alignas(64) SegmentRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< odd while the record is written; each segment has another sequence
   std::atomic<std::uint64_t> pid{0}, fd{0}, token{0}, data{0};
   std::atomic<std::uint64_t> bytes{0};  ///< 0: withdrawn
 };
 
-inline constexpr std::size_t kSegmentRecords = 256;  ///< per rank
+inline constexpr std::size_t kSegmentRecords = 256;  ///< maximum number of segments that a rank announces at a time
 
 /// Handle by which other processes open an allocation on a GPU.
 struct alignas(64) GpuMemoryRecord {
@@ -134,7 +143,7 @@ struct alignas(64) GpuMemoryRecord {
   std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; all 0: withdrawn
 };
 
-inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< per rank
+inline constexpr std::size_t kGpuMemoryRecords = 64;  ///< maximum number of allocations that a rank publishes at a time
 
 /// Synchronization of GPUs that access one another's memory.
 struct GpuSync {
@@ -144,21 +153,22 @@ struct GpuSync {
 
 /// Everything that a rank publishes about its GPU.
 struct GpuBlock {
-  GpuSync call, step;  ///< of whole calls, and of Steps, which have numbers of their own
+  GpuSync call, step;  ///< synchronization of whole calls, and of Steps (step.hpp), which are numbered separately
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 
+/// Numbers that determine the layout of an arena. They are equal on all ranks of the host.
 struct ArenaShape {
   int ranks = 1;
   int subgroups = 1;             ///< subgroups that each rank has memory for; see SubgroupMemory
-  std::size_t inline_bytes = 0;  ///< payload of one slot of lines
-  std::size_t chunk_bytes = 0;   ///< payload of the longest staging chunk
-  std::size_t frame_bytes = 0;   ///< payload of one frame
+  std::size_t inline_bytes = 0;  ///< payload in bytes of one slot of lines
+  std::size_t chunk_bytes = 0;   ///< payload in bytes of the longest chunk, the unit in which vectors are staged
+  std::size_t frame_bytes = 0;   ///< payload in bytes of one frame
   bool operator==(const ArenaShape&) const = default;
 };
 
-inline constexpr std::size_t kLineBytes = 64;  ///< one line: 56 bytes of payload, then its tag
-inline constexpr std::size_t kLinePayload = 56;
+inline constexpr std::size_t kLineBytes = 64;       ///< bytes of one line, a cache line: the payload, then its tag
+inline constexpr std::size_t kLinePayload = 56;     ///< bytes of payload in one line
 inline constexpr std::uint64_t kLongestChunks = 4;  ///< number of the longest chunks that a rank's staging holds
 inline constexpr std::uint64_t kFrames = 4;         ///< frames per channel
 inline constexpr std::size_t kUnitHeader = 64;      ///< bytes before every frame: its tag and length
@@ -171,8 +181,8 @@ class Arena {
   std::string handle() const;
   /// Joins the arena of a handle as local rank `self`. Ranks of one process share one mapping. Throws Error{system}.
   static std::unique_ptr<Arena> join(std::string_view handle, const ArenaShape&, int self);
-  /// Announces that the rank leaves in good order. Peers then do not report its death. A forked child announces
-  /// nothing, because the parent keeps its place.
+  /// Announces that the rank leaves its communicator. Peers then do not report the end of its process as a failure. A
+  /// forked child announces nothing, because its parent is still a member.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -236,7 +246,7 @@ class Arena {
   ArenaShape shape_;
   int self_ = 0;
   OwnDescriptor place_;      // holds the lock
-  std::uint64_t probe_ = 0;  // read by peers to test whether the kernel lets them
+  std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
               lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0,
               channel_stride_ = 0, frame_stride_ = 0, total_ = 0;

@@ -1,5 +1,6 @@
-// Implementation of intra-host collectives: waits for a free place, then calls the protocol of the task. The state of
-// collective number n lies in place n % kCollectivesAhead of a ring.
+// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. Each collective
+// first needs a free place in the rings of shared state: number n uses place n % kCollectivesAhead. The protocol of its
+// task (inline, staged, zero copy ...) then performs it.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ void HostCollective::begin() {
     begin_as_planned();
 }
 
-/// Begins the task by its protocol for buffers that are not mapped.
+/// Begins the task by the protocol that it names, without zero copy.
 void HostCollective::begin_as_planned() {
   if (task_->protocol == HostProtocol::inlined) {
     performer_ = Performer::inlined;

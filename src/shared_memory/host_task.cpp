@@ -1,7 +1,8 @@
-// Description of an intra-host collective: its slices, and the choice of its protocol by size and tuning.
+// Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector and
+// chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
 //
-// A rank shows the bytes that it publishes for its peers. Zero copy is not a protocol here but a flag beside it: it
-// replaces the protocol if the buffers of all ranks are mapped.
+// The choice depends on the bytes that one rank publishes for its peers, and on limits in the tuning. Zero copy is not
+// a protocol here but a flag beside it. It replaces the protocol if every rank has mapped the buffers of all ranks.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -16,18 +17,18 @@ namespace {
 /// Returns the bytes that one rank publishes.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
-/// Returns the largest payload in bytes for the inline protocol. Lines cost more per byte than long chunks, once per
-/// pair of ranks. If all ranks publish and all want all, each rank writes and reads at the same time, which halves the
-/// limit.
+/// Returns the maximum payload in bytes for the inline protocol. Its cache lines cost more per byte than staging, and
+/// every peer reads them, so the limit of the tuning is divided by the number of peers. It is halved if every rank both
+/// publishes its values and needs those of all ranks, because each rank then writes and reads.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
 
-/// Returns the longest all-reduce in bytes for one shot. One shot saves a synchronization, but every rank combines all
-/// elements. With two ranks no more bytes cross between the cores than in the staged protocol. With more ranks more
-/// bytes do, so the limit is lower. It is higher again for four or more oversubscribed ranks, where each rank waits for
-/// its turn on a core at every synchronization.
+/// Returns the maximum length in bytes of an all-reduce by the one-shot protocol. One shot saves a synchronization, but
+/// every rank reads the vectors of all ranks and combines all elements. Between two ranks, this moves no more bytes
+/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. It is higher again for four
+/// or more ranks on fewer cores, because every synchronization then waits until each rank has had its turn on a core.
 std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes =
@@ -35,24 +36,25 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
-/// Returns twice the bytes that the kernel copies in one share. For two ranks this is the whole vector.
+/// Returns twice the bytes of one rank's share in the single-copy protocol. For two ranks this is the whole vector, in
+/// which the limits of the tuning are measured.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;
 }
 
-/// Returns the bytes from which on the kernel copies. Ranks with a core each copy at the same time, which may be faster
-/// than staging if a system call is cheap. Oversubscribed ranks stage instead: the running rank then stages what its
-/// peers will need. Vectors larger than the cache wait for memory anyway, and staging stores results there without
-/// fetching their lines.
+/// Returns the limit in bytes from which on the single-copy protocol is used, in which the kernel copies between
+/// processes. If each rank has a core, all ranks copy at the same time, which may be faster than staging. If there are
+/// fewer cores, staging is better, because a rank that runs stages the data that its sleeping peers will need. Staging
+/// is also better for vectors larger than the cache: its stores to memory need not fetch the old lines first.
 std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
-/// Returns the bytes from which on mapped buffers are processed in place. Zero copy takes two synchronizations; a
-/// staged gather takes one. With oversubscribed ranks each rank waits for its turn at a synchronization, so gathers
-/// begin later.
+/// Returns the limit in bytes from which on zero copy is used if all buffers are mapped. Zero copy takes two
+/// synchronizations, and a staged gather takes one. If there are more ranks than cores, a synchronization waits until
+/// each rank has had its turn, so the limit of gathers is higher.
 std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);
@@ -140,8 +142,8 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool overs
     task.total += slice.count;
     task.longest = std::max(task.longest, slice.count);
   }
-  // Results that the caches would lose before they are read are stored past them. The inputs and outputs of all ranks
-  // count.
+  // Results bypass the caches if the inputs and outputs of all ranks exceed them, because the caches would evict the
+  // results before they are read.
   const auto p = static_cast<std::size_t>(ranks);
   const std::size_t inputs = task.combines() ? p : 1, outputs = task.every_rank_wants_all() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);

@@ -1,4 +1,6 @@
-// Each function tries the best source of memory first, and reports what the system refused.
+// Implementation of segments, memory of the system that other processes of the host can map. Huge pages are tried
+// before small pages: first reserved ones, then those that the kernel makes of small pages. To collapse is to join
+// small pages into one huge page.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -28,21 +30,22 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096;  // bytes of a small page
 constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
-// Ranks that allocate at the same time see the same available memory. Each takes at most a sixteenth of it, or 2 MiB,
-// before it looks again. The last 8 MiB are never taken.
+// Bytes that a rank allocates before it reads the available memory again. Several ranks may allocate at the same time
+// and read the same number. A rank therefore takes a sixteenth of it, but at least 2 MiB and at most kMostAtOnce.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
+// Available bytes that no rank takes, so that the ranks together do not exceed the limit.
 constexpr std::size_t kLeft = std::size_t{8} << 20;
 
-constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // of 2^21 bytes
+constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // flags of a memfd with pages of 2^21 bytes
 
-constexpr std::string_view kWhat = "a segment";
+constexpr std::string_view kWhat = "a segment";  // name of the memory in error texts
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
-/// Makes the file. Returns none, after one warning, if this process may not make memfds at all.
+/// Makes the memfd. If the system refuses all memfds, logs one warning per process and returns an empty descriptor.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   SealedFile made = make_sealed_file(kWhat, file_name(token), bytes, flags);
   static std::atomic_flag said;
@@ -72,11 +75,11 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   return middle;
 }
 
-/// Allocates the pages of [at, at + bytes) of a mapping. Throws if memory is missing; a touch would end the process
-/// then.
+/// Allocates the pages of [at, at + bytes) of a mapping. Throws if memory is missing. Without this call, the kernel
+/// would end the process at its first access to a missing page.
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
-  if (errno == EINVAL) {  // Linux before 5.14; private pages then are allocated by the first touch
+  if (errno == EINVAL) {  // Linux before 5.14, where private pages are only allocated by the first access
     if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
   }
   const int error = errno;
@@ -132,7 +135,7 @@ Segment::Segment(std::size_t bytes) : token_(random_word()) {
         reserved_ = true;
         return;
       }
-    } catch (const Error&) {  // another process took them first, or a control group forbids them: small pages follow
+    } catch (const Error&) {  // another process took the huge pages, or a control group forbids them: use small pages
     }
   check_memory_for(bytes, bytes);  // checked first, so that a too small address space is not reported as the cause
   file_ = make_file(token_, round_up(bytes, kPage), 0);

@@ -1,5 +1,7 @@
-// Implementation of segment directories: the directory of this rank, and what is known of the directories of its peers.
-// A segment is one memfd with memory of allocate(). An announced segment has a place in the directory.
+// Implementation of segment directories: announces the segments of this rank to its peers, and maps theirs.
+//
+// A segment is memory of allocate(), one anonymous file (memfd) that other processes can map. The directory of a rank
+// is a table in the arena, the shared memory of the host. A segment is announced if it has a place in this table.
 #include "shared_memory/segment_directory.hpp"
 
 #include <algorithm>
@@ -25,7 +27,7 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Copies the heap's present segments into table_.
+/// Copies the address ranges of the heap's present segments into table_. The heap manages the memory of allocate().
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
@@ -37,8 +39,8 @@ void SegmentDirectory::refresh() {
   });
 }
 
-/// Returns the segment around an address, and announces it if possible. Otherwise returns the ordinary memory between
-/// two segments.
+/// Returns the segment that contains an address, and announces it if it is not announced yet. If no segment contains
+/// the address, returns the gap around it: the ordinary memory between two segments.
 SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   const auto after = std::ranges::upper_bound(table_, at, {}, &Interval::begin);
   Interval gap{0, after == table_.end() ? ~std::uintptr_t{0} : after->begin, 0};
@@ -57,7 +59,8 @@ SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   return before;
 }
 
-/// Requires the heap's lock. Returns the name of the segment's first byte, or 0 if every place is taken.
+/// Gives the segment a place in the directory, unless it has one. Returns the name of its first byte, or 0 if every
+/// place is taken. Requires the heap's lock.
 std::uint64_t SegmentDirectory::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);
@@ -80,8 +83,9 @@ void SegmentDirectory::segment_removed(const Segment& segment) noexcept {
   slots_.erase(at);
 }
 
-/// Requires the heap's lock, so there is one writer. A reader that sees a new field also sees the odd sequence or a
-/// later one.
+/// Writes a segment's address to a place of the directory; an address of zeros withdraws the segment. Requires the
+/// heap's lock, so there is one writer. The sequence number is odd meanwhile. A reader that sees a new field also sees
+/// the odd number or a later one, and therefore rejects a mixture of old and new fields.
 void SegmentDirectory::write(std::size_t slot, const SegmentAddress& address) noexcept {
   SegmentRecord& record = arena_.segment(arena_.self(), slot);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);

@@ -2,9 +2,9 @@
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
-// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has three
-// fields: the place of the segment in the table (10 bits), the use count of that place (14 bits), and the offset of the
-// buffer in the segment in bytes (40 bits).
+// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has a field of
+// 10 bits for the place of the segment in the table. 14 bits hold the use count of that place. 40 bits hold the offset
+// of the buffer in the segment, in bytes.
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //

@@ -168,7 +168,7 @@ void Staged::wrap(Chunk& chunk) const {
 }
 
 /// Replaces `chunk` by the next one.
-void Staged::advance(Chunk& chunk) const {
+void Staged::to_next(Chunk& chunk) const {
   ++chunk.number;
   chunk.position += stride_;
   chunk.offset += stride_;
@@ -208,13 +208,13 @@ bool Staged::progress() {
     if (combined_.number < staged_.number && staged_.number >= upto(combined_.number + 1 + before_combining) &&
         combine(combined_)) {
       moved = true;
-      advance(combined_);
+      to_next(combined_);
     }
     if (staged_.number < upto(collected_.number + ahead_) && stage_next()) moved = true;
     if (collected_.number < combined_.number && combined_.number >= upto(collected_.number + 1 + apart_) &&
         collect(collected_)) {
       moved = true;
-      advance(collected_);
+      to_next(collected_);
       subgroup_.block(self_).left.value.store(collected_.position, std::memory_order_release);
     }
     if (moved) ++moves_;
@@ -297,7 +297,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 /// Stages the next chunk. Returns false if the ring has no space for it yet.
 bool Staged::stage_next() {
   if (!stage(staged_)) return false;
-  advance(staged_);
+  to_next(staged_);
   return true;
 }
 

@@ -84,7 +84,7 @@ class Staged {
   inline void choose_positions();
   void to_front(Chunk&) const;
   void wrap(Chunk&) const;
-  void advance(Chunk&) const;
+  void to_next(Chunk&) const;
   Range slice(int local, const Chunk&) const;
   Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;

@@ -13,7 +13,7 @@
 namespace collectives {
 namespace {
 
-/// Maximum length in bytes of a piece that is combined. Such a piece fits into the second-level cache.
+/// Maximum length in bytes of a piece that is combined. A piece of this size fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
 /// Maximum length in bytes of a piece that is only copied. Copied data need not fit into a cache, and each system call
 /// that copies costs one or two microseconds.

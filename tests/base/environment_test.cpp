@@ -1,4 +1,5 @@
-// The environment as literals. No test sets a variable of this process.
+// Tests of the library's environment variables: how their texts are parsed, and errors for invalid ones. The tests pass
+// variables as literals to parse_environment(), so none of them sets a variable of this process. Also tests the log.
 #include "base/environment.hpp"
 
 #include <gtest/gtest.h>
@@ -204,7 +205,8 @@ TEST(AvailableMemory, OfAControlGroupIsItsLimitMinusUnreclaimableBytes) {
   EXPECT_EQ(available_in_group("1000\n", "1200\n", ""), 0u);
   EXPECT_EQ(available_in_group("1000\n", "100\n", "active_file 200\n"), 1000u);
   EXPECT_FALSE(available_in_group("max\n", "400\n", ""));
-  EXPECT_FALSE(available_in_group("9223372036854771712\n", "400\n", ""));  // as version 1 says "max"
+  EXPECT_FALSE(available_in_group("9223372036854771712\n", "400\n",
+                                  ""));  // the value that version 1 of control groups has for "max"
   EXPECT_FALSE(available_in_group("", "", ""));
 }
 
@@ -216,7 +218,7 @@ TEST(AvailableMemory, OfTheMachineIsAvailableBytesAndFreeSwap) {
   EXPECT_NE(available_memory().bound, "");
 }
 
-/// Returns what `speak` writes to stderr at `level`.
+/// Returns the text that `speak` writes to stderr while the log level is `level`.
 std::string logged(LogLevel level, const std::function<void()>& speak) {
   const LogLevel before = log_level();
   set_log_level(level);

@@ -1,4 +1,4 @@
-// The sixteen-bit floats against arithmetic on tables of their values, and the typed views.
+// Tests of element types: the 16-bit floats, compared with tables of all their values, and typed buffers.
 #include "collectives/types.hpp"
 
 #include <gtest/gtest.h>
@@ -25,15 +25,15 @@ struct Format {
   using Type = T;
   static constexpr unsigned kInfinity = 0x7fffu >> kFractionBits << kFractionBits;
 
-  /// Returns the value of the bits without sign. The bits of infinity give the power of two at which rounding
-  /// overflows.
+  /// Returns the value of a bit pattern without its sign bit. For the pattern of infinity, returns the power of two
+  /// from which on numbers are rounded to infinity.
   static double value(unsigned magnitude) {
     const int exponent = static_cast<int>(magnitude >> kFractionBits);
     const int fraction = static_cast<int>(magnitude & ((1u << kFractionBits) - 1));
     if (exponent == 0) return std::ldexp(fraction, 1 - kBias - kFractionBits);
     return std::ldexp(fraction + (1 << kFractionBits), exponent - kBias - kFractionBits);
   }
-  /// Values in ascending order: values()[m] is value(m), and infinity is the last.
+  /// Returns the table of value(m) for all patterns m up to that of infinity. The values ascend.
   static const std::vector<double>& values() {
     static const std::vector<double> all = [] {
       std::vector<double> made;
@@ -42,7 +42,8 @@ struct Format {
     }();
     return all;
   }
-  /// Returns the bits of the nearest value, and even bits in a tie. Not for NaN.
+  /// Returns the bits of the value nearest to `number`. In a tie, returns the even one of the two patterns. `number` is
+  /// not NaN.
   static unsigned nearest(float number) {
     const double magnitude = std::abs(static_cast<double>(number));
     const auto above = std::ranges::lower_bound(values(), magnitude);

@@ -1,4 +1,5 @@
-// Waits yield for a bounded time and then sleep: counted by functions in place of sched_yield() and nanosleep().
+// Tests of waits: a waiting rank yields its core for a bounded time, and then sleeps. This file replaces sched_yield()
+// and nanosleep() by functions that count their calls.
 #include "base/wait.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ void compute_for(Clock::duration time) {
   }
 }
 
-/// Calls of this thread since the last reset().
+/// Number of calls that this thread has made since the last reset(), and its longest sleep.
 struct Calls {
   int yields = 0, sleeps = 0;
   std::chrono::nanoseconds longest_sleep{};
@@ -34,7 +35,7 @@ struct Calls {
 thread_local Calls calls;
 void reset() { calls = {}; }
 
-thread_local Clock::duration yields_take{};  // at least, besides the time of the system call
+thread_local Clock::duration yields_take{};  // minimum duration of a yield, by which tests make yields slow
 
 }  // namespace
 
@@ -60,7 +61,7 @@ void pause_for(Clock::duration time, Pause&& pause) {
   for (const auto end = Clock::now() + time; Clock::now() < end;) pause();
 }
 
-/// Expects that of 20 further pauses each sleeps for at most `longest` and none yields.
+/// Calls `pause` 20 times. Expects that each call sleeps once, for at most `longest`, and that none yields.
 template <class Pause>
 void expect_sleeps(std::chrono::nanoseconds longest, Pause&& pause) {
   reset();
@@ -70,11 +71,11 @@ void expect_sleeps(std::chrono::nanoseconds longest, Pause&& pause) {
   EXPECT_LE(calls.longest_sleep, longest);
 }
 
-/// Returns whether `pause` calls sched_yield() in one of 20 waits. A busy machine may prevent it in some of them.
+/// Returns whether one of 20 new waits calls sched_yield(). One is enough, because a busy machine may prevent yields.
 template <class NewWait>
 bool yields_at_first(NewWait&& new_wait) {
   for (int i = 0; i < 20; ++i) {
-    std::this_thread::sleep_for(30ms);  // late yields have no effect after 20 ms
+    std::this_thread::sleep_for(30ms);  // a slow yield prevents further yields for 20 ms
     reset();
     new_wait();
     if (calls.yields > 0) return true;
@@ -90,7 +91,7 @@ void yield_late(int times) {
   yields_take = {};
 }
 
-constexpr auto kAnyBound = 20ms;  // longer than any wait may yield
+constexpr auto kAnyBound = 20ms;  // time after which no wait yields any more
 
 TEST(CollectiveBackoff, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
   CollectiveBackoff backoff(true);
@@ -185,7 +186,7 @@ TEST(LateYield, MakesWaitsSleepForAFewMillisecondsIfItIsAlone) {
 
 // ---- Work::test()
 
-/// Calls `poll(work)` on rank 0 of two ranks, for an operation that rank 1 enters only afterwards.
+/// Calls `poll(work)` on rank 0 of two ranks. `work` is an operation that rank 1 enters only after poll() has returned.
 template <class Poll>
 void poll_pending_work(const char* cores, Poll&& poll) {
   ::setenv("COLLECTIVES_CORES", cores, 1);
@@ -226,7 +227,7 @@ TEST(Test, SleepsAfterManyFruitlessCallsIfRanksOutnumberCores) {
         EXPECT_FALSE(work.test());
         if (yields) std::this_thread::yield();
       }
-      EXPECT_GT(calls.sleeps, 20);  // of 1,000; a wake-up that takes long begins a new row
+      EXPECT_GT(calls.sleeps, 20);  // a low bound, because a late wake-up makes the next calls yield again
       EXPECT_LE(calls.longest_sleep, 50us);
     });
 }

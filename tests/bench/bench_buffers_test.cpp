@@ -1,4 +1,5 @@
-// Where the benchmark's buffers lie, what guards them, and whose turn it is.
+// Tests of the benchmark's buffers: their addresses, the guard bytes that detect stray writes around them, and the sets
+// of buffers that successive calls use in turn.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -53,7 +54,7 @@ TEST(SetsFor, ReturnsAnOddNumberOfSetsThatCoversTheRequestedBytes) {
   EXPECT_EQ(sets_for({1024, 1024}, 2048), 1);
   EXPECT_EQ(sets_for({1024, 1024}, 2049), 3);
   EXPECT_EQ(sets_for({8, 8}, 1 << 20), (1 << 20) / (2 * kLineBytes) + 1);
-  EXPECT_EQ(sets_for({0, 0}, 1 << 20), 1);  // nothing cannot fill a cache
+  EXPECT_EQ(sets_for({0, 0}, 1 << 20), 1);  // empty buffers never fill a cache, so one set is enough
 }
 
 TEST(Rotation, TakesEverySetBeforeTheFirstAgain) {

@@ -1,4 +1,5 @@
-// Measurements, with ranks as threads: right results count as right, and wrong results are found in every buffer.
+// Tests of the benchmark's measurements, with ranks that are threads: right results count as right, and wrong results
+// are found in every buffer.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -125,7 +126,7 @@ TEST(BenchMeasurement, BackToBackEveryLoopIsASample) {
   };
   measure(2, settings_of, [](const Result& result) {
     EXPECT_EQ(result.ours.samples.size(), 4);
-    EXPECT_EQ(result.iterations, 40);  // whole loops only
+    EXPECT_EQ(result.iterations, 40);  // 42 calls are not a multiple of the calls of one timed loop
   });
 }
 
@@ -137,10 +138,10 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
     settings.seconds_per_size = 1e-9;
     return settings;
   };
-  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // a lower bound
+  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // the minimum
 }
 
-/// Counts its calls and does nothing.
+/// A library to compare with that does nothing. It counts its calls and records their buffers.
 class IdleCompetitor final : public Competitor {
  public:
   bool has(const Call& call) const override { return call.type != DataType::bf16; }
@@ -151,7 +152,7 @@ class IdleCompetitor final : public Competitor {
     inputs.insert(call.input.data);
     outputs.insert(call.output.data);
   }
-  int calls = 0, repetitions = 0;  // a repetition is a call on the buffers of the one before
+  int calls = 0, repetitions = 0;  // a repetition is a call on the same buffers as the call before it
   const void* latest = nullptr;
   std::set<const void*> inputs, outputs;
 };
@@ -171,7 +172,7 @@ TEST(BenchMeasurement, ACompetitorIsTimedIfItHasTheCall) {
       ASSERT_TRUE(result.has_value());
       EXPECT_EQ(result->wrong, 0);
       EXPECT_EQ(result->competitor.has_value(), c.type == DataType::f32);
-      EXPECT_EQ(competitor.calls, c.type == DataType::f32 ? 4 : 0);  // one to warm up, three timed
+      EXPECT_EQ(competitor.calls, c.type == DataType::f32 ? 4 : 0);  // one call to warm up, and three timed calls
     }
   });
 }
@@ -181,7 +182,8 @@ TEST(BenchMeasurement, RotatedBuffersAreUsedForTheCompetitorToo) {
     Settings settings = quick();
     settings.collectives = {Collective::all_reduce};
     settings.min_bytes = settings.max_bytes = 1024;
-    settings.rotate = 10 * 1024;  // ten vectors in place, five pairs; the odd number from there
+    // Bytes that the buffers must cover: 10 vectors in place, or 5 pairs. The number is rounded up to an odd one.
+    settings.rotate = 10 * 1024;
     settings.iterations = 30;
     settings.odd = false;
     Communicator comm(bootstrap);

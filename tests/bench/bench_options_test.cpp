@@ -1,4 +1,5 @@
-// The command line of collectives_bench: valid arguments, errors of one line, and the rows of a table.
+// Tests of the command line of the benchmark collectives_bench: valid arguments, errors of one line, and the rows of a
+// table that the arguments select.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -160,7 +161,7 @@ TEST(ElementCounts, BeginWithNothingThenEightBytesUpToTheLargest) {
 
 TEST(ElementCounts, AreWholeElementsInEveryPart) {
   const Settings settings = parse({"--max-bytes", "64"});
-  // 8 B are one byte and a bit for each of 7 ranks: 2 whole bytes.
+  // 8 B divided by 7 ranks are 1.14 bytes, which are rounded up to 2.
   EXPECT_EQ(element_counts(settings, Collective::all_gather, DataType::u8, 7),
             (std::vector<std::size_t>{0, 2, 3, 5, 10}));
   EXPECT_EQ(element_counts(settings, Collective::reduce_scatter, DataType::f64, 7),
@@ -193,7 +194,7 @@ TEST(Schedule, OpsMatterOnlyWhereSomethingIsReduced) {
 
 TEST(Schedule, CountsThePairsThatDoNotExist) {
   const Schedule plan = schedule(parse({"all_reduce", "--type", "all", "--op", "pre_scaled_sum"}), 4);
-  EXPECT_EQ(plan.skipped, 6);  // six integer types
+  EXPECT_EQ(plan.skipped, 6);  // pre_scaled_sum is not defined for the six integer types
   for (const Case& c : plan.cases) EXPECT_TRUE(is_floating(c.type));
 }
 

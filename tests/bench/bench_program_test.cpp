@@ -1,4 +1,5 @@
-// The benchmark programs: exit status, errors of one line, and reports in formats that other programs read.
+// Tests of the benchmark programs, which they run: exit status, errors of one line, and reports in formats that other
+// programs read.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ const std::string kBench = kCollectivesBench, kInfo = kCollectivesInfo, kRun = k
 
 struct Outcome {
   int status = -1;
-  std::string text;  // stdout and stderr
+  std::string text;  // output of the program, stdout and stderr together
 };
 
 Outcome run(const std::string& command) {
@@ -35,7 +36,7 @@ Outcome run(const std::string& command) {
   return outcome;
 }
 
-/// A path that no other test uses, removed at the end.
+/// A path that no other test uses. The destructor removes the file there.
 class ScratchFile {
  public:
   explicit ScratchFile(const std::string& suffix)

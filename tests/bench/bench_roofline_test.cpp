@@ -1,4 +1,5 @@
-// The bound of the memory: a call moves what the collective must move, which shows in the memory of all ranks.
+// Tests of the roofline, the time that memory bandwidth alone would need for a collective. The benchmark measures it by
+// moving the bytes that the collective must move. The tests check that exactly these bytes arrive in all ranks' memory.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -41,7 +42,7 @@ TEST(SumLines, AddsEverySourceIntoEveryDestinationAndNothingBeside) {
   }
 }
 
-/// Returns word `i` of the result of `rank`. A part or vector has `words` words.
+/// Returns word `i` of the result of `rank`. `words` is the number of words of a rank's part, or of the whole vector.
 std::uint64_t expected(const Case& c, Rank rank, std::size_t i, std::size_t words, int ranks, Rank root) {
   const auto sum = [&](std::size_t at) {
     std::uint64_t total = 0;
@@ -51,7 +52,7 @@ std::uint64_t expected(const Case& c, Rank rank, std::size_t i, std::size_t word
   switch (c.collective) {
     case Collective::reduce_scatter: return sum(static_cast<std::size_t>(rank) * words + i);
     case Collective::all_gather:
-      // In place, the input of a rank and the data written there lie at its part.
+      // In place, the input of a rank is its part of the vector, so its values are those at that offset.
       return c.in_place ? value(static_cast<Rank>(i / words), i) : value(static_cast<Rank>(i / words), i % words);
     case Collective::broadcast: return value(root, i);
     case Collective::all_reduce:

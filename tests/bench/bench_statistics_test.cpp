@@ -1,4 +1,4 @@
-// The numbers in a row of the benchmark.
+// Tests of the statistics that the benchmark prints in a row: medians, percentiles and bandwidths.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The verification of the benchmark: right results pass in any order of summation, and wrong results of every kind are
-// counted.
+// Tests of the oracle by which the benchmark verifies results. Right results must pass in any order of summation, and
+// wrong results of every kind must be counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace {
 using Kind = ReduceOp::Kind;
 constexpr Kind kKinds[] = {Kind::sum, Kind::average,        Kind::product, Kind::min,
                            Kind::max, Kind::pre_scaled_sum, Kind::user};
-constexpr std::size_t kCount = 3 * Oracle::kPeriod / 2;  // wraps around once
+// Number of elements: one and a half periods of the oracle, whose values repeat after a period.
+constexpr std::size_t kCount = 3 * Oracle::kPeriod / 2;
 
 template <class T>
 std::vector<T> contribution(const Oracle& oracle, Rank rank, std::size_t first = 0, std::size_t count = kCount) {
@@ -32,10 +33,10 @@ std::size_t wrong(const Oracle& oracle, const std::vector<T>& result, std::size_
   return oracle.wrong_reductions(first, std::as_bytes(std::span(result)));
 }
 
-/// Sums rank by rank in `order` and rounds once, as a correct library may do.
+/// Returns the sum of the contributions in the given order of ranks, rounded once, as a correct library may compute it.
 template <class T>
 std::vector<T> sum_in_order(const Oracle& oracle, const std::vector<Rank>& order) {
-  // 16-bit floats are added in f32. Integers are added without a sign, so that they wrap.
+  // 16-bit floats are added in f32. Integers are added as unsigned ones, so that an overflow wraps around.
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<sizeof(T) == 2, float, T>>;
   std::vector<Wide> sums(kCount);
   for (const Rank rank : order) {
@@ -91,7 +92,7 @@ TEST(BenchVerification, EveryDroppedContributionIsCounted) {
   for (const Data data : {Data::exact, Data::random}) {
     const Oracle oracle(DataType::f32, ReduceOp::sum, 4, data, 1);
     const std::size_t dropped = wrong(oracle, sum_in_order<float>(oracle, {0, 1, 3}));
-    EXPECT_GT(dropped, kCount * 3 / 4);  // an exact contribution may be zero
+    EXPECT_GT(dropped, kCount * 3 / 4);  // not all elements, because a dropped contribution may be zero
   }
 }
 

@@ -1,4 +1,6 @@
-// The conclusions of the comparison from samples: ratios, intervals, verdicts and tables.
+// Tests of the analysis behind scripts/compare.sh, which times this library beside others. From the measured samples it
+// computes ratios, confidence intervals, verdicts and tables. A round times each library once. A cell is one
+// combination of ranks, collective and size.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -16,7 +18,7 @@ Rounds rounds(std::initializer_list<double> times) {
   return result;
 }
 
-/// Returns rounds of equal samples.
+/// Returns `count` rounds that all measured `time`.
 Rounds steady(double time, int count = 7) {
   Rounds result;
   for (int round = 1; round <= count; ++round) result[round] = time;
@@ -27,7 +29,7 @@ Cell cell_of(std::size_t bytes, const std::string& collective = "all_reduce") {
   return {2, false, collective, false, bytes};
 }
 
-/// Returns samples of one line of cells.
+/// Collects the samples of one line of a table, whose cells differ only in their size.
 class Recorded {
  public:
   Recorded& add(std::size_t bytes, const std::string& contender, Role role, const Rounds& times) {
@@ -50,7 +52,7 @@ TEST(BestPeer, IsTheOneWithTheSmallestRatio) {
 }
 
 TEST(BestPeer, ComparesRoundByRound) {
-  // The machine was ten times slower in the last four rounds, for both.
+  // The machine was ten times slower in the last four rounds, in which both libraries took ten times as long.
   const auto ratio = best_peer_over(rounds({1, 1, 1, 10, 10, 10, 10}), {{"peer", rounds({2, 2, 2, 20, 20, 20, 20})}});
   ASSERT_TRUE(ratio);
   EXPECT_DOUBLE_EQ(ratio->value, 2);
@@ -78,7 +80,8 @@ TEST(Interval, HoldsTheRatioAndTheNoise) {
   EXPECT_DOUBLE_EQ(ratio->value, 1.1);
   EXPECT_LT(ratio->low, ratio->value);
   EXPECT_GT(ratio->high, ratio->value);
-  // A median of seven drawn from these is beyond their second smallest and second largest in less than 2.5 % of draws.
+  // The interval comes from medians of seven values drawn at random from these. Less than 2.5 % of such medians lie
+  // below the second smallest value or above the second largest.
   EXPECT_GE(ratio->low, 0.8);
   EXPECT_LE(ratio->high, 1.4);
 }
@@ -276,7 +279,7 @@ TEST(Tables, BestSettingsAppearWhenThereAreSome) {
   const auto without = tables(judge(recorded.samples));
   recorded.add(8, "tuned", Role::best_setting, steady(0.5));
   const auto with = tables(judge(recorded.samples));
-  ASSERT_EQ(without.size(), 2U);  // a summary and a line
+  ASSERT_EQ(without.size(), 2U);  // the table of the summary and that of the one line
   ASSERT_EQ(with.size(), 3U);
   EXPECT_EQ(with[0].rows[0][2], "2.00");
   EXPECT_EQ(with[1].rows[0][2], "0.50");

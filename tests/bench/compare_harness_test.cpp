@@ -1,4 +1,6 @@
-// The harness that times every contender: barrier, checks and patience. Then the programs that use it.
+// Tests of the harness of scripts/compare.sh, which times every compared library (contender) in the same way. They
+// check its barrier, its checks of results, and its wait for a quiet machine. Further tests run the programs that use
+// it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -103,7 +105,7 @@ TEST(SyncFile, ALongWaitProgressesTheLibrary) {
   EXPECT_TRUE(progressed);
 }
 
-/// A library for one rank, where every collective is a copy.
+/// A contender for one rank, in which every collective is a copy.
 class Alone : public Contender {
  public:
   void all_reduce(const float* in, float* out, std::size_t count) override { copy(in, out, count); }
@@ -114,7 +116,7 @@ class Alone : public Contender {
   void all_gather(const float* in, float* out, std::size_t part) override { copy(in, out, part); }
   void broadcast(float* data, std::size_t /*count*/) override { addresses.push_back(data); }
 
-  std::vector<const float*> addresses;  ///< checks of results
+  std::vector<const float*> addresses;  ///< address of the result of each call
 
  private:
   void copy(const float* in, float* out, std::size_t count) {
@@ -145,7 +147,9 @@ TEST(Harness, OneLineForEachCell) {
   const Folder folder;
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "8K", "--in-place", "both", "--back-to-back", "8"}, alone()), 0);
   const auto samples = folder.samples();
-  ASSERT_EQ(samples.size(), 3U * 7 + 1);  // 8 B, 512 B, 8 KiB; broadcast has one place only; and back to back
+  // 3 sizes (8 B, 512 B, 8 KiB) of 4 collectives, each out of place and in place, but broadcast in one form only. One
+  // more sample is that of back-to-back calls.
+  ASSERT_EQ(samples.size(), 3U * 7 + 1);
   for (const auto& sample : samples) {
     EXPECT_EQ(sample.at("wrong"), 0) << sample;
     EXPECT_GT(sample.at("microseconds"), 0) << sample;
@@ -165,7 +169,7 @@ TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
   always.insert(always.end(), {"--near", "1000000000", "--quiet-patience", "0"});
   ASSERT_EQ(run_alone(folder, always, alone()), 0);
-  ASSERT_EQ(folder.samples().size(), 4U);  // samples are written for any result of the check
+  ASSERT_EQ(folder.samples().size(), 4U);  // samples are written even if the cores were never near one another
   for (const auto& sample : folder.samples()) EXPECT_GT(sample.at("barrier_ns"), 0) << sample;
 }
 
@@ -182,7 +186,7 @@ TEST(NoiseFilter, MeasuresAgainWhatWasDisturbed) {
   on_threads(2, [](SyncFile& sync) {
     int calls = 0;
     CoreTicks ticks;
-    // Half of the cores' time is stolen until the third call.
+    // The hypervisor takes half of the cores' time (steal time) until the third call.
     NoiseFilter noise({.stolen = 0.05}, sync, [&] { return ticks; });
     const NoiseFilter::Observed found = noise.measure_quietly([&] {
       ticks = {ticks.all + 100, ticks.stolen + (++calls < 3 ? 50U : 5U)};
@@ -237,7 +241,7 @@ TEST(Harness, ModesAlternateAndUnsupportedModesAreSkipped) {
   ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "all_reduce", "--backends", "odd,plain"},
                       [&](SyncFile&, const std::string&) { return std::make_unique<TwoBackends>(turns); }),
             0);
-  // Each contender is tried once, then measured in five turns: of 8 bytes, then of 512.
+  // For each size, 8 bytes and then 512, each backend is called once to try it. Five turns measure all backends.
   EXPECT_EQ(turns, ".p.p.p.p.p.p.op.op.op.op.op.op");
   const auto samples = folder.samples();
   ASSERT_EQ(samples.size(), 6U);

@@ -1,4 +1,5 @@
-// The report program on samples recorded in seven rounds on a machine with two cores, as scripts/compare.sh runs it.
+// Tests of the report program of scripts/compare.sh, which writes tables and plots from samples. They run it as the
+// script does, on samples that were recorded in seven rounds on a machine with two cores.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,7 +19,7 @@ namespace {
 using testing::Outcome;
 using testing::run_command;
 
-constexpr int kRefused = 2 << 8;  // as pclose() gives exit status 2
+constexpr int kRefused = 2 << 8;  // result of pclose() for exit status 2: wrong arguments or samples
 constexpr int kFailed = 1 << 8;
 
 class Report : public ::testing::Test {
@@ -40,7 +41,7 @@ class Report : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  /// The recorded samples, without the lines in which `drop` occurs.
+  /// Writes the recorded samples, without the lines that contain `drop`, to a file and returns its path.
   std::string recorded_without(const std::string& drop) const {
     const std::string path = folder_ / "samples";
     std::ifstream from(kCompareSamples);
@@ -84,7 +85,7 @@ TEST_F(Report, DrawsAPlotThatGnuplotTakes) {
 TEST_F(Report, FailsWhenACellIsSlower) {
   EXPECT_EQ(report(kCompareSamples, "--fail-below 0.01").status, 0);
   EXPECT_EQ(report(kCompareSamples, "--fail-below 1000").status, kFailed);
-  EXPECT_EQ(report(kCompareSamples).status, 0);  // it was not asked to
+  EXPECT_EQ(report(kCompareSamples).status, 0);  // without --fail-below a slower cell is no failure
 }
 
 TEST_F(Report, SaysWhereOursIsMissing) {

@@ -1,5 +1,8 @@
-// Bootstrap from the environment. The first tests pass variables as literals, because a pure function interprets them.
-// Later tests run the rendezvous over sockets of the loopback. Ranks are threads, and processes in the last test.
+// Tests of the bootstrap from the environment, by which ranks find one another. Launchers set variables, and the ranks
+// then connect to rank 0 (rendezvous).
+//
+// The first tests pass variables as literals to the pure function that interprets them. Later tests run the rendezvous
+// over sockets of the loopback. The ranks are threads, except in the last test, where they are processes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -27,7 +30,7 @@ namespace {
 
 World world(const Variables& variables, std::optional<int> port = {}) { return world_of(variables, port, 4711); }
 
-/// Returns the text of the Error{bootstrap} that these variables cause, which has one line.
+/// Returns the text of the Error{bootstrap} that these variables cause. Expects that it has one line.
 std::string refusal(const Variables& variables, std::optional<int> port = {}) {
   const auto error = error_of([&] { world(variables, port); });
   if (!error) return {};
@@ -254,8 +257,8 @@ TEST(FromEnvironment, ABadPortIsRefusedByARankThatKnowsItself) {
 
 // ---- The rendezvous ------------------------------------------------------------------------------------------------
 
-/// A port of the loopback that no other process gets. It listens, as the port of collectives_run does. A `reserved`
-/// port does not listen, so another socket may.
+/// A port of the loopback that no other process gets. Its socket listens, like the one that collectives_run passes to
+/// rank 0. A `reserved` port is only bound and does not listen, so rank 0 can listen at it.
 class Listener {
  public:
   enum class Kind { listening, reserved };
@@ -281,7 +284,7 @@ class Listener {
   World place(Rank rank, int size, const char* address = "127.0.0.1") const {
     return {.rank = rank, .size = size, .address = address, .port = port_, .source = "test"};
   }
-  /// A connection of a process outside the job, which has sent `bytes`.
+  /// Connects as a process outside the job would, and sends `bytes`. Returns the descriptor of the connection.
   int knock(std::string_view bytes) const {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = loopback(port_);
@@ -322,7 +325,8 @@ struct EnvironmentWorlds {
 INSTANTIATE_TYPED_TEST_SUITE_P(Environment, BootstrapConformance, EnvironmentWorlds);
 INSTANTIATE_TYPED_TEST_SUITE_P(Environment, BootstrapLossConformance, EnvironmentWorlds);
 
-/// Expects every thread's rendezvous to fail with one cause, which contains `text`.
+/// Runs the rendezvous of all ranks in threads. Expects that all ranks fail with the same error, whose text contains
+/// `text`.
 void expect_all_refused(const Listener& listener, const std::vector<World>& places, Errc code, const std::string& text,
                         std::chrono::nanoseconds timeout = kPatience) {
   in_threads(static_cast<int>(places.size()), [&](int i) {
@@ -353,7 +357,7 @@ TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
   const Listener nobody_accepts;
   ASSERT_EQ(::listen(nobody_accepts.fd(), 0), 0);
   const tcp::Addresses addresses = tcp::resolve(nobody_accepts.place(1, 2));
-  std::vector<tcp::Socket> connected;  // until the queue of the socket is full
+  std::vector<tcp::Socket> connected;  // connections that fill the queue of the listening socket
   int code = 0;
   while (code == 0 && connected.size() < 64) {
     connected.emplace_back();
@@ -362,7 +366,7 @@ TEST(Rendezvous, AnAttemptThatTheDeadlineCutsShortIsNoAnswer) {
   EXPECT_EQ(code, EINPROGRESS) << tcp::error_text(code);
 }
 
-/// Gives every client the same answer while this object exists.
+/// A false rank 0, which gives every client the same answer while this object exists.
 class FalseRankZero {
  public:
   FalseRankZero(const Listener& listener, std::string answer)

@@ -1,4 +1,5 @@
-// Ranks that are threads: the conformance suites, and what is theirs alone.
+// Tests of bootstrap_threads(), by which ranks that are threads find one another. It runs the conformance suites of all
+// bootstraps, and tests of its own.
 #include "conformance/bootstrap_conformance.hpp"
 
 namespace collectives::testing {

@@ -1,4 +1,4 @@
-// Communicators that C++ makes for C.
+// Tests of c_bridge.hpp, by which C++ code hands a communicator to the C interface, and errors as error codes.
 #include "communicator/c_bridge.hpp"
 
 #include <gtest/gtest.h>

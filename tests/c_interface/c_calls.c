@@ -1,11 +1,12 @@
-// Situations of the C interface: collectives, operations under way, groups, split, memory, plans and properties.
+// Tests of the C interface: collectives, operations under way, groups, split, memory, plans and properties. Each test
+// is a function, called a situation (c_interface_test.h), and all ranks run it.
 #include <math.h>
 
 #include "c_interface_test.h"
 
 // ---- elements ----
 
-// Values that all types hold exactly: few, small and not negative.
+// Stores a value as element i. All types hold the values of these tests exactly: they are small and not negative.
 static void put(collectives_data_type type, void* list, size_t i, double value) {
   const float f = (float)value;
   uint32_t bits;
@@ -77,7 +78,7 @@ static void scatter_gather_and_broadcast(Comm* comm, int async) {
   float part[kMost];
   size_t counts[kMost], total = 0, first = 0;
   for (size_t r = 0; r < p; ++r) {
-    counts[r] = r % 3;  // no element of rank 0
+    counts[r] = r % 3;  // ranks 0, 3, 6 ... have no elements
     if (r < self) first += counts[r];
     total += counts[r];
   }
@@ -177,7 +178,7 @@ void OverlapOperations(Comm* comm) {
   for (int done = 0; !done;) OK(collectives_work_test(works[3], &done));
   for (size_t k = kOperations; k-- > 0;) {
     OK(collectives_work_wait(works[k]));
-    OK(collectives_work_wait(works[k]));  // and again
+    OK(collectives_work_wait(works[k]));  // a second wait also succeeds
     int done = 0;
     OK(collectives_work_wait_for(works[k], 0, &done));
     CHECK(done == 1);
@@ -254,7 +255,7 @@ void Split(Comm* comm) {
   OK(collectives_split(comm, rank % 2, -rank, &ring, &part));
   const int members = (p + 1 - rank % 2) / 2;
   CHECK(collectives_size(part) == members);
-  CHECK(collectives_rank(part) == members - 1 - rank / 2);  // the last first
+  CHECK(collectives_rank(part) == members - 1 - rank / 2);  // the keys reverse the order of the ranks
   int32_t sum = rank, expected = 0;
   for (int r = rank % 2; r < p; r += 2) expected += r;
   OK(collectives_all_reduce(part, &sum, &sum, 1, COLLECTIVES_I32, COLLECTIVES_SUM, NULL));

@@ -1,6 +1,6 @@
-// Situations of the C interface: errors that all ranks report; the state of communicators, threads and forked children
-// afterwards.
-#define _POSIX_C_SOURCE 200809L  // setenv, pthread, fork
+// Tests of the C interface: errors that all ranks report, and the state of communicators, threads and forked children
+// after an error. Each test is a function, called a situation (c_interface_test.h), and all ranks run it.
+#define _POSIX_C_SOURCE 200809L  // declares setenv, pthread and fork
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -8,9 +8,9 @@
 
 #include "c_interface_test.h"
 
-// ---- errors that all ranks hear of ----
+// ---- errors that all ranks report ----
 
-// Checks that a communicator after an error keeps returning that error, and that its properties, explain() and abort()
+// Checks that a communicator keeps returning the error that it has reported. Its properties, explain() and abort() must
 // still work.
 static void check_broken(Comm* comm, collectives_error code) {
   char text[1000] = "";
@@ -59,7 +59,7 @@ void AreToldWhoIsMissing(Comm* comm) {
     OK(collectives_broadcast(starts, NULL, &go, 1, COLLECTIVES_U8, 0, NULL));
     FAILS(TIMEOUT, missing, collectives_barrier(comm, NULL));
   } else {
-    collectives_work* work;  // rank 0, which has the deadline, arrives after the other ranks
+    collectives_work* work;  // rank 0, whose deadline is short, enters the call after the other ranks
     if (rank != 0) OK(collectives_barrier_async(comm, NULL, &work));
     OK(collectives_barrier(others, NULL));
     if (rank == 0) OK(collectives_barrier_async(comm, &soon, &work));

@@ -1,10 +1,11 @@
-// Situations of the C interface: operators and codecs of the program's own, and compression by top-k.
+// Tests of the C interface: operators and codecs that the program defines, and compression by top-k. Each test is a
+// function, called a situation (c_interface_test.h), and all ranks run it.
 #include <math.h>
 
 #include "c_interface_test.h"
 
-// An element is a map x -> a x + b, with a in its upper half and b in its lower. The operator composes maps: `next` is
-// applied after `accumulated`. It is associative, but not commutative.
+// An element stands for the function x -> a x + b, with a in its upper 32 bits and b in its lower. The operator
+// composes two functions: `next` is applied after `accumulated`. It is associative, but not commutative.
 static uint64_t map_of(uint64_t a, uint64_t b) { return a << 32 | b; }
 static uint64_t composed(uint64_t after, uint64_t map) {
   const uint64_t a = after >> 32, b = after & UINT32_MAX;

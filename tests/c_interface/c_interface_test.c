@@ -1,4 +1,4 @@
-// The C interface, from C99: runs one situation of c_interface_test.h.
+// Test program of the C interface, compiled as C99. It runs one test, called a situation (c_interface_test.h):
 //
 //   c_interface_test SITUATION             ranks are processes of a launcher, or this process is the only rank
 //   c_interface_test SITUATION THREADS     ranks are threads of this process

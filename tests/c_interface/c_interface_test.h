@@ -16,7 +16,7 @@
 
 typedef collectives_communicator Comm;
 
-// Name, least number of ranks, and where they run:
+// List of the situations: name, minimum number of ranks, and where the ranks run:
 //
 //   together   on one host
 //   apart      each on a host of its own, as far as the library knows
@@ -81,7 +81,7 @@ enum { kCount = 37, kMost = 1000 };
 
 size_t size_of(const Comm* comm);
 
-// Returns `count` values, and room for one more; the caller frees them.
+// Returns an array of `count` elements equal to `value`, with room for one more. The caller frees it.
 float* floats(size_t count, float value);
 
 // Waits for an operation that may not fail, and frees it.

@@ -1,4 +1,5 @@
-// Situations of the C interface: arguments, options and structs that a call refuses. One rank, without a launcher.
+// Tests of the C interface: arguments, options and structs that a call refuses. Each test is a function, called a
+// situation (c_interface_test.h). There is one rank, without a launcher.
 #include <math.h>
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-// The library allocates nothing in the second and later calls with equal arguments. Every allocation of this program
-// uses the operators below, which count while a rank asks for it.
+// Tests that the library allocates no memory in the second and later calls with equal arguments. This file replaces
+// operator new by functions that count the allocations of a thread while its `counting` is set.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -29,8 +29,8 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 }
 }  // namespace
 
-// Not inlined: the compiler would see memory of aligned_alloc() go to `delete`, and that of `new` to free(), which is
-// right here and nowhere else.
+// Not inlined, because the compiler would warn: it would see memory of aligned_alloc() go to `delete`, and memory of
+// `new` go to free(). Both are correct with the operators of this file.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
@@ -46,7 +46,8 @@ void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_
 namespace collectives::testing {
 namespace {
 
-/// Checks `call` on every rank. `synchronize` is a barrier.
+/// Checks on every rank that calls of `everything` allocate nothing after the first two. `synchronize` is a barrier of
+/// all ranks. `what` names the calls in failures.
 void expect_no_allocations(const std::function<void()>& everything, const std::function<void()>& synchronize,
                            const std::string& what) {
   everything();

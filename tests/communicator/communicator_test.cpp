@@ -1,4 +1,4 @@
-// The communicator beyond single calls: groups, sub-communicators, construction, names in errors.
+// Tests of the communicator beyond single calls: groups, sub-communicators, construction, and names in errors.
 #include "collectives/communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST(Group, StaysFailedAndWritesNothing) {
     group.all_reduce(a, a);
     group.all_reduce(b, b);
     EXPECT_THROW(group.all_reduce(a, a, ReduceOp::sum, {.backend = "bogus"}), Error);
-    if (comm.rank() == 1) return;  // never runs it
+    if (comm.rank() == 1) return;  // rank 1 never runs the group
     Work work = group.run_async();
     EXPECT_THROW(work.wait(), Error);
     EXPECT_THROW(work.wait(), Error);
@@ -225,7 +225,8 @@ TEST(Split, FailureInOnePartLeavesTheOthersGood) {
 }
 
 TEST(Communicator, SumsAreSentToOtherHostsFromTheOutputBuffer) {
-  // A sum of one term is that term. An average is still scaled.
+  // The first 1,500 elements that a rank sends are its own contribution. They need no copy and are sent from the input,
+  // unless they must first be scaled.
   for (const auto& [op, from_the_input] :
        {std::pair(ReduceOp::sum, std::size_t{1500}), std::pair(ReduceOp::product, std::size_t{1500}),
         std::pair(ReduceOp::average, std::size_t{1500}), std::pair(ReduceOp::pre_scaled_sum(0.5), std::size_t{0})}) {

@@ -1,5 +1,5 @@
-// Reduce-scatter and all-gather by leaders: sums and parts at their places, and refused calls. steps_test proves the
-// Steps themselves.
+// Tests of reduce-scatter and all-gather by leaders. A leader is the rank that exchanges messages for all ranks of its
+// host. The tests check sums, the places of parts, and refused calls. steps_test proves the schedules themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_P(Leaders, CallsFollowOneAnother) {
   });
 }
 
-// One part is nearly the whole vector. In place, the parts of other ranks lie where a leader stages the vector.
+// Tests a vector that just fits into one message, in which one part is nearly everything.
 TEST_P(Leaders, ScatterAndGatherAVectorThatFillsAMessage) {
   run([](Communicator& comm) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 300);
@@ -135,7 +135,7 @@ TEST_P(Leaders, AVectorThatFitsInNoMessageIsRefusedByAllAlike) {
       EXPECT_EQ(error.code(), Errc::unsupported);
       EXPECT_NE(std::string(error.what()).find("fits in a message"), std::string::npos) << error.what();
     }
-    comm.all_gather(std::span(mine).first(3), std::span(all).first(3 * p));  // nothing is lost
+    comm.all_gather(std::span(mine).first(3), std::span(all).first(3 * p));  // the communicator still works
   });
 }
 

@@ -1,4 +1,4 @@
-// Memory that programs allocate from a communicator, and the errors of refused allocations.
+// Tests of memory that programs allocate from a communicator with allocate(), and of the errors of refused allocations.
 #include "collectives/memory.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(Memory, ConvertsToWhatCallsAndAlgorithmsTake) {
     float position[3];
     int kind;
   };
-  SharedArray<Particle> particles(10);  // memory without an element type
+  SharedArray<Particle> particles(10);  // elements of a type that the library does not know
   particles[9].kind = 3;
   EXPECT_FALSE((std::is_constructible_v<Buffer, SharedArray<Particle>&>));
 }
@@ -246,7 +246,7 @@ void expect_refusal(std::size_t bytes, Prepare prepare, std::string_view words) 
 
 TEST(NoMemory, IsReportedIfNoDescriptorIsLeft) {
   const auto exhaust = [] {
-    // The sanitizers need descriptors themselves when an Error is made.
+    // Sanitizers need descriptors themselves while an Error is made, so only memfd_create is refused.
     kSanitized ? refuse_calls({{SYS_memfd_create, EMFILE}}) : set_limit(RLIMIT_NOFILE, 0);
   };
   expect_refusal(8 * kMiB, exhaust, "memory: no 8 MiB for a segment: no file descriptor is left: RLIMIT_NOFILE is ");
@@ -294,7 +294,7 @@ TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that the check bef
       "after 0 B: Bad address");
 }
 
-/// A control group of this test. Empty if the test may not make one.
+/// A control group (cgroup) with a memory limit. Its path is empty if the test may not make one.
 class ControlGroup {
  public:
   explicit ControlGroup(std::size_t limit) {

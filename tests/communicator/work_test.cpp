@@ -1,4 +1,4 @@
-// Operations under way: how they progress, waits, and the progress thread.
+// Tests of Work, the handle of an asynchronous operation: progress in calls, waits, and the progress thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST(Work, ProgressesByTestAlone) {
   });
 }
 
-/// Long vectors through staging, also between threads.
+/// Returns a tuning with which long vectors pass through staging memory, also if the ranks are threads.
 TuningParameters staged_tuning() {
   TuningParameters tuning;
   tuning.zero_copy_bytes = tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
@@ -117,7 +117,7 @@ TEST(Work, DestructionOfUnfinishedWorkWaits) {
     { const Work work = comm.all_reduce_async(data, data); }
     EXPECT_EQ(data, std::vector<int>(5000, 3));
     Work work = comm.all_reduce_async(data, data);
-    work = comm.barrier_async();  // the old one first
+    work = comm.barrier_async();  // the assignment first waits for the old operation
     EXPECT_EQ(data, std::vector<int>(5000, 9));
     work.wait();
   });
@@ -130,7 +130,7 @@ TEST(Work, OutlivesItsCommunicator) {
     {
       Communicator comm(bootstrap);
       if (comm.rank() == 0) work = comm.all_reduce_async(data, data);
-      // Rank 1 never calls it.
+      // Rank 1 destroys its communicator without making the call.
     }
     if (bootstrap.rank() == 0) {
       try {
@@ -181,7 +181,7 @@ TEST(Work, IsHandedToAnotherThread) {
         for (int lap = 0; lap < 20; ++lap) {
           std::vector<float> a(100'000, 1.f), b(100'000, 1.f);
           Work work = comm.all_reduce_async(a, a);
-          std::thread thread([&] { work.wait(); });  // this thread no longer progresses it
+          std::thread thread([&] { work.wait(); });  // from here on, this thread no longer progresses the operation
           other->all_reduce(b);
           thread.join();
           comm.all_reduce(a);

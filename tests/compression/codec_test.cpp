@@ -1,5 +1,6 @@
-// The library's codecs and a small codec of a program. They run the conformance suite on every instruction set. Further
-// tests cover the properties of each codec, and equal bits in every mode of the processor.
+// Tests of codecs, which convert f32 values to fewer bytes for messages and back: the library's codecs and a small
+// codec of a program. They run the conformance suite with every instruction set. Further tests cover the properties of
+// each codec, and equal bits in every floating-point mode of the processor.
 #include "collectives/codec.hpp"
 
 #include "conformance/codec_conformance.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 using namespace collectives::testing;
 
-/// A codec of eight values in five bytes: the greatest magnitude as f32, and a byte of signs.
+/// A codec that encodes eight values in five bytes: their greatest magnitude as f32, and a byte of signs.
 class Signs final : public Codec {
  public:
   std::string_view name() const noexcept override { return "signs"; }
@@ -119,7 +120,7 @@ TEST_P(OwnCodec, CodesValuesAtOddAddresses) {
   }
 }
 
-/// The whole vector is long enough to bypass the caches. Its pieces are not.
+/// Encodes a vector as a whole, which is long enough to bypass the caches, and in short pieces, which are not.
 TEST_P(OwnCodec, LongVectorsHaveTheBitsOfTheirPieces) {
   const std::size_t block = codec().block(), piece = 64 << 10, count = (3 << 20) + 77;
   static_assert(3 << 20 > (16 << 20) / 6);
@@ -172,7 +173,7 @@ TEST(Bf16, EdgesOfRounding) {
   EXPECT_EQ(rounded(0xffffffffu), 0xffff0000u);
 }
 
-/// A NaN or a tie among other numbers, at each place of a long vector and of its rest.
+/// Puts one NaN or one tie among other numbers, at each place of a long vector and of its last elements.
 TEST(Bf16, OneValueAmongOthersThatNeedsMoreThanAnAddition) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> values(131, 1.5f);
@@ -221,7 +222,8 @@ TEST(Int8, ABlockIsAScaleAndBytes) {
   EXPECT_EQ(q(265), 0);
 }
 
-/// Any magnitude may be the greatest of a block. Decoded values give the scale again.
+/// Tries greatest magnitudes of a block from the smallest to the largest f32. Encoding decoded values must give the
+/// same scale again.
 TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
   std::mt19937_64 random(1);
   const auto try_block = [&](std::uint32_t greatest) {

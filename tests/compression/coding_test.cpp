@@ -1,5 +1,8 @@
-// Collectives with coded messages: every backend in every world, with every codec. All ranks get the same bits, no
-// matter how often a value was forwarded. The error of a result is at most that of two roundings.
+// Tests of collectives whose messages a codec encodes, with every backend, codec and world (a layout of ranks on
+// hosts).
+//
+// All ranks must get the same bits, even if ranks forwarded a value several times. The error of a result must be at
+// most that of two roundings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,10 +43,10 @@ class Once {
 
  private:
   std::mutex mutex_;
-  std::map<Key, Value> values_;  // keeps the place of its elements
+  std::map<Key, Value> values_;  // a map, because its elements never move: references to them stay valid
 };
 
-/// Returns the elements of `rank`, which are equal on all ranks that ask for them.
+/// Returns normally distributed elements, the input of `rank`. Every rank can compute the input of every other rank.
 const std::vector<float>& normal(Rank rank, std::size_t count, float mean = 0) {
   static Once<std::tuple<Rank, std::size_t, float>, std::vector<float>> drawn;
   return drawn({rank, count, mean}, [&] {
@@ -55,19 +58,19 @@ const std::vector<float>& normal(Rank rank, std::size_t count, float mean = 0) {
   });
 }
 
-/// Bound of the error of one coding, relative to the greatest magnitude that is coded with the value.
+/// A codec and the bound of its error. One rounding changes a value by at most `unit` times a magnitude.
 struct Coded {
   const char* name;
   const Codec& (*codec)();
   double unit;
-  bool by_element;  ///< of its own magnitude, the greatest of its block
+  bool by_element;  ///< true: the magnitude of the value itself; false: the greatest magnitude of its block
 };
 const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8, true};
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};
 const Coded kInt8{"int8", []() -> const Codec& { return int8_codec(); }, 1.001 / 254, false};
 
-/// Returns the exact sum of the inputs of `p` ranks and the bound of the error: two roundings, one of them of each
-/// contribution.
+/// The exact sum of the inputs of all ranks, and the bound of the error: each contribution is rounded once, and the sum
+/// is rounded once.
 struct Expected {
   std::vector<double> sum, bound;
 };
@@ -92,24 +95,24 @@ const Expected& expected_of(const Coded& coded, int p, std::size_t count) {
   return added({coded.name, p, count}, [&] { return add_up(coded, p, count); });
 }
 
-/// Expects values within `bound(i)` of their exact values. One check covers all of them, because a macro for each would
-/// take longer than the collective.
+/// Expects each value to differ from the exact value `should(i)` by at most `bound(i)`. Reports the first failure only,
+/// without a macro for each value, which would take longer than the collective.
 template <class Should, class Bound>
 void expect_near(const std::vector<float>& values, Should&& should, Bound&& bound) {
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (!(std::abs(static_cast<double>(values[i]) - should(i)) <= bound(i))) {  // NaN is near nothing
+    if (!(std::abs(static_cast<double>(values[i]) - should(i)) <= bound(i))) {  // also true for NaN
       ADD_FAILURE() << "element " << i << " of " << values.size() << ": " << values[i] << ", not " << should(i)
                     << " within " << bound(i);
       return;
     }
 }
-/// Expects `values`, which begin at element `first`.
+/// Expects `values` to be the sums of `expected` from element `first` on, within their bounds.
 void expect_near(const std::vector<float>& values, const Expected& expected, std::size_t first = 0) {
   expect_near(
       values, [&](std::size_t i) { return expected.sum[first + i]; },
       [&](std::size_t i) { return expected.bound[first + i] + 1e-5; });
 }
-/// Expects `values` to be `in` after one rounding.
+/// Expects `values` to be those of `in` after one rounding.
 void expect_rounded(const Coded& coded, const std::vector<float>& values, const std::vector<float>& in) {
   const double greatest =
       in.empty() ? 0 : std::abs(*std::ranges::max_element(in, {}, [](float v) { return std::abs(v); }));

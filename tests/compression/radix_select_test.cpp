@@ -1,4 +1,5 @@
-// The selection of GPUs, run by loops in place of kernels, against an oracle that sorts everything.
+// Tests of the algorithm by which GPUs select the k elements with the greatest magnitudes. Loops on the CPU replace the
+// GPU's kernels. The results are compared with those of the CPU's Selector.
 #include "compression/radix_select.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ using Vector = std::vector<float>;
 
 std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// Does the work of the kernels, one element after another.
+/// Does the work of the GPU's kernels in loops, one element after another.
 class Loops {
  public:
   Loops(const Input& in, std::size_t n, std::size_t k)
@@ -78,7 +79,7 @@ class Loops {
   int passes_ = 0;
 };
 
-/// Selects with both, and expects equal selections and equal vectors after the addition.
+/// Selects with the loops and with Selector. Expects equal selections and equal residuals (`accumulated`, `velocity`).
 int expect_same_as_selector(const Vector& gradient, std::size_t k, Vector accumulated = {}, Vector velocity = {}) {
   Vector residual = accumulated, moved = velocity;
   const Input in{gradient.data(), residual.empty() ? nullptr : residual.data(), moved.empty() ? nullptr : moved.data(),
@@ -134,7 +135,8 @@ TEST(RadixSelect, SelectsFromGradientsOfAnySizeAndDensity) {
 TEST(RadixSelect, SpreadValuesTakeTwoPasses) { EXPECT_EQ(expect_same_as_selector(normal(200'000, 1), 2000), 2); }
 
 TEST(RadixSelect, SelectsAmongTiesOnly) {
-  // Three digits of the magnitude and two of the index are examined until blocks of 1024 are left, which are collected.
+  // All magnitudes are equal. Three passes examine the digits of the magnitude, and two those of the index. One more
+  // pass collects the remaining block of 1024 elements.
   EXPECT_EQ(expect_same_as_selector(Vector(100'000, -1.5F), 10), 5 + 1);
   expect_same_as_selector(Vector(100'000, 0.0F), 99'999);
 }
@@ -160,7 +162,7 @@ TEST(RadixSelect, DenormalsHaveTheirOrder) {
 }
 
 TEST(RadixSelect, TheCandidateBufferNeverOverflows) {
-  // Magnitudes that differ in the last bits only, and exceed the room of the collection.
+  // The magnitudes differ in the last bits only, and there are more of them than one collecting pass can hold.
   Vector values(50'000);
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = std::bit_cast<float>(0x3f800000U + static_cast<std::uint32_t>(i * 31 % 997));

@@ -1,4 +1,5 @@
-// Selection against an oracle that sorts everything, with the loops for every instruction set that this processor has.
+// Tests of the selection of the k elements with the greatest magnitudes, with the loops for every instruction set that
+// this processor has. An oracle that sorts all elements gives the expected results.
 #include "compression/select.hpp"
 
 #include <gtest/gtest.h>
@@ -21,15 +22,15 @@
 #include <vector>
 
 #include "reduction/dispatch.hpp"
-// Highway requires the list of unwanted instruction sets first.
+// Included second, because Highway needs dispatch.hpp's list of unwanted instruction sets first.
 #include <hwy/targets.h>
 
-#ifndef __SANITIZE_ADDRESS__  // it has its own allocator
+#ifndef __SANITIZE_ADDRESS__  // the address sanitizer has an allocator of its own
 namespace {
 int allocations = 0;
 }
 
-// Not inlined: the compiler would see memory of malloc() go to `delete`.
+// Not inlined, because the compiler would warn of memory from malloc() that is passed to `delete`.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   void* const memory = std::malloc(bytes);
@@ -68,7 +69,7 @@ void expect_same(const Selected& got, const Selected& expected) {
   EXPECT_EQ(got.not_finite, expected.not_finite);
 }
 
-/// Runs select() on vectors of exactly the documented length.
+/// Runs select() with output vectors of exactly the documented length.
 Selected select(Selector& selector, const SelectionInput& input, std::size_t k) {
   const std::size_t count = std::min(k, input.gradient.size());
   Selected result{.indices = std::vector<std::uint32_t>(count), .values = Vector(count)};
@@ -81,7 +82,7 @@ Selected select(const Vector& gradient, std::size_t k) {
   return select(selector, {.gradient = gradient}, k);
 }
 
-/// Selects as select() documents, one element after another, and sorts the result.
+/// Returns the expected selection: computed as select() documents it, one element after another, by sorting.
 Selected oracle(const SelectionInput& input, std::size_t k) {
   Vector from(input.gradient.begin(), input.gradient.end());
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -116,7 +117,8 @@ void with_every_instruction_set(const std::function<void()>& action) {
   }
 }
 
-/// Compares steps with these gradients of equal length with the oracle: alone, accumulated and with momentum.
+/// Selects from these gradients, one step after another, and compares each step with the oracle: without a residual,
+/// with one, and with momentum.
 void expect_right(const std::vector<Vector>& gradients, std::size_t k, float scale = 1) {
   SCOPED_TRACE(std::to_string(k) + " of " + std::to_string(gradients[0].size()));
   enum Kind { alone, accumulated, momentum, unmasked };
@@ -237,7 +239,7 @@ TEST(Selector, WhatIsNotFiniteIsChosenAndCounted) {
         expect_right({gradient}, kChosen);
       }
     }
-    // NaN is above infinity.
+    // The selection ranks NaN above infinity.
     Vector gradient(100, kInfinity);
     gradient[60] = kNan;
     EXPECT_EQ(select(gradient, 1).indices[0], 60u);
@@ -279,7 +281,8 @@ TEST(Selector, TheThresholdChangesNothing) {
 }
 
 TEST(Selector, HandlesEveryNumberOfCandidatesInAWord) {
-  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on these alone are candidates.
+  // In each group of 64 elements, 0 to 64 are far above the rest. From the second call on, the selector considers only
+  // these elements.
   constexpr std::size_t kWord = 64, kWords = kWord + 1, kSpikes = kWord * kWords / 2;
   const auto spikes = [](std::size_t multiplier, float sign) {
     return filled(kWord * kWords + 5, [=](std::size_t i) {

@@ -1,4 +1,5 @@
-// Selected elements on the wire: a reader gets what was written, and refuses invalid data with a text.
+// Tests of the message format of selected elements, indices with values: a reader gets what was written, and refuses
+// invalid data with a text.
 #include "compression/sparse.hpp"
 
 #include <gtest/gtest.h>
@@ -79,7 +80,7 @@ TEST(SparseFormat, IndicesMayCountFromWhereARangeBegins) {
 }
 
 TEST(SparseFormat, TakesTheShorterOfTwoIndexEncodings) {
-  // 4 bytes an index, or 2 and 4 for each block of 65,536 elements.
+  // An index takes 4 bytes, or 2 bytes plus 4 bytes for each block of 65,536 elements.
   EXPECT_EQ((SparseFormat{347'146, 3472, DataType::f32}.bytes()), 4 + 6 * 4 + 6 * 3472U);
   EXPECT_EQ((SparseFormat{1 << 24, 10, DataType::f32}.bytes()), 4 + 8 * 10U);
   EXPECT_EQ((SparseFormat{347'146, 3472, DataType::bf16}.bytes()), 4 + 6 * 4 + 4 * 3472U);

@@ -1,6 +1,6 @@
-// Residuals of a top-k compressor after calls that do not count or fail, and after save() and load(); states that
-// load() refuses.
-
+// Tests of the state of a top-k compressor, which sends only k elements of a gradient. Its residual is the part of
+// gradients that was not sent yet. The tests check residuals after skipped calls, failed calls, save() and load(). They
+// also check that load() refuses invalid states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(TopKNonFinite, OverflowIsReportedOnTheDensePathToo) {
           comm.all_reduce(data, ReduceOp::sum, {.name = "tensor", .compressor = &top_k});
           return data;
         };
-        const float large = 3e38F;  // and the velocity overflows in the second call
+        const float large = 3e38F;  // with momentum, the velocity overflows in the second call
         TopK skips({.momentum = 0.5F, .non_finite = NonFinite::skip});
         TopK aborts({.momentum = 0.5F, .non_finite = NonFinite::abort});
         EXPECT_EQ(call(skips, large), (std::vector<float>{2, large, 4}));
@@ -152,7 +152,7 @@ TEST(TopKSkip, EndsWhenWhatCannotArriveHasBeenDropped) {
     });
 }
 
-/// One compressor for every rank. It outlives communicators.
+/// The compressors of all ranks, one for each. They outlive communicators.
 class Keepers {
  public:
   Keepers(std::size_t ranks, const TopKOptions& options) {
@@ -164,7 +164,7 @@ class Keepers {
   std::vector<TopK> keepers_;
 };
 
-/// Returns the sum of the residuals of all ranks, by calls with a gradient of zeros until they are empty.
+/// Returns the sum of the residuals of all ranks. Makes calls with a gradient of zeros until all residuals are sent.
 std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   std::vector<float> sum(100, 0.0F), data(100);
   for (int step = 0; step < 120; ++step) {
@@ -176,7 +176,7 @@ std::vector<float> rest_of(Communicator& comm, TopK& top_k) {
   return sum;
 }
 
-/// Makes a call of all ranks but rank 0, which waits until the call has failed.
+/// Makes a call on all ranks but rank 0, which must time out. Rank 0 waits until it has failed.
 void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
   if (comm.rank() == 0) return failed.wait();
   std::vector<float> data = gradient_of(comm.rank(), 100, 1);
@@ -185,7 +185,8 @@ void call_in_vain(Communicator& comm, TopK& top_k, std::latch& failed) {
 }
 
 TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
-  // A host keeps the sum that it had formed. The sum of rank 0's host was not formed.
+  // Each host adds its gradients before it sends and keeps the sum after a failure. Rank 0's host formed no sum,
+  // because rank 0 did not take part.
   const std::vector<int> hosts_of_1{0, 1}, hosts_of_2{0, 0, 1, 1};
   for (const auto& [hosts, first_kept] : {std::pair(hosts_of_1, 1), {hosts_of_2, 2}}) {
     const auto ranks = static_cast<Rank>(hosts.size());
@@ -208,7 +209,8 @@ TEST(TopKFailure, RestoresTheSelectionAndServesAnotherCommunicator) {
     run_hosts(hosts, [&](Communicator& comm) {
       std::vector<float> data(100, 0.0F);
       comm.all_reduce(data, ReduceOp::sum, sparse(keepers.of(comm)));
-      EXPECT_EQ(keepers.of(comm).report("tensor").chosen, ranks == 2 ? 18U : 9U);  // of the second call
+      EXPECT_EQ(keepers.of(comm).report("tensor").chosen,
+                ranks == 2 ? 18U : 9U);  // the warm-up's number for the second call
       const std::vector<float> rest = rest_of(comm, keepers.of(comm));
       for (std::size_t i = 0; i < 100; ++i) EXPECT_NEAR(arrived[i] + data[i] + rest[i], owed[i], 1e-4) << i;
     });
@@ -372,7 +374,7 @@ TEST(TopKState, OfMoreElementsThanItKeepsTakesNoMemory) {
   for (const std::uint64_t count :
        {std::uint64_t{1} << 31, std::uint64_t{1} << 40, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
     const auto with_count = [count](std::vector<std::vector<std::byte>> states) {
-      const std::size_t at = 8 + 8 + 8 + 6;  // behind magic, number of tensors, "tensor" and its length
+      const std::size_t at = 8 + 8 + 8 + 6;  // offset after the magic, number of tensors, length of a name, "tensor"
       for (auto& state : states) std::memcpy(state.data() + at, &count, sizeof count);
       return states;
     };

@@ -1,4 +1,6 @@
-// All-reduce with a top-k compressor: sent elements, residuals, completeness, and equal results on all ranks.
+// Tests of all-reduce with a top-k compressor, which sends only the k elements with the greatest magnitudes. The rest
+// stays in the residual for later calls. The tests check sent elements, residuals, that every element is sent in the
+// end, and equal results on all ranks.
 #include "collectives/top_k.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +26,8 @@
 namespace collectives::testing {
 namespace {
 
-/// Returns the k greatest elements of `all`, lowest index first among equals, and sets them to zero.
+/// Elements that a rank selects. take() returns the k elements of `all` with the greatest magnitudes, and sets them to
+/// zero. Among equal magnitudes it takes the lowest index first.
 struct Chosen {
   std::vector<std::size_t> indices;
   std::vector<float> values;
@@ -40,7 +43,7 @@ Chosen take(std::vector<float>& all, std::size_t k) {
   return chosen;
 }
 
-// ---- against a plain oracle ----
+// ---- results, compared with a simple oracle ----
 
 class TopKWorlds : public ::testing::TestWithParam<std::tuple<World, SparseForm>> {
  protected:
@@ -51,8 +54,8 @@ class TopKWorlds : public ::testing::TestWithParam<std::tuple<World, SparseForm>
   }
 };
 
-/// Computes the result of every rank, step by step. On several hosts the ranks of a host add first. The owner of a
-/// slice selects from its residual.
+/// Computes the expected results, call by call. On several hosts, the ranks of a host first add their gradients. The
+/// owner of each slice of that sum then selects from its residual.
 class Oracle {
  public:
   Oracle(const World& world, std::size_t count, std::size_t k) : world_(world), count_(count), k_(k) {
@@ -110,7 +113,7 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
       for (int step = 0; step < 4; ++step) {
         std::vector<float> out(count, -1);
         comm.all_reduce(gradient_of(comm.rank(), count, step), out, ReduceOp::average, sparse(top_k));
-        // A host of more than two ranks adds in an order of its own.
+        // The sum of more than two ranks of a host depends on the order of addition, which differs from this loop's.
         for (std::size_t i = 0; i < count; ++i)
           ASSERT_NEAR(out[i], expected[static_cast<std::size_t>(step)][i], 1e-5)
               << "step " << step << ", element " << i << " of " << count << ", top " << k;
@@ -125,8 +128,8 @@ TEST_P(TopKWorlds, EveryStepIsThatOfTheOracleBitForBit) {
 }
 
 TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
-  // The gradient is constant and has equal magnitudes, so every element is sent once in n / k calls. After n / k calls
-  // all elements have the same sum and the same residual.
+  // The gradient is the same in every call and has equal magnitudes. Each element is therefore sent once in n / k
+  // calls. After n / k calls all elements have the same sum and the same residual.
   run_hosts(world().hosts, [this](Communicator& comm) {
     const std::size_t count = 600, k = 60;
     TopK top_k(with_form({.k = k}));
@@ -136,7 +139,7 @@ TEST_P(TopKWorlds, NothingIsLostAndNothingStaysForEver) {
       comm.all_reduce(ones, ReduceOp::average, sparse(top_k));
       for (std::size_t i = 0; i < count; ++i) arrived[i] += ones[i];
     }
-    // Ten calls go round once; the second ten go round a second time.
+    // Ten calls send every element once; the next ten calls send every element a second time.
     for (std::size_t i = 0; i < count; ++i) {
       EXPECT_GE(arrived[i], 11 - 1e-3) << i;
       EXPECT_LE(arrived[i], 20 + 1e-3) << i;
@@ -162,7 +165,7 @@ TEST_P(TopKWorlds, ValuesThatTravelAsBf16LeaveTheirRoundingErrorBehind) {
       const std::vector<float> gradient = gradient_of(r, count, 0);
       for (std::size_t i = 0; i < count; ++i) given[i] += static_cast<double>(gradient[i]);
     }
-    // After any number of calls, one rounding of each rank's sum is not sent yet.
+    // After any number of calls, the results lack at most one rounding error of each rank's sum.
     for (std::size_t i = 0; i < count; ++i)
       ASSERT_NEAR(arrived[i] / steps, given[i], 0x1p-8 * 5 * comm.size() / steps + 1e-4) << i;
   });

@@ -1,8 +1,9 @@
-// Conformance suite of backends: every collective, in place and out of place, any count, any root, the same bits on
-// every rank. A backend enters with one line in backend_test.cpp.
+// Conformance suite that every backend (ring, hierarchical ...) must pass. It tests every collective, in place and out
+// of place, with any count and any root. All ranks must get equal bits. A backend enters by one line in
+// backend_test.cpp.
 //
-// Inputs are small integers, so every order of summation is exact and results are compared bit for bit. reduction_test
-// tests the arithmetic (rounding, NaN, overflow).
+// Inputs are small integers, so their sums are exact in any order, and results are compared bit for bit. reduction_test
+// tests rounding, NaN and overflow. A world is a layout of ranks on hosts (support/worlds.hpp).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,19 +22,20 @@
 
 namespace collectives::testing {
 
-/// Memory of a rank's buffers. Null: memory of the host.
+/// Function that returns the memory in which a rank's buffers lie, such as that of a GPU. Null: ordinary memory.
 inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
-  /// Whether a backend performs functions of the program and accepts elements at any address.
+  /// Returns true unless NCCL performs the calls. The backend then accepts ops of the program and unaligned elements.
   static bool on_the_host() { return std::get<0>(GetParam()) != std::string_view("nccl"); }
   int ranks() const { return std::get<1>(GetParam()).ranks(); }
   void run(const std::function<void(Subject&)>& f, CommunicatorOptions options = {}) {
     options.backend = std::get<0>(GetParam());
     options.timeout = std::chrono::seconds(60);
     const World& world = std::get<1>(GetParam());
-    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;  // two levels if possible
+    // Traffic between the domains of a host gets a high price, so that the two-level algorithm is chosen if possible.
+    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;
     run_hosts(
         world.hosts,
         [&](Communicator& comm) {
@@ -180,7 +182,7 @@ void check_every_op(Subject& comm, bool functions) {
   if (is_floating(data_type_v<T>)) ops.push_back(ReduceOp::pre_scaled_sum(0.5));
   for (const ReduceOp& op : ops)
     for (const std::size_t count : {1u, 5u, 3001u}) {
-      // Ones and twos: products stay exact in every type up to seven ranks.
+      // The values are 1 and 2, so that products of up to seven ranks are exact in every type.
       std::vector<T> in(count), expected(count), out(count);
       for (std::size_t i = 0; i < count; ++i) {
         double sum = 0, product = 1, low = 2, high = 1;

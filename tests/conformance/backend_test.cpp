@@ -1,4 +1,5 @@
-// Conformance suite for every backend, and for every algorithm of a backend with several.
+// Runs the conformance suite for every backend (ring, hierarchical ...), and for each algorithm of a backend that has
+// several.
 #include "conformance/backend_conformance.hpp"
 
 namespace collectives::testing {

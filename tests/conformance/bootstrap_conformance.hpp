@@ -1,8 +1,9 @@
-// Conformance suite of bootstraps. An implementation enters by a type that makes worlds:
+// Conformance suite of bootstraps, the means by which ranks find one another and exchange bytes before they have a
+// transport. An implementation enters by a type that makes worlds, which are groups of ranks:
 //
 //   struct ThreadsWorlds {
 //     static int most_ranks();
-//     static constexpr bool kNamesTheMissing = true;   // a timeout says who did not come
+//     static constexpr bool kNamesTheMissing = true;   // the error of a timeout names the missing rank
 //     template <class F> static void run(int ranks, F f);
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Threads, BootstrapConformance, ThreadsWorlds);
@@ -28,9 +29,10 @@
 
 namespace collectives::testing {
 
-/// A time far beyond any healthy wait.
+/// Returns a deadline so late that only a hanging wait reaches it.
 inline Deadline patient() { return Deadline::in(std::chrono::seconds(60)); }
-/// A time in which every rank arrives, also on a busy machine.
+/// Returns a deadline that tests expect to pass because a rank is missing. All other ranks arrive earlier, also on a
+/// busy machine.
 inline Deadline impatient() { return Deadline::in(std::chrono::seconds(1)); }
 
 /// Returns the Error that f throws. Fails the test if it throws none.

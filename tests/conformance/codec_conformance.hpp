@@ -1,4 +1,5 @@
-// Conformance suite of codecs, those of the library and those of a program:
+// Conformance suite of codecs, which convert f32 values to fewer bytes for messages and back. The library's codecs and
+// those of a program run it:
 //
 //   INSTANTIATE_TEST_SUITE_P(Mine, CodecConformance, ::testing::Values(&codec), codec_name);
 //
@@ -28,7 +29,7 @@ namespace collectives::testing {
 
 using Sizes = std::initializer_list<std::size_t>;
 
-/// Returns `size` bytes that begin `offset` after an aligned address and end with the allocation.
+/// `size` bytes on the heap that begin `offset` bytes after an aligned address and end at the end of the allocation.
 class Bytes {
  public:
   explicit Bytes(std::size_t size, std::size_t offset = 0)

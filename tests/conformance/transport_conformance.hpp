@@ -1,4 +1,5 @@
-// Conformance suite of transports. An implementation enters by a type that makes transports:
+// Conformance suite of transports, which move messages between ranks. A frame is memory that a transport lends for one
+// message. An implementation enters by a type that makes transports:
 //
 //   struct LocalTransports {
 //     static int ranks();   // at least 2
@@ -31,7 +32,7 @@
 
 namespace collectives::testing {
 
-/// One rank's end of a transport. Its calls wait, for at most a minute, unlike those of the transport.
+/// One rank's end of a transport. Functions of a transport never wait, but those of an End do, for at most a minute.
 struct End {
   Rank rank;
   int ranks;
@@ -43,14 +44,16 @@ struct End {
   template <class F>
   static auto until(const char* what, F attempt) {
     const Deadline deadline = Deadline::in(std::chrono::minutes(1));
-    constexpr int kYields = 1000;  // half a millisecond: endless yields may stop a machine
+    // Number of yields before the first sleep, about half a millisecond. Endless yields may bring a busy machine to a
+    // halt.
+    constexpr int kYields = 1000;
     for (int looks = 0;; ++looks) {
       if (auto result = attempt()) return result;
       if (deadline.passed()) throw std::runtime_error(std::string("waited a minute for ") + what);
       looks < kYields ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  /// Calls until() and progresses the transport, because the peer may wait for messages of this rank.
+  /// Calls until(attempt), and progresses the transport meanwhile, because the peer may wait for messages of this rank.
   template <class F>
   auto wait(const char* what, F attempt) {
     return until(what, [&] {

@@ -1,11 +1,11 @@
-// Conformance suite for every backend, with buffers in the memory of a GPU by CUDA, which all ranks share. It runs on a
-// GPU, and on the fake of CUDA.
+// Runs the conformance suite for every backend with buffers in GPU memory from CUDA. All ranks share one GPU: a real
+// one, or the fake of CUDA in tests/fakes.
 #include "conformance/backend_conformance.hpp"
 #include "support/gpu_buffers.hpp"
 
 namespace collectives::testing {
 
-/// Skips everything where there is no GPU.
+/// Skips all tests of this program if there is no GPU.
 class NeedsGpu : public ::testing::Environment {
  public:
   void SetUp() override {

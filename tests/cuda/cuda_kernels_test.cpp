@@ -1,4 +1,4 @@
-// Every kernel against the same function on the processor: equal bits. Skipped without a GPU.
+// Tests of the GPU kernels: each must give the same bits as the equivalent function on the CPU. Skipped without a GPU.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@
 namespace collectives {
 namespace {
 
-/// Elements of vectors in which every thread of a grid handles several elements. Slow runs, with a sanitizer or on the
-/// fake of CUDA, set CUDA_KERNELS_LONG to a lower number.
+/// Length of long vectors, in elements, so that every thread of a kernel handles several elements. Slow runs, with a
+/// sanitizer or on the fake of CUDA, set CUDA_KERNELS_LONG to a lower number.
 const std::size_t kLong = [] {
   const char* const told = std::getenv("CUDA_KERNELS_LONG");
   return told == nullptr ? std::size_t{1'000'003} : static_cast<std::size_t>(std::strtoull(told, nullptr, 10));
@@ -28,7 +28,7 @@ const std::size_t kLong = [] {
 
 void expect_ok(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
 
-/// Memory of the device with a copy of `host`, which begins `shift` elements after an aligned address.
+/// GPU memory with a copy of the vector `host`. The copy begins `shift` elements after an aligned address.
 template <class T>
 class OnDevice {
  public:
@@ -70,7 +70,7 @@ std::vector<float> normal(std::size_t n, unsigned seed) {
   return values;
 }
 
-/// Bytes that are no NaN in any type. The sum of two NaNs would have an unspecified payload.
+/// Returns random bytes that are not NaN in any element type, because the sum of two NaNs has an unspecified payload.
 std::vector<std::byte> some_bytes(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> bytes(count);

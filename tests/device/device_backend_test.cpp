@@ -1,5 +1,5 @@
-// Conformance suite for every backend, with buffers in the memory of two fake GPUs, so that some ranks share one. Every
-// second call is put into a stream.
+// Runs the conformance suite for every backend with buffers in the memory of two fake GPUs, which several ranks share.
+// Every second call passes a stream.
 #include "conformance/backend_conformance.hpp"
 #include "fakes/gpu/fake_device.hpp"
 #include "support/gpu_buffers.hpp"
@@ -14,7 +14,8 @@ const bool kOnGpus = [] {
 
 const auto kName = [](const auto& parameters) { return "Ranks_" + std::get<1>(parameters.param).name; };
 
-/// Few worlds, because the number of ranks does not matter to the path through a GPU.
+/// Returns a few worlds, layouts of ranks on hosts. Few are enough, because the work on a GPU hardly depends on the
+/// number of ranks.
 std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2hosts_interleaved", {0, 1, 0, 1, 1}}}; }
 
 #define COLLECTIVES_BACKEND_CONFORMS(backend)           \
@@ -23,8 +24,8 @@ std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2host
 
 COLLECTIVES_BACKEND_CONFORMS(auto);
 COLLECTIVES_BACKEND_CONFORMS(ring);
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // a sanitizer, which takes minutes for more worlds
-// More ranks than a kernel writes to; hosts of which some ranks have no slice.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers would take minutes
+// Worlds with more ranks than one kernel can write to, and with hosts in which some ranks have no slice of the vector.
 INSTANTIATE_TEST_SUITE_P(more, BackendConformance,
                          ::testing::Combine(::testing::Values("auto"),
                                             ::testing::Values(World{"10", std::vector<int>(10)},

@@ -1,6 +1,6 @@
-// Collectives on device memory by kernels that read and write the memory of other ranks. The tests check copies and
-// kernels, and the cases that do not use them. They also check ranks that are processes, and failures during a call.
-// device_backend_test tests the results of every collective.
+// Tests of the device path `kernels`, on which GPU kernels read and write the memory of other ranks. They count kernels
+// and copies, and check the calls for which another path is used. They also check ranks that are processes, and
+// failures during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -41,7 +41,7 @@ class DeviceKernels : public ::testing::Test {
       f(comm);
     });
   }
-  /// Returns the kernels and copies of all GPUs while all ranks perform `call`.
+  /// Returns the numbers of kernels and copies that all GPUs perform while all ranks make `call`.
   using Counted = std::pair<std::size_t, std::size_t>;
   template <class F>
   Counted counted(Communicator& comm, F&& call) {
@@ -84,7 +84,8 @@ TEST_F(DeviceKernels, GathersAreCopiesToEachRank) {
   run(3, [&](Communicator& comm) {
     const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 3 * kCount);
     EXPECT_EQ(counted(comm, [&] { comm.all_gather(in.buffer(), all.buffer()); }), (Counted{0, 9}));
-    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }), (Counted{0, 6}));  // the root has the result
+    EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }),
+              (Counted{0, 6}));  // none to the root, which has the values
     EXPECT_EQ(in.values(), input_of<float>(2, kCount));
   });
 }
@@ -108,7 +109,7 @@ TEST_F(DeviceKernels, MemoryWithoutPeerAccessIsCopied) {
     gpus.synchronize(stream);
     EXPECT_EQ(std::vector<float>(managed.data(), managed.data() + kCount), sum_of<float>(2, kCount));
 
-    // One rank alone has an unaligned buffer. The other rank does not notice.
+    // Only one rank has an unaligned buffer, which it first copies. The other rank works as usual.
     const OnGpu<std::byte> bytes(gpus, kCount * 4 + 4);
     std::byte* const at = bytes.data() + (comm.rank() == 1 ? 2 : 0);
     gpus.upload(at, in.data(), kCount * 4);
@@ -197,7 +198,8 @@ TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {
 
 // ---- a kernel under way ----
 
-/// Two ranks of one process, progressed by the test: an all-reduce of two elements, one per GPU.
+/// Two ranks in one process, each with a GPU, perform an all-reduce of two elements. The test itself calls progress()
+/// of either rank.
 class KernelInProgress : public ::testing::Test {
  protected:
   static constexpr ArenaShape kShape{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
@@ -218,7 +220,7 @@ class KernelInProgress : public ::testing::Test {
       return gpus;
     }
     bool touches() const { return arena.block(arena.self()).remote_access.value.load() != 0; }
-    /// Progresses until the rank waits for the given peer, or is done.
+    /// Calls progress() until it returns the state `until` or done.
     PathExecutor::PathState progress(PathExecutor::PathState until) {
       for (;; std::this_thread::sleep_for(1ms))
         if (const auto state = path->progress(); state == until || state == PathExecutor::PathState::done) return state;

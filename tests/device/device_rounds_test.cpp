@@ -1,6 +1,6 @@
-// Copies in step with the rounds of a plan (device/pipelined_copy.hpp), for vectors that are copied to the host. The
-// tests check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
-// device_two_level_test tests two levels.
+// Tests of vectors in GPU memory that are copied to the host in rounds (device/pipelined_copy.hpp). A round is one
+// pass of a plan over a segment of the vector. The copies of one round overlap with the work of another. The tests
+// check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,10 +21,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes ten times as long
+// Number of elements of a vector that is copied in several groups of rounds: 12 MB of floats.
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer, with which a call takes ten times as long
 constexpr std::size_t kLong = 600'001;
 #else
-constexpr std::size_t kLong = 3'000'001;  // 12 MB, in groups of one
+constexpr std::size_t kLong = 3'000'001;
 #endif
 
 class DeviceRounds : public ::testing::Test {
@@ -101,7 +102,7 @@ TEST_F(DeviceRounds, MessagesLeaveAndResultsGoBackWhileTheRestComes) {
   run_hosts({0, 1},
             [&](Communicator& comm) {
               const OnGpu<float> data(gpus, input_of<float>(comm.rank(), kCount));
-              gpus.slow_down(comm.rank(), 1ms);  // for every copy
+              gpus.slow_down(comm.rank(), 1ms);  // makes each copy take 1 ms longer
               const std::uint64_t sent = comm.bytes_sent();
               comm.barrier();
               const std::size_t before = gpus.copies();

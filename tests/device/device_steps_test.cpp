@@ -1,6 +1,9 @@
-// Collectives on device memory if the plan consists of messages (device/step_path.hpp). The tests check GPU messages as
-// a transport, equal bits with every plan, and numbers of copies. They also check ranks that are processes, and
-// failures during a call. device_backend_test tests the results of every collective.
+// Tests of the device path `steps`, on which GPUs perform the plan for host memory, Step by Step
+// (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its values and to send the
+// result.
+//
+// The tests check GPU messages as a transport, equal bits with every plan, and numbers of copies. They also check ranks
+// that are processes, and failures during a call. device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +52,7 @@ struct GpuTransports {
       transport.begin(frame_bytes);
       End end{.rank = arena.self(), .ranks = ranks(), .transport = transport, .wire = nullptr, .barrier = barrier};
       f(end);
-      barrier();  // frames stay until all ranks are here
+      barrier();  // keeps this rank's frames until all ranks have finished
     });
   }
 };
@@ -58,7 +61,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Gpu, TransportConformance, GpuTransports);
 TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   std::byte* there = nullptr;
   GpuTransports::run(64, [&](End& end) {
-    if (end.rank == 0) there = end.acquire_frame(2);  // memory of this GPU
+    if (end.rank == 0) there = end.acquire_frame(2);  // the frame is memory of this rank's GPU
     end.barrier();
     if (end.rank == 0) {
       EXPECT_FALSE(end.transport.sending());
@@ -80,7 +83,7 @@ TEST(GpuMessages, ABufferSentInPlaceIsLentUntilItsMessageIsReleased) {
   });
 }
 
-/// Receives messages and reads them until the test ends it.
+/// A wire that sends slowly: it still reads the memory of a sent message until the test removes it from `reads`.
 class SlowWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "slow"; }
@@ -127,12 +130,12 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
   EXPECT_EQ(messages.acquire_frame(1), frames[0]);
 }
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
-#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes ten times as long
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer takes ten times as long
 constexpr std::size_t kLong = 300'001;
 #else
-constexpr std::size_t kLong = 4'000'001;  // 16 MB: some rounds of the longest messages
+constexpr std::size_t kLong = 4'000'001;  // elements of a long vector: 16 MB of floats, which take several rounds
 #endif
 constexpr std::size_t kCount = 1000;
 
@@ -145,7 +148,7 @@ class DeviceSteps : public ::testing::Test {
   }
 };
 
-/// Checks the collectives other than all-reduce.
+/// Checks that the collectives other than all-reduce give the same bits on the GPU as on the CPU.
 void collectives_have_the_hosts_bits(FakeGpus& gpus, Communicator& comm, const char* backend, std::size_t count) {
   const Options options{.backend = backend};
   const auto ranks = static_cast<std::size_t>(comm.size());
@@ -213,12 +216,12 @@ TEST_P(DeviceStepsBy, HaveTheHostsBits) {
   run_communicators(3, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong); }, {.timeout = 60s});
 }
 
-/// Sends messages between hosts through pinned memory, from several rounds.
+/// Tests plans whose messages between hosts pass through pinned memory, in several rounds.
 TEST_P(DeviceStepsBy, HaveTheHostsBitsOnSeveralHosts) {
   run_hosts({0, 0, 1, 0, 1}, [&](Communicator& comm) { have_the_hosts_bits(comm, kLong / 4); }, {.timeout = 60s});
 }
 
-/// Plans with an intra-host collective between messages.
+/// Tests plans in which an intra-host collective, performed by all ranks of a host together, lies between messages.
 TEST_F(DeviceSteps, OfHostsHaveTheirBits) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1, 0, 1}, std::vector<int>{0, 0, 1, 1, 2, 2}})
     run_hosts(hosts,
@@ -259,7 +262,7 @@ TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
                         data.set(input_of<float>(comm.rank(), kLong));
                         comm.broadcast(data.buffer(), root, {.backend = GetParam()});
                         const std::vector<float> here = data.values();
-                        data.set(std::vector<float>(kLong, -1));  // the buffer belongs to this rank again
+                        data.set(std::vector<float>(kLong, -1));  // no peer reads the buffer any more
                         EXPECT_TRUE(same_bits(here, input_of<float>(root, kLong))) << root;
                       }
                     },
@@ -270,7 +273,8 @@ INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_o
 
 // ---- what it costs ----
 
-/// Every byte crosses once. The kernel that adds it reads it, or the copy that keeps it.
+/// Every byte of a message is read once from the sender's GPU: by the kernel that adds it, or by the copy that stores
+/// it.
 TEST_F(DeviceSteps, MessagesAreReadInPlace) {
   run_communicators(3,
                     [&](Communicator& comm) {

@@ -1,5 +1,5 @@
-// Calls on device memory, without a GPU: refused calls, the order of streams, and GPUs that are slow, stop or
-// disappear. device_backend_test tests the results of every collective.
+// Tests of calls on device memory, with fake GPUs. They check refused calls, the order of work in streams, and GPUs
+// that are slow, stop or disappear. The results of every collective are tested by device_backend_test.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// Tests that run with each device path of one host.
+/// Tests that run with each device path, a way to handle buffers in GPU memory, that exists on one host.
 class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {
@@ -36,7 +36,7 @@ class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
   static const char* backend() { return GetParam() == DevicePath::steps ? "ring" : "auto"; }
   CommunicatorOptions settings() { return {.backend = backend(), .timeout = 60s}; }
 
-  /// Runs ranks that work on GPU 0 each.
+  /// Runs f(Communicator&) on ranks that all work on GPU 0.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
     options.backend = backend();
@@ -305,7 +305,7 @@ TEST_P(DeviceCalls, CodedAsOnTheHost) {
                 EXPECT_TRUE(same_bits(data.values(), host));
                 for (float& value : host) value /= 3;
                 data.set(host);
-                comm.broadcast(host, 1, coded);  // in place, where the root rounds its own
+                comm.broadcast(host, 1, coded);  // in place, so the root rounds its own values
                 comm.broadcast(data.buffer(), 1, coded);
                 EXPECT_TRUE(same_bits(data.values(), host));
               },

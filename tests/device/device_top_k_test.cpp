@@ -1,5 +1,8 @@
-// Top-k on the GPU. The tests check equal bits as on the host with all options, also after a selection on the host.
-// They check the number of copied bytes, the residual that is copied back, and calls that fail. cuda_kernels_test tests
+// Tests of top-k on the GPU: an all-reduce that sends only the k elements with the greatest magnitudes. The rest stays
+// in a residual in GPU memory.
+//
+// The tests check that all options give the same bits as on the CPU, also if some calls of a tensor select on the CPU.
+// They also check the number of copies, the residual that is copied back, and calls that fail. cuda_kernels_test tests
 // the kernels.
 #include <gtest/gtest.h>
 
@@ -33,7 +36,7 @@ constexpr std::size_t kCount = 3000;
 using Hosts = std::vector<int>;
 const Hosts kTwoByTwo{0, 0, 1, 1};
 
-/// Hosts of one rank or of several, which share two GPUs.
+/// Tests on hosts of one rank or of several. All ranks share two fake GPUs.
 class DeviceTopK : public ::testing::Test {
  protected:
   FakeGpus gpus{2, true};
@@ -85,7 +88,7 @@ Case with(std::string name, const std::function<void(TopKOptions&)>& change) {
 }
 const auto kName = [](const auto& parameter) { return parameter.param.name; };
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
 class DeviceTopKOptions : public DeviceTopK, public ::testing::WithParamInterface<Case> {};
 
@@ -115,7 +118,7 @@ TEST_P(DeviceTopKOptions, SelectionAndResidualEqualThoseOfTheHost) {
     EXPECT_EQ(of_device.save(), of_host.save());
     gpus.end_stream(stream);
   };
-  // Two GPUs; hosts of which some ranks have no slice; and more ranks than elements to choose.
+  // The worlds have hosts in which some ranks have no slice, and more ranks than elements to choose.
   for (const Hosts& hosts : {Hosts{0, 1, 2}, kTwoByTwo, Hosts{0, 0, 0, 1, 1, 2, 2}, Hosts{0, 1, 0, 1, 0, 1}}) {
     SCOPED_TRACE(::testing::PrintToString(hosts));
     run(hosts, steps);
@@ -127,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceTopKOptions,
                                            with("gathered", [](auto& o) { o.form = SparseForm::gathered; }),
                                            with("split", [](auto& o) { o.form = SparseForm::split; }),
                                            with("split_and_dense",
-                                                [](auto& o) {  // a sum that is not sparse
+                                                [](auto& o) {  // a call that sends all elements
                                                   o.form = SparseForm::split;
                                                   o.density = 0.6;
                                                 }),
@@ -174,7 +177,8 @@ TEST_F(DeviceTopK, HostAndGpuTakeTurns) {
   run(kTwoByTwo, steps);
 }
 
-/// Residuals of ranks become residuals of their hosts, and vice versa.
+/// Tests calls in which each rank keeps a residual of its own gradient, alternating with calls in which the ranks of a
+/// host keep residuals of slices of their sum.
 TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2, comm.rank());
@@ -192,7 +196,8 @@ TEST_F(DeviceTopK, HostsAndRanksTakeTurns) {
   });
 }
 
-/// Ranks of a host with other numbers of calls of a tensor, or with other slices than before.
+/// Tests a host on which only some ranks must move their residuals, because the ranks have made different numbers of
+/// calls, or because their slices have changed.
 TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   run(kTwoByTwo, [&](Communicator& comm) {
     std::optional<Communicator> rail = comm.split(comm.rank() % 2 == 0 ? 0 : -1, comm.rank()),
@@ -217,7 +222,8 @@ TEST_F(DeviceTopK, SomeRanksHaveSomethingToMove) {
   });
 }
 
-/// The sum of all contributions equals the sum of results and residuals, on any rank.
+/// Tests that no value is lost when residuals move between ranks: the sum of all contributions must equal the sum of
+/// all results and residuals.
 TEST(DeviceTopKSums, ResidualsAreMigratedBetweenRanks) {
   run_hosts(kTwoByTwo,
             [&](Communicator& comm) {

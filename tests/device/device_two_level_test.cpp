@@ -1,6 +1,8 @@
-// All-reduce on several hosts, by kernels inside hosts and by the rails of the plan between hosts. The tests check
-// equal bits as on the host with every algorithm, the copies of each rank, and failures during a call.
-// device_backend_test tests other collectives.
+// Tests of the device path `multi_host`: an all-reduce on several hosts, by GPU kernels inside hosts and by the CPU
+// along rails between hosts. A rail is one rank of each host.
+//
+// The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
+// a call. Other collectives are tested by device_backend_test.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,7 +28,7 @@ class DeviceTwoLevel : public ::testing::Test {
   FakeGpus gpus{2};
 };
 
-// ---- the host's bits ----
+// ---- the same bits as on the CPU ----
 
 class DeviceRails : public DeviceTwoLevel, public ::testing::WithParamInterface<const char*> {};
 
@@ -169,8 +171,9 @@ TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
               comm.barrier();
               comm.all_reduce(data.buffer(), ReduceOp::sum, {.backend = "hierarchical_one_shot"});
               comm.barrier();
-              EXPECT_EQ(gpus.kernels() - kernels, 4);    // each rank adds a slice
-              EXPECT_EQ(gpus.copies() - copies, 4 * 4);  // to the host, back, and to the two ranks of its host
+              EXPECT_EQ(gpus.kernels() - kernels, 4);  // each rank adds a slice
+              EXPECT_EQ(gpus.copies() - copies,
+                        4 * 4);  // per rank: to pinned memory, back, and to both ranks of its host
               EXPECT_EQ(gpus.allocations(), allocations);
               comm.barrier();
             },

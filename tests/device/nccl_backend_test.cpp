@@ -1,5 +1,5 @@
-// Conformance suite for the backend "nccl" and for "hierarchical" with NCCL inside hosts. Each rank has a fake GPU,
-// which cannot reach the memory of the others. A library in the place of NCCL connects them.
+// Runs the conformance suite for the backend "nccl", and for "hierarchical" with NCCL inside hosts. Each rank has a
+// fake GPU that has no access to the memory of the other GPUs. A fake of NCCL (fakes/nccl) connects them.
 #include "conformance/backend_conformance.hpp"
 #include "cuda/nccl_communicator.hpp"
 #include "support/gpu_buffers.hpp"

@@ -1,6 +1,6 @@
-// Calls through NCCL, on fake GPUs and with a library in the place of NCCL. The tests check refused calls, the order of
-// streams and failures of NCCL. They also check ranks that disagree, are late, leave or never call. nccl_backend_test
-// tests the results of every collective.
+// Tests of calls that NCCL performs, on fake GPUs and with a fake of NCCL (fakes/nccl). They check refused calls, the
+// order of work in streams, and failures of NCCL. They also check ranks that disagree, are late, leave or never call.
+// nccl_backend_test tests the results of every collective.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class NcclCalls : public ::testing::Test {
   FakeNccl streams{gpus};
   nccl::Loaded library{fake_nccl()};
 
-  /// Runs ranks that work on a GPU each.
+  /// Runs f(Communicator&) on ranks that have a GPU each.
   template <class F>
   void run(int ranks, F&& f, CommunicatorOptions options = {}) {
     if (options.timeout.count() == 0) options.timeout = 60s;
@@ -161,7 +161,7 @@ TEST_F(NcclCalls, MoreCallsThanRecordsAreInFlight) {
 TEST_F(NcclCalls, GroupsOfTensors) {
   run(3, [&](Communicator& comm) {
     const auto one = input(comm, 7), two = input(comm, 1001);
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {  // by NCCL, not yet summed
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {  // NCCL computes sums of floats, but not min
       Group group = comm.group();
       group.all_reduce(one.buffer(), one.buffer(), op);
       group.all_reduce(two.buffer(), two.buffer(), op);
@@ -190,7 +190,7 @@ TEST_F(NcclCalls, DestructionOfTheCommunicatorWaitsForItsStream) {
 
 // ---- memory ----
 
-/// NCCL without its functions for memory.
+/// An NCCL without the functions that register and allocate memory, as in old versions.
 class WithoutMemory final : public Nccl {
  public:
   explicit WithoutMemory(const Nccl& whole) : whole_(whole) {}
@@ -402,7 +402,7 @@ TEST_F(NcclCalls, NcclWithoutFunctionsForMemory) {
   });
   const std::string said = ::testing::internal::GetCapturedStderr();
   set_log_level(level);
-  static bool first = true;  // in this process, which prints it once
+  static bool first = true;  // a process prints the line only once
   const auto found = said.find("device memory is used unregistered");
   EXPECT_EQ(found != std::string::npos, std::exchange(first, false));
   EXPECT_EQ(said.rfind("device memory is used unregistered"), found);
@@ -443,7 +443,7 @@ TEST_F(NcclCalls, PartsWorkOnTheGpuOfTheWhole) {
 
 // ---- failures ----
 
-/// A bootstrap whose rank 1 is missing when ranks connect.
+/// An NCCL in which rank 1 fails while the ranks connect, by an exception of type Gone.
 struct Gone {};
 class LosesRank1 final : public Nccl {
  public:
@@ -513,7 +513,7 @@ TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
     const Error error = error_of([&] {
       const std::size_t count = comm.rank() == 1 ? kCount - 1 : kCount;
       comm.all_reduce(Buffer(data.data(), count, DataType::f32), ReduceOp::sum, {.stream = stream});
-      for (;;) {  // in flight, so a later call throws
+      for (;;) {  // calls return while operations are in flight, so a later call throws the error
         comm.progress();
         comm.barrier();
       }

@@ -1,6 +1,8 @@
-// NCCL inside hosts and rails between hosts, for GPUs of a host that cannot reach one another's memory, or should not.
-// The tests check when this path is chosen, its results, and failures during a call. GPUs are fakes, and a library is
-// in the place of NCCL. device_two_level_test tests the rails.
+// Tests of all-reduce by NCCL inside hosts and by rails between hosts. A rail is one rank of each host. This path is
+// used if the GPUs of a host have no access to one another's memory, or should not use it.
+//
+// The tests check when the path is chosen, its results, and failures during a call. GPUs and NCCL are fakes
+// (tests/fakes). device_two_level_test tests the rails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +69,7 @@ class NcclInHosts : public ::testing::Test {
 TEST_F(NcclInHosts, WhereGpusOfAHostAreApart) {
   run(kTwoByTwo, [](Communicator& comm) {
     EXPECT_TRUE(comm.topology().gpus.nccl_in_hosts);
-    EXPECT_FALSE(comm.topology().gpus.nccl);  // not asked for
+    EXPECT_FALSE(comm.topology().gpus.nccl);  // this backend does not use NCCL between all ranks
     EXPECT_SAYS(explain(comm), kNcclInHosts);
     EXPECT_SAYS(explain(comm), "whose GPUs do not reach one another's memory: rank 0: GPU 0 has no way to GPU 1");
   });
@@ -169,7 +171,8 @@ TEST_F(NcclOnGpusWithPeerAccess, TwoRanksOfAHostOnOneGpuAreStaged) {
             {.backend = "hierarchical", .timeout = 60s});
 }
 
-/// All exchanges that a split may need. NCCL connects the part, which the parent did not know, and each of its hosts.
+/// Tests a split after which NCCL connects the new communicator and each of its hosts, although it connects neither the
+/// parent nor its hosts. Ranks 0 and 4 share a GPU, and rank 4 is left out. Construction then makes every exchange.
 TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
@@ -191,11 +194,12 @@ TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
 
 // ---- what comes of it ----
 
-/// Calls in place and out of place. `at` is the distance from the beginning of an allocation in elements.
+/// Makes calls in place and out of place, and compares the results with those on the CPU. Buffers begin `at` elements
+/// after the beginning of their allocation.
 template <class T>
 void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const ReduceOp& op, std::size_t at = 0) {
   std::vector<T> expected = input_of<T>(comm.rank(), count);
-  comm.all_reduce(expected, op);  // on the host
+  comm.all_reduce(expected, op);  // computes the expected result on the CPU
   const OnGpu<T> in(gpus, at + count), out(gpus, at + count);
   std::vector<T> values(at + count);
   const std::vector<T> mine = input_of<T>(comm.rank(), count);
@@ -213,7 +217,7 @@ void expect_result(Communicator& comm, FakeGpus& gpus, std::size_t count, const 
   EXPECT_TRUE(same_bits(result(in), expected)) << count << " elements in place, " << to_string(op.kind());
 }
 
-#if defined(__SANITIZE_THREAD__)  // a sanitizer, which takes a minute for more worlds
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer would take a minute for more worlds
 constexpr const char* kBackends[] = {"hierarchical"};
 #else
 constexpr const char* kBackends[] = {"hierarchical", "hierarchical_one_shot", "hierarchical_leaders"};

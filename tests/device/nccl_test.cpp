@@ -1,5 +1,5 @@
-// NCCL's communicator, its loading and its calls, on fake GPUs and with libraries in the place of NCCL
-// (fakes/nccl/fake_nccl.cpp). No GPU is needed.
+// Tests of the interface to NCCL: the loading of the library, its communicator and its calls. GPUs and NCCL are fakes
+// (fakes/nccl/fake_nccl.cpp), so no GPU is needed.
 #include "support/nccl.hpp"
 
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ std::string why_not(const std::string& path) {
   return why_not;
 }
 
-/// Runs `of_rank` on several threads. Returns the exception of each as code and text.
+/// An exception as code and text. on_ranks() runs `of_rank` in one thread per rank, and returns the exception of each.
 struct Failure {
   Errc code;
   std::string text;
@@ -120,7 +120,7 @@ void wait_until_ready(NcclComm& nccl_comm, Deadline deadline = Deadline::in(20s)
   }
 }
 
-/// Runs `action` on each thread of an NCCL communicator of `size`, with the place of the thread in it.
+/// Runs `action` in `size` threads, which form an NCCL communicator. `action` gets that communicator and its rank.
 std::vector<std::optional<Failure>> in_nccl_comm(
     int size, const std::function<void(FakeGpus&, Device&, std::unique_ptr<NcclComm>, Rank)>& action) {
   FakeGpus gpus(size);
@@ -160,7 +160,7 @@ std::byte* bytes_of(OnGpu<T>& on_gpu) {
   return reinterpret_cast<std::byte*>(on_gpu.data());
 }
 
-/// Contributions whose sum depends on the order, and their sum in rank order.
+/// Contributions of all ranks whose sum depends on the order of addition, and their sum in rank order.
 template <class T>
 struct Contributions {
   Contributions(int ranks, std::size_t count, const ReduceOp& op) {

@@ -1,11 +1,13 @@
-// Every protocol of the intra-host collective under abuse. Ranks are processes. The tests cover:
+// Tests of intra-host collectives under abuse. The ranks are processes of one host, which exchange data through shared
+// memory by one of several protocols. For every protocol the tests cover:
 //
 //   - random collectives on buffers between inaccessible pages
 //   - ranks that are killed, exit or stop during a call
 //   - calls that do not agree
 //   - a system that refuses resources which the library asks for
 //
-// COLLECTIVES_TEST_OPERATIONS sets the number of random collectives, COLLECTIVES_TEST_REPEATS how often a rank ends.
+// COLLECTIVES_TEST_OPERATIONS sets the number of random collectives. COLLECTIVES_TEST_REPEATS sets the number of
+// repetitions of a test in which a rank ends.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,7 +37,7 @@ Outcome run(int ranks, const std::string& arguments, const std::string& environm
 struct Protocol {
   const char* name;
   const char* forced;
-  const char* cores;  ///< number of cores of the host: one for each rank, or one for all
+  const char* cores;  ///< number of cores that the ranks believe to have: one for each rank, or one for all
   int ranks = 3;
 };
 
@@ -62,7 +64,7 @@ class Abuse : public ::testing::TestWithParam<Protocol> {
   std::string any_rank() const { return std::to_string(below(static_cast<unsigned>(ranks()))); }
   unsigned below(unsigned n) const { return static_cast<unsigned>(random_()) % n; }
 
-  /// A rank ends at a random moment. All other ranks must report it.
+  /// Ends a rank at a random moment. All other ranks must report it.
   void end_one(const std::string& how) {
     for (long i = 0, end = from_environment("COLLECTIVES_TEST_REPEATS", 1); i < end; ++i) {
       const std::string victim = any_rank();
@@ -109,7 +111,8 @@ TEST_P(Abuse, AStoppedRankIsNamedAndDoesNotTouchBuffersAfterItResumes) {
       << all << '\n'
       << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "rank " + victim + error + ".*" + named), 1) << all << '\n' << outcome.out;
-  // A rank that stopped inside a chunk finishes it. The other ranks have printed a warning.
+  // A rank that was stopped while it wrote a piece of a peer's buffer finishes the piece later. The other ranks then
+  // must have printed a warning.
   if (occurrences(outcome.out, "written afterwards") != 0) {
     EXPECT_GE(occurrences(outcome.out, "rank " + victim + " has stopped while it read or wrote this rank's buffers"), 1)
         << all << '\n'
@@ -125,12 +128,12 @@ TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {
   EXPECT_EQ(
       occurrences(outcome.out, "warning: rank [02]: rank 1 has stopped while it read or wrote this rank's buffers"), 2)
       << outcome.out;
-  // After it continues, it still writes one chunk.
+  // When the stopped rank continues, it still finishes the piece that it was writing.
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: [0-9]{1,5} bytes were written afterwards"), 2) << outcome.out;
 }
 
 TEST(AbuseOfZeroCopy, ABufferIsReturnedAfterTheLastRemoteAccessEnds) {
-  // Rank 0 detects the death while rank 2 works on a chunk of rank 0's buffer. Rank 2 detects it after the chunk.
+  // Rank 0 detects the death while rank 2 works on a piece of rank 0's buffer. Rank 2 detects it after that piece.
   const Outcome outcome = run(3, "protocol=zero_copy victim=1 how=kill_inside", "COLLECTIVES_CORES=8");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: peer_lost of rank 1 after at most 2 s"), 2) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << outcome.out;

@@ -1,5 +1,5 @@
-// Failures: every rank gets an Error that names the code, the operation and the rank that caused it, within a short
-// time.
+// Tests of failures. Every rank must soon get an Error with a code, the operation, and the rank that caused the
+// failure.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,8 +40,8 @@ bool contains(const std::optional<Error>& error, std::string_view text) {
   return error && std::string_view(error->what()).find(text) != std::string_view::npos;
 }
 
-/// Rank `odd` calls `other`, and all other ranks call `usual`. Every rank must get a mismatch whose text has all of
-/// `words`.
+/// Calls `other` on rank `odd` and `usual` on all other ranks. Expects that every rank gets a mismatch whose text
+/// contains all of `words`.
 template <class Usual, class Other>
 void expect_mismatch(const std::vector<int>& hosts, Rank odd, Usual usual, Other other,
                      const std::vector<std::string>& words) {
@@ -213,7 +213,7 @@ TEST(Mismatch, NamesLateAndFinishedRanksBetweenHosts) {
       [](Communicator& comm) {
         auto data = floats(9);
         comm.broadcast(data, 0);
-        std::this_thread::sleep_for(300ms);  // in no call
+        std::this_thread::sleep_for(300ms);  // this rank is outside the library meanwhile
       },
       {"broadcast #2: rank 0 passed 9 x f32, ranks 1-3 passed 8 x f32"});
 }
@@ -280,10 +280,10 @@ TEST(Departure, IsReportedToRanksThatNeedTheDepartedRank) {
   });
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which delivers a signal only at the next system call of a thread
+#if !defined(__SANITIZE_THREAD__)  // the thread sanitizer delivers a signal only at a thread's next system call
 
-/// Stops a thread wherever it is, as a scheduler may, until the destructor lets it continue. A stop lasts at most ten
-/// seconds, in case the thread has not reached the place where the other threads wait for it.
+/// Stops a thread at an arbitrary instruction, as a scheduler may. The destructor lets the thread continue. It also
+/// continues after ten seconds, so that a test cannot hang.
 class Held {
  public:
   explicit Held(pthread_t thread) {

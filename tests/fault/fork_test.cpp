@@ -1,6 +1,6 @@
-// Children made by fork(). Objects that a child inherits refuse its calls or do nothing; objects that it creates work.
-// The parent and the other ranks notice nothing. Ranks are threads of one process or processes, with and without a
-// progress thread, over shared memory and over TCP.
+// Tests of child processes made by fork(). Objects of the library that a child inherits refuse its calls or do nothing;
+// objects that it creates work. The parent and the other ranks must be undisturbed. Ranks are threads of one process or
+// processes, with and without a progress thread, over shared memory and over TCP.
 //
 // Under the thread sanitizer the tests fork only while no other thread of the process runs. fork() does not take the
 // sanitizer's own locks (google/sanitizers#1400). A child would wait for ever if another thread held one.
@@ -35,12 +35,13 @@ struct Setting {
   }
 };
 
-/// Throws unless `right`, because an assertion of GoogleTest in a child would not fail the test.
+/// Throws unless `right` is true. Children use it, because an assertion of GoogleTest in a child would not fail the
+/// test.
 void expect(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }
 
-/// Expects that `call` gets the error of a child of process `parent`.
+/// Expects that `call` throws the error for a child of process `parent` that uses an inherited communicator.
 template <class F>
 void expect_refused(pid_t parent, const std::string& operation, F&& call) {
   try {

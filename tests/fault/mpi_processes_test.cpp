@@ -1,5 +1,5 @@
-// Failures under mpirun, on one host and on fake hosts with MPI between them. Every rank reports the failure. If
-// mpirun ends the job itself, no process hangs or remains.
+// Tests of failures of programs under mpirun, on one host, and with ranks that claim hosts of their own and are
+// connected by MPI. Every rank must report the failure. If mpirun ends the job itself, no process may hang or remain.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ extern const char kMpiProgram[], kOnFakeHosts[];
 namespace collectives::testing {
 namespace {
 
-/// Whether every two of the four ranks pretend to have a host of their own.
+/// Tests with four ranks on one host (false), or on two claimed hosts of two ranks each (true).
 class UnderMpirun : public ::testing::TestWithParam<bool> {
  protected:
   static Outcome run(const std::string& arguments) {

@@ -1,7 +1,8 @@
-// A rank for the tests of failures under mpirun; prints the error it gets in one line.
+// One rank of a program that fails under mpirun. mpi_processes_test starts it. It prints the error that it gets in one
+// line.
 //
 //   mpi_program mismatch    rank 1 passes another count than the others
-//   mpi_program missing     rank 1 stays away from a call whose deadline is a second
+//   mpi_program missing     rank 1 does not make a call whose deadline is one second
 //   mpi_program abort       rank 1 aborts; ranks 0 and 1 make no call after it until the others have reported
 //   mpi_program die         rank 1 is killed in the middle of a loop
 //   mpi_program tuning      says where the tuning comes from

@@ -1,5 +1,5 @@
-// Ranks that are processes, started by collectives_run. When a rank is lost, stopped or leaves, every survivor names
-// it, and no process or file remains.
+// Tests of failures of ranks that are processes, started by collectives_run. If a rank is killed, is stopped or leaves,
+// every other rank must name it in its error, and no process or file may remain.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -147,7 +147,7 @@ constexpr const char* kTooBusy = "tuning built-in .the machine was too busy to m
 
 TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
   const Cache cache;
-  for (const bool kernel_copy : {false, true})                         // the system permits it or not
+  for (const bool kernel_copy : {false, true})                         // whether the kernel may copy between processes
     for (double barrier_ns = 16; barrier_ns < 1e9; barrier_ns *= 1.5)  // so that an entry matches any measured barrier
       TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy, barrier_ns), {{"inline_bytes", 333}}, {});
   const Outcome outcome = run(2, "tuning", cache.environment());

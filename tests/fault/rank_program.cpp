@@ -1,5 +1,5 @@
-// A rank for the tests of processes. It joins the other ranks, does what its first argument says, and reports the error
-// that it gets in one line on stdout.
+// One rank of a program that fails. processes_test starts it. It connects to the other ranks, does what its first
+// argument says, and prints the error that it gets in one line on stdout.
 //
 //   rank_program reduce BYTES          all-reduces and checks; prints "ok"
 //   rank_program die RANK SIGNAL       RANK ends by SIGNAL during a loop; the other ranks report

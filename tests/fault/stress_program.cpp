@@ -1,6 +1,6 @@
-// A rank of the tests of abuse: makes random collectives, all through one protocol of the intra-host collective. Its
-// buffers end at inaccessible pages, inputs are read-only, and a rank may be killed or stopped during a call. It
-// reports its result in one line on stdout.
+// One rank of a program that makes random collectives between ranks of one host. abuse_test starts it. All collectives
+// use one protocol, a way to exchange data through shared memory. Buffers end at inaccessible pages, inputs are
+// read-only, and a rank may be killed or stopped during a call. The program reports its result in one line on stdout.
 //
 //   stress_program KEY=VALUE...
 //     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed
@@ -9,8 +9,8 @@
 //                                 no checks; RANK ends or stops N microseconds after the start. The other ranks report
 //                                 their errors, fill their buffers, wake the stopped rank, and check whether any rank
 //                                 has written into the buffers since
-//     how=kill_inside|stop_inside RANK ends or stops during arithmetic on the buffers of other ranks, at which the next
-//                                 rank is slow
+//     how=kill_inside|stop_inside RANK ends or stops while it works in the buffers of other ranks; the work of the next
+//                                 rank is slow then
 //     mismatches=1                rank `victim` makes another call than the other ranks, for many pairs of calls
 //     refuse=WHAT                 the system refuses to rank `victim`: a call (process_vm_readv, process_vm_writev,
 //                                 memfd_create, memfd_without_seal), a thread, large files, or descriptors (but for
@@ -74,7 +74,7 @@ TuningParameters tuning_of(const std::string& protocol) {
   return tuning;
 }
 
-/// Ordinary memory between two inaccessible pages.
+/// Ordinary memory between two inaccessible pages, so that an access outside it ends the process.
 class Guarded {
  public:
   Guarded() : all_(::mmap(nullptr, kBufferBytes + 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -108,7 +108,8 @@ struct Buffers {
 struct Operation {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::i32;
-  std::size_t count = 0;  ///< elements of the whole vector; a multiple of the number of ranks if all parts are equal
+  /// number of elements of the whole vector; a multiple of the number of ranks if all parts are equal
+  std::size_t count = 0;
   std::vector<std::size_t> counts;
   Rank root = 0;
   bool in_place = false;

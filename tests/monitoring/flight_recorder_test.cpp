@@ -1,4 +1,5 @@
-// The operations that a communicator records, and the file to which it writes them after a failure.
+// Tests of the flight recorder: the last operations, which a communicator records, and the file to which it writes them
+// after a failure.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using State = OperationRecord::State;
 
-/// Sets the variable to a prefix of files, which the destructor removes.
+/// Sets COLLECTIVES_FLIGHT_RECORDER to the beginning of file names in a new folder. The destructor removes the folder.
 class FlightRecorder : public ::testing::Test {
  protected:
   FlightRecorder() {
@@ -47,7 +48,7 @@ class FlightRecorder : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-// These two tests run first and in children, because they need the first communicator of a process.
+// The next two tests run first, each in a child process, because they need the first communicator of a process.
 TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   ::setenv("COLLECTIVES_FLIGHT_RECORDER", (directory_ / "nowhere" / "flight").c_str(), 1);
   Child child([](Line&) {
@@ -79,7 +80,7 @@ TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
 #endif
 
 TEST_F(FlightRecorder, RemembersWhatWasCalled) {
-  const auto before = OperationRecord::Time::clock::now() - 1ms;  // within the precision of the conversion of times
+  const auto before = OperationRecord::Time::clock::now() - 1ms;  // 1 ms allows for errors of converted times
   run_communicators(3, [&](Communicator& comm) {
     std::vector<float> data(5000, 1.f);
     comm.barrier();
@@ -97,11 +98,11 @@ TEST_F(FlightRecorder, RemembersWhatWasCalled) {
     EXPECT_EQ(records[1].name, "fc1");
     EXPECT_EQ(records[2].count, 7u);
     for (const OperationRecord& record : records) EXPECT_EQ(record.state, State::finished);
-    // 20 kB are long enough to be timed.
+    // Every call of 20 kB is timed; of shorter ones only some are.
     EXPECT_GE(records[1].issued, before);
     EXPECT_GE(records[1].started, records[1].issued);
     EXPECT_GE(records[1].finished, records[1].started);
-    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the precision of the conversion
+    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the same allowance
   });
 }
 
@@ -168,13 +169,13 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
     EXPECT_EQ(occurrences(text, "#2 all_reduce 10 x f32 sum .late., .*: failed after .*, had waited for rank 2"), 2)
         << text;
   }
-  // Where it is, if it shares memory; and in what it writes itself.
+  // The file of a rank says how far each rank has come that shares memory with it.
   EXPECT_EQ(occurrences(written_by(0),
                         "ranks 0-1 in all_reduce #2; rank 2 after barrier #1|rank 2 after barrier #1; "
                         "ranks 0-1 in all_reduce #2"),
             1)
       << written_by(0);
-  // The last one, for which it is too late.
+  // Rank 2 enters the second call too late, and it fails there as well.
   EXPECT_EQ(occurrences(written_by(2), "#1 barrier"), 2) << written_by(2);
   EXPECT_EQ(occurrences(written_by(2), "#2 all_reduce 10 x f32 sum .late., .*: failed"), 2) << written_by(2);
 }

@@ -1,5 +1,5 @@
-// COLLECTIVES_TRACE and COLLECTIVES_LOG in programs: ranks that are processes, one file that is read as JSON
-// afterwards, and lines on stderr.
+// Tests of COLLECTIVES_TRACE and COLLECTIVES_LOG, with ranks that are processes. The tests read the trace file as JSON
+// after the program has ended, and the lines of the log on stderr.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class Trace : public ::testing::Test {
     return run(ranks, "sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + program);
   }
 
-  /// Returns the events of `files` in their order, as a viewer reads them that tolerates a missing end.
+  /// Returns the events of `files` in their order. Accepts files without an end, as viewers of traces do.
   static std::vector<json> events(const std::vector<std::string>& files) {
     std::ostringstream text;
     for (const std::string& name : files) text << std::ifstream(name).rdbuf();
@@ -63,7 +63,8 @@ class Trace : public ::testing::Test {
   static double begin(const json& event) { return event.at("ts").get<double>(); }
   static double end(const json& event) { return begin(event) + event.at("dur").get<double>(); }
 
-  /// Expects that no rank leaves an all-reduce before all have entered it, with one clock for all, up to `error` us.
+  /// Expects that the times of all ranks are on one clock, up to `error` us. No rank may leave an all-reduce before all
+  /// ranks have entered it.
   static void expect_one_clock(const std::vector<json>& operations, double error) {
     struct Span {
       double last_begin = 0, first_end = std::numeric_limits<double>::max();
@@ -113,7 +114,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
   const Outcome outcome = run(2, kTracedProgram);
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   const auto all = events({file()});
-  std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // by rank, track and number
+  std::map<std::tuple<int, int, std::uint64_t>, json> operations;  // key: rank, track and number
   for (const json& event : of_category(all, "operation"))
     operations[{event.at("pid"), event.at("tid"), event.at("args").at("sequence")}] = event;
   std::set<std::string> phases;
@@ -122,7 +123,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
     const auto found = operations.find({phase.at("pid"), phase.at("tid"), phase.at("args").at("sequence")});
     ASSERT_NE(found, operations.end()) << phase;
     EXPECT_GE(begin(phase), begin(found->second));
-    EXPECT_LE(end(phase), end(found->second) + 0.002);  // of a float
+    EXPECT_LE(end(phase), end(found->second) + 0.002);  // 0.002 us allow for rounding
   }
   EXPECT_TRUE(phases.contains("intra-host collective"));
   EXPECT_TRUE(phases.contains("messages"));  // of the ring
@@ -144,7 +145,7 @@ TEST_F(Trace, IsOneFileForEachOfSeveralHosts) {
   EXPECT_EQ(ranks, (std::set{0, 1}));
   EXPECT_TRUE(phases.contains("between hosts"));
   EXPECT_TRUE(phases.contains("coding"));
-  // Both clocks are equal. The measured offset is wrong by one trip at most.
+  // The ranks have one clock, so the true offset is 0. The measured offset is wrong by at most the time of one message.
   expect_one_clock(of_category(all, "operation"), 100'000);
 }
 

@@ -1,4 +1,4 @@
-// A rank for the tests of traces. It makes calls of every kind, on tensors with difficult names.
+// One rank of a program that trace_test runs. It makes calls of every kind, on tensors with difficult names.
 #include <cstdio>
 #include <vector>
 

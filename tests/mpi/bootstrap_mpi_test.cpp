@@ -1,4 +1,5 @@
-// Ranks that are processes of mpirun. MPI_Comm_split makes smaller worlds. A rank outside a world waits at its end.
+// Tests of MpiBootstrap, by which ranks find one another through MPI, under mpirun. MPI_Comm_split makes worlds of
+// fewer ranks. A rank outside a world waits until the world ends.
 #include <mpi.h>
 
 #include "collectives/mpi.hpp"
@@ -19,7 +20,7 @@ struct MpiWorlds {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     return size;
   }
-  static constexpr bool kNamesTheMissing = false;  // a nonblocking MPI collective is complete or not
+  static constexpr bool kNamesTheMissing = false;  // a pending MPI collective does not tell which rank is missing
   template <class F>
   static void run(int ranks, F f) {
     MPI_Comm comm = MPI_COMM_NULL;
@@ -51,7 +52,7 @@ TEST(BootstrapMpi, NoCommunicatorIsInvalid) {
 
 TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
   if (MpiWorlds::most_ranks() == 1) GTEST_SKIP() << "nobody to wait for";
-  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // each has its own order of collectives
+  MPI_Comm world = MPI_COMM_NULL, signal = MPI_COMM_NULL;  // collectives on one do not wait for the other
   MPI_Comm_dup(MPI_COMM_WORLD, &world);
   MPI_Comm_dup(MPI_COMM_WORLD, &signal);
   const bool late = world_rank() == MpiWorlds::most_ranks() - 1;
@@ -64,8 +65,8 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
         << error->what();
   }
   MPI_Barrier(signal);
-  // The duplication of the other ranks is still pending, so that of the late rank succeeds. No rank answers it after
-  // that.
+  // The other ranks have begun to duplicate `world` and given up. MPI still completes the duplication with the late
+  // rank, whose next exchange then gets no answer.
   if (late) {
     const auto error = error_of([&] {
       MpiBootstrap(world, std::chrono::seconds(60)).all_gather("x", Deadline::in(std::chrono::milliseconds(200)));
@@ -74,7 +75,7 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
     EXPECT_EQ(error->code(), Errc::timeout);
   }
   MPI_Barrier(signal);
-  MPI_Comm_free(&signal);  // `world` has operations under way and stays
+  MPI_Comm_free(&signal);  // `world` is not freed, because operations on it are pending
 }
 
 TEST(BootstrapMpi, BringsWires) {

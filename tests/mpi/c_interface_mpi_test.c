@@ -1,5 +1,5 @@
-// Construction through MPI from C99, under mpirun: sums the ranks through a communicator of MPI_COMM_WORLD and its
-// split.
+// Tests of communicators that a C99 program makes from an MPI_Comm, under mpirun. It sums the numbers of the ranks in a
+// communicator of MPI_COMM_WORLD, and in one that is split from it.
 #include <collectives/collectives_mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-// The MPI wire under mpirun: the conformance suites, and tests of this wire alone.
+// Tests of the MPI wire, which carries messages between hosts by point-to-point MPI. Under mpirun it runs the
+// conformance suites of transports, and tests of its own.
 #include <mpi.h>
 
 #include <memory>
@@ -11,7 +12,8 @@
 namespace collectives::testing {
 namespace {
 
-/// Runs all ranks of the world, numbered backwards, so that a confusion of the two numberings fails.
+/// Returns the MPI ranks in reverse order. Rank r of the wire is then another rank of MPI, so a confusion of the two
+/// numbers fails.
 std::vector<Rank> backwards(int ranks) {
   std::vector<Rank> members(static_cast<std::size_t>(ranks));
   std::iota(members.rbegin(), members.rend(), 0);

@@ -1,4 +1,5 @@
-// Corner cases of an MPI program, and what its files share.
+// Corner cases of MPI that a drop-in could get wrong: the list of cases, and helpers of the files that define them. A
+// drop-in is a library that is preloaded under an MPI program and takes over its collectives.
 #pragma once
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
@@ -18,7 +19,7 @@
 #endif
 
 extern int rank, size, failures;
-extern const char* situation;  // the case that runs
+extern const char* situation;  // name of the case that runs, for failures
 
 #define CHECK(...)                                                                                                     \
   do {                                                                                                                 \
@@ -31,14 +32,14 @@ extern const char* situation;  // the case that runs
 /// Returns the sum of the numbers of all ranks.
 inline int sum_of_ranks() { return size * (size - 1) / 2; }
 
-/// Returns the number of ranks, as a length.
+/// Returns the number of ranks, as a length of vectors.
 inline std::size_t of_all() { return static_cast<std::size_t>(size); }
 
 /// Returns a type of `count` ints, each followed by a gap of the same length.
 MPI_Datatype with_gaps(int count);
 
-/// Runs three rounds of collectives on `comm`, which has `members` ranks. The drop-in may forward the first rounds, but
-/// not the last.
+/// Runs every collective three times on `comm`, which has `members` ranks. The drop-in may forward the first calls to
+/// MPI. It performs the last ones itself.
 void used(MPI_Comm comm, int members);
 
 // corner_cases_data.cpp: types, operators, and the places of data.

@@ -1,4 +1,4 @@
-// Corner cases: communicators, and errors on them.
+// Corner cases of an MPI program (corner_cases.hpp): communicators, and errors on them.
 #include <dirent.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void communicators_of_all_kinds() {
   CHECK(from == size - 1);
   MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, alone);
   CHECK(sum == 1);
-  if (size > 1) {  // between the halves
+  if (size > 1) {  // an inter-communicator between the two halves
     MPI_Comm between = MPI_COMM_NULL;
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank % 2 == 0 ? 1 : 0, 3, &between);
     int theirs = 0;
@@ -50,7 +50,7 @@ void communicators_made_by_every_function() {
   used(comm, size);
   MPI_Comm copy = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Comm_idup(comm, &copy, &request);  // of a communicator that is taken over and used at the same time
+  MPI_Comm_idup(comm, &copy, &request);  // the drop-in has taken over `comm`, which is used during the duplication
   used(comm, size);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   used(copy, size);
@@ -175,8 +175,8 @@ void communicators_by_the_thousand() {
   some(number == nullptr ? 100 : std::atoi(number));
   CHECK(open_files() <= files + 4);
   CHECK(lines_of("/proc/self/maps") <= maps + 20);
-#ifndef __SANITIZE_ADDRESS__                // which keeps freed memory for a while
-  CHECK(resident_pages() <= pages + 4096);  // 16 MiB
+#ifndef __SANITIZE_ADDRESS__                // the address sanitizer keeps freed memory for a while
+  CHECK(resident_pages() <= pages + 4096);  // an allowance of 16 MiB
 #endif
 }
 

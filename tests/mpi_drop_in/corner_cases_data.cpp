@@ -1,4 +1,4 @@
-// Corner cases: types, operators, and the places of data.
+// Corner cases of an MPI program (corner_cases.hpp): types, operators, and the places of data.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,7 +65,7 @@ void other_ops() {
   MPI_Allreduce(&mine, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, MPI_COMM_WORLD);
   CHECK(least.where == size - 1);
 
-  // An operator that does not commute: 2x2 matrices in rank order.
+  // An operator that does not commute: the product of 2x2 matrices, in rank order.
   MPI_Op product = MPI_OP_NULL;
   MPI_Op_create(
       [](void* in, void* inout, int* count, MPI_Datatype*) {
@@ -109,7 +109,7 @@ void scatters() {
     MPI_Reduce_scatter_block(MPI_IN_PLACE, place.data(), count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     CHECK(std::equal(mine.begin(), mine.end(), place.begin()));
 
-    std::vector<int> counts(of_all(), 0);  // rank r: r times count, so rank 0 gets nothing
+    std::vector<int> counts(of_all(), 0);  // rank r gets r * count elements, so rank 0 gets none
     for (int r = 0; r < size; ++r) counts[static_cast<std::size_t>(r)] = r * count;
     const auto total = static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0));
     const auto before = static_cast<std::size_t>(rank * (rank - 1) / 2 * count);
@@ -156,7 +156,7 @@ void ranks_describe_the_same_bytes_differently() {
     const bool sparse_send = rank % 2 == 1, sparse_receive = rank % 3 == 0;
     for (std::size_t i = 0; i < n; ++i) mine[sparse_send ? 2 * i : i] = rank * 10000 + static_cast<int>(i);
     std::vector<int> all(2 * n * of_all(), -7);
-    MPI_Datatype spread = MPI_DATATYPE_NULL;  // gaps, and the extent of the whole type
+    MPI_Datatype spread = MPI_DATATYPE_NULL;  // the type `gaps`, whose extent includes the last gap
     MPI_Type_create_resized(gaps, 0, static_cast<MPI_Aint>(2 * n * sizeof(int)), &spread);
     MPI_Type_commit(&spread);
     MPI_Allgather(mine.data(), sparse_send ? 1 : count, sparse_send ? gaps : MPI_INT, all.data(),
@@ -166,7 +166,7 @@ void ranks_describe_the_same_bytes_differently() {
       for (std::size_t i = 0; i < n; ++i)
         right = right && all[sparse_receive ? 2 * (r * n + i) : r * n + i] == static_cast<int>(r * 10000 + i);
     CHECK(right);
-    // In place, where the send count and type are garbage.
+    // In place: MPI ignores the send count and type, which have no meaning here.
     if (sparse_receive) {
       std::vector<int> place(2 * n * of_all(), -7);
       for (std::size_t i = 0; i < n; ++i)
@@ -186,7 +186,7 @@ void ranks_describe_the_same_bytes_differently() {
 }
 
 void same_length_in_another_order() {
-  // The type is as long as its bytes, but the second int is the first.
+  // The type has no gaps, but it takes its two ints in reverse order.
   const int lengths[] = {1, 1};
   const MPI_Aint places[] = {4, 0};
   const MPI_Datatype ints[] = {MPI_INT, MPI_INT};
@@ -205,7 +205,7 @@ void same_length_in_another_order() {
   CHECK(right);
   MPI_Type_free(&swapped);
 
-  struct One {  // of a predefined type with a gap
+  struct One {  // MPI_DOUBLE_INT, a predefined type that has a gap after the int
     double value;
     int where;
   };
@@ -248,7 +248,7 @@ void gathers_with_gaps_between_ranks() {
   MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, place.data(), counts.data(), places.data(), MPI_LONG,
                  MPI_COMM_WORLD);
   CHECK(place == expected);
-  // Without gaps on even ranks, in reverse order on odd ranks.
+  // The parts lie in rank order on even ranks, and in reverse order on odd ranks.
   int before = 0, after = total;
   for (std::size_t r = 0; r < of_all(); ++r) {
     after -= counts[r];

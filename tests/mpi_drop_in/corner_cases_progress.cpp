@@ -1,4 +1,5 @@
-// Corner cases: operations that are pending beside others, threads, persistent collectives.
+// Corner cases of an MPI program (corner_cases.hpp): operations that are pending at the same time, threads, and
+// persistent collectives.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -6,7 +7,8 @@
 #include "corner_cases.hpp"
 
 void foreign_messages_progress_during_collectives() {
-  // A long message needs its sender, which is in the all-reduce by then.
+  // A long message arrives only if its sender progresses MPI. The sender is already in the all-reduce, so the drop-in
+  // must do that.
   const int length = 1 << 20;
   for (int round = 0; round < 3; ++round) {
     std::vector<int> message(static_cast<std::size_t>(length), rank);
@@ -143,7 +145,7 @@ void begun_here_and_finished_in_other_calls() {
 void a_communicator_freed_before_its_request() {
   MPI_Comm passing = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &passing);
-  for (int i = 0; i < 3; ++i) MPI_Barrier(passing);  // so that it is taken over
+  for (int i = 0; i < 3; ++i) MPI_Barrier(passing);  // after these calls the drop-in takes the communicator over
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(passing, &request);
   MPI_Comm_free(&passing);

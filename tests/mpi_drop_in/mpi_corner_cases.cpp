@@ -1,5 +1,6 @@
-// An MPI program without knowledge of this library: uses of collectives that a drop-in could get wrong
-// (corner_cases.hpp). It checks its own results, and must pass without the drop-in as well.
+// An MPI program that uses collectives in ways that a drop-in could get wrong (corner_cases.hpp). A drop-in is a
+// preloaded library that takes over MPI's collectives. The program checks its own results, and must also pass without
+// the drop-in.
 //
 //   mpi_corner_cases [single|multiple]     the thread level it asks for
 #include <algorithm>

@@ -1,8 +1,10 @@
-// An MPI program whose processes end before their time, are stopped, or have children:
+// An MPI program whose processes end early, are stopped, or have child processes. Tests run it with and without the
+// drop-in, a preloaded library that takes over MPI's collectives:
 //
 //   processes abort | killed | leaves | quits   [allreduce | iallreduce | barrier]
 //       the last rank ends, by MPI_Abort, a signal, exit or _exit, while the others wait for it in such a call
-//   processes stopped | forks                   goes on, and ends well
+//   processes stopped | forks
+//       the last rank is stopped repeatedly, or ranks fork children; the program continues and succeeds
 #define OMPI_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX
 #include <mpi.h>
@@ -32,7 +34,7 @@ int wrong_sums(int count) {
   return static_cast<int>(std::ranges::count_if(sums, [](int sum) { return sum != size * (size - 1) / 2; }));
 }
 
-/// The target of a message that is never sent.
+/// Waits in a collective for the last rank, which never enters it.
 void wait_in(std::string_view call) {
   std::vector<double> values(100000, 1.0), sums(values.size());
   const int count = static_cast<int>(values.size());
@@ -56,8 +58,8 @@ void end_by(std::string_view how) {
   if (how == "quits") ::_exit(0);
 }
 
-/// A child of rank 0 stops the last rank again and again, at any place, for some seconds. The ranks make calls as long
-/// as rank 0 has this child.
+/// Makes calls while the last rank is stopped again and again, at arbitrary instructions, for some seconds. A child of
+/// rank 0 stops it. The calls end with that child.
 int stopped() {
   std::vector<long> pids(static_cast<std::size_t>(size));
   const long mine = ::getpid();
@@ -92,7 +94,7 @@ int forks() {
       wrong += std::system("true") == 0 ? 0 : 1;
       for (const bool waited_for : {true, false}) {
         const pid_t child = ::fork();
-        if (child == 0 && waited_for) std::exit(7);  // with all destructors
+        if (child == 0 && waited_for) std::exit(7);  // runs all destructors, also those of the drop-in
         if (child == 0) {
           ::usleep(50000);
           ::_exit(7);

@@ -1,4 +1,5 @@
-// An MPI program with one error, or with one use that a drop-in might handle wrongly:
+// An MPI program with one error, or with one use of MPI that a drop-in might handle wrongly. A drop-in is a preloaded
+// library that takes over MPI's collectives:
 //
 //   scenarios before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
 //   scenarios patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
@@ -23,7 +24,7 @@ int sum_of(int count, MPI_Comm comm) {
   return MPI_Allreduce(ones.data(), sums.data(), count, MPI_INT, MPI_SUM, comm);
 }
 
-/// Rank 0 passes another count. All ranks get the error.
+/// Passes another count on rank 0. All ranks must get the error.
 int ranks_disagree(int rank) {
   for (int i = 0; i < 3; ++i) sum_of(10, MPI_COMM_WORLD);
   const int code = sum_of(rank == 0 ? 9 : 10, MPI_COMM_WORLD);
@@ -34,7 +35,8 @@ int ranks_disagree(int rank) {
   return error_class == MPI_ERR_OTHER && later != MPI_SUCCESS ? 0 : 1;
 }
 
-/// A sum of values that bf16 holds is exact. Other sums lose their third decimal if they are coded.
+/// Tells whether sums travel as bf16: sums of values that bf16 represents are exact, and other sums lose their third
+/// decimal.
 int coded(int rank, int size) {
   std::vector<float> values(1 << 16, 1.0F + static_cast<float>(rank)), sums(values.size());
   int wrong = 0;
@@ -77,7 +79,7 @@ void many() {
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
-/// The last rank cannot open descriptors while communicators are constructed. The sums are right on all ranks.
+/// Lets the last rank run out of descriptors while communicators are constructed. The sums must be right on all ranks.
 int no_descriptors(int rank, int size) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -114,8 +116,8 @@ int wrong_sums(MPI_Comm comm, int expected) {
   return wrong;
 }
 
-/// Two worlds. Each may have the drop-in or not. Collectives run between them, in one common communicator, and in a
-/// part of it.
+/// Joins two MPI worlds, each with or without the drop-in. Runs collectives between them, in one common communicator,
+/// and in a part of it.
 int meet(MPI_Comm other_world, bool spawned) {
   int size = 0, others = 0;
   MPI_Comm all = MPI_COMM_NULL, mine = MPI_COMM_NULL;

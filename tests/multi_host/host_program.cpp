@@ -1,5 +1,6 @@
-// A rank on one of several hosts. It all-reduces vectors of several lengths in a loop and checks every element. It
-// appends its results to a file, one line each, because standard output does not leave a host whose link is cut.
+// One rank of a program on several hosts, which hosts_test starts. It all-reduces vectors of several lengths in a loop
+// and checks every element. It appends its results to a file, one line each, because standard output cannot leave a
+// host whose link is cut.
 //
 //   host_program KEY=VALUE...
 //     report=FILE           file of the lines of all ranks
@@ -52,7 +53,7 @@ std::unique_ptr<Bootstrap> make_bootstrap() {
   return bootstrap_from_environment(timeout);
 }
 
-/// Returns element `i` of the contribution of a rank to a lap. Sums are exact.
+/// Returns element `i` of the contribution of a rank to a lap of the loop. Sums are exact in any order.
 float contribution(int rank, int lap, std::size_t i) {
   return static_cast<float>((rank + 1) * static_cast<int>(1 + (i + static_cast<std::size_t>(lap)) % 5));
 }
@@ -114,7 +115,8 @@ int main(int argc, char** argv) {
   int threads = MPI_THREAD_SINGLE;
   if (under_mpirun()) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
   const int status = run();
-  // If a peer may have ended, MPI_Finalize would wait for it. The exit without it reports the failure to mpirun.
+  // After an error a peer may have ended, and MPI_Finalize would wait for it. Ends without MPI_Finalize; the exit
+  // status reports the failure to mpirun.
   if (status != 0) std::_Exit(status);
   if (under_mpirun()) MPI_Finalize();
   return status;

@@ -1,6 +1,6 @@
-// Programs on several hosts, which are network namespaces on one bridge (multi_host/hosts.sh). Launchers start them.
-// Hosts die, links stall or stay cut, interfaces have no route, and a firewall drops packets. The tests need root, and
-// are skipped without it.
+// Tests of programs on several hosts, which are network namespaces on one bridge (multi_host/hosts.sh). Launchers start
+// the programs. Hosts die, links stall or stay cut, interfaces have no route, and a firewall drops packets. The tests
+// need root, and are skipped without it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -116,7 +116,7 @@ class Hosts : public ::testing::TestWithParam<Launcher> {
   }
 };
 
-// Sends every type between hosts, with every operation and algorithm. Other tests check the arithmetic.
+// Runs every collective between hosts, with every type, operation and algorithm. Other tests check the arithmetic.
 TEST_P(Hosts, EveryCollectiveIsRight) {
   const Bed bed(4);
   const std::string bench = std::string(kCollectivesBench) + " all --odd --iterations 1 --warmup 1 ";
@@ -192,7 +192,7 @@ TEST_P(CutHosts, ALinkThatStaysDownIsAnErrorOnEveryRank) { expect_an_error_on_ev
 
 TEST_P(CutHosts, ALinkThatDropsEverythingIsAnErrorOnEveryRank) { expect_an_error_on_every_rank("cut h2 silently"); }
 
-/// Tests that run with every launcher.
+/// Tests of the construction of communicators, with each way in which ranks find one another.
 class HostsMeet : public Hosts {};
 
 TEST_P(HostsMeet, InterfacesThatLeadNowhereAreGotAround) {

@@ -1,5 +1,5 @@
-// One rank of a simulated job: the unchanged library over its MPI transport, inside SimGrid's SMPI. Every rank has a
-// host of its own. Ranks of one host would wait for one another in shared memory, which the simulation does not see.
+// One rank of a simulated job: the unchanged library over its MPI transport, inside SMPI, the MPI of the simulator
+// SimGrid. Every rank has a simulated host of its own, because the simulation does not see waits in shared memory.
 //
 //   simulated_program BACKEND COLLECTIVE BYTES...
 //
@@ -71,7 +71,7 @@ std::vector<float> sums(int ranks) {
   return sums;
 }
 
-/// One call, which counts the wrong elements of its result.
+/// One collective call with its buffers. It counts the wrong elements of the result.
 class Job {
  public:
   Job(Communicator& comm, std::string_view collective, std::size_t bytes) : comm_(comm), collective_(collective) {

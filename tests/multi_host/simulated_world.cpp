@@ -1,5 +1,5 @@
-// A library that is preloaded into SimGrid's smpimain, below the tested library. It replaces the clock by the simulated
-// clock, and implements the functions that SimGrid's MPI (3.32) lacks by those that it has.
+// A library that is preloaded into smpimain, by which the simulator SimGrid runs MPI programs. It replaces the clock by
+// the simulated clock. It also implements the MPI functions that SimGrid 3.32 lacks, by those that SimGrid has.
 //
 // All ranks are threads of one process, and one of them runs at a time. The clock stands still while a rank computes,
 // and advances when a rank tests a request, sleeps or communicates. Deadlines and periods are therefore simulated
@@ -14,7 +14,7 @@
 
 namespace {
 
-struct Found {  // message of a matched probe
+struct Found {  // message that MPI_Improbe has found
   MPI_Comm comm;
   int source, tag;
 };

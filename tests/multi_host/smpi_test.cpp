@@ -1,5 +1,5 @@
-// The library on hosts that SimGrid simulates. Jobs have more ranks than this machine could run, every result is
-// checked, and times depend on the simulated network alone. 256 ranks take half a minute.
+// Tests of the library on hosts that the simulator SimGrid simulates. Jobs have more ranks than this machine could run,
+// every result is checked, and times depend on the simulated network alone. A job of 256 ranks takes half a minute.
 #include <gtest/gtest.h>
 
 #include <cstdio>

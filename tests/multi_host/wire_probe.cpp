@@ -7,8 +7,8 @@
 //
 // The rates are the payload rates of two opposite streams at the same time, out and in, in 10^6 bytes per second. An
 // all-reduce over H equal hosts takes at least 2 (H - 1) / H x bytes / rate. One-way times are halves of the median
-// round trip, of 28 KiB and of 8 bytes. At 1 Gbit/s 28 KiB take 0.23 ms. A link that passes bursts without charge takes
-// less. All sockets use cubic and TCP_NODELAY.
+// round trip, of 28 KiB and of 8 bytes. At 1 Gbit/s 28 KiB take 0.23 ms, and less on a link that does not limit short
+// bursts. All sockets use the congestion control `cubic` and TCP_NODELAY.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -35,8 +35,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int kWaitSeconds = 20;  // silence after which a peer counts as lost
-constexpr auto kYield = 2ms;      // most messages arrive that soon
+constexpr int kWaitSeconds = 20;  // seconds without data after which a peer counts as lost
+constexpr auto kYield = 2ms;      // time for which a wait yields, because most messages arrive that soon
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
@@ -128,7 +128,7 @@ void answer_round_trips(const Socket& socket) {
 
 constexpr auto kStarting = 400ms, kStreaming = 1200ms;
 
-/// Sends for a while, then shuts its direction down, which is the end for the peer.
+/// Sends for a while. Then shuts down this direction of the connection, by which the peer recognises the end.
 void pour(const Socket& socket) {
   const std::vector<char> data(256 << 10);
   for (const Clock::time_point start = Clock::now(); Clock::now() - start < kStarting + kStreaming + 100ms;)

@@ -1,4 +1,5 @@
-// Selection without a network: topologies and tunings are literals.
+// Tests of planning, which chooses the algorithm of a call by its estimated time. Planning is a pure function, so the
+// tests need no network: they pass topologies and tunings as literals.
 #include "collectives/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -144,7 +145,8 @@ TEST(Plan, InterHostAlgorithmsOnOneHostAreRefused) {
     }
 }
 
-// With a round trip of 60 us and 8 frames, rounds hide one another's latency.
+// A long vector is cut into rounds. Between hosts several rounds are in flight, so that they hide one another's
+// latency.
 TEST(Plan, RoundsOverlapBetweenHosts) {
   const Topology hosts = Topology::regular(8, 2);
   const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);
@@ -158,9 +160,9 @@ TEST(Plan, RoundsOverlapBetweenHosts) {
   EXPECT_EQ(plan_of({.count = 16 << 20}, Topology::regular(8, 8)).rounds_in_flight, 1u);
 }
 
-// Every message costs CPU time, also if the wire takes longer.
+// Every message costs CPU time, even if the wire takes longer, so vectors are cut only if that saves enough.
 TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
-  TuningParameters tuning;  // of a link of 1 Gbit/s
+  TuningParameters tuning;  // numbers of a link of 1 Gbit/s
   tuning.wire_us = 2;
   tuning.wire_message_us = 1;
   tuning.wire_us_per_byte = 0.008;
@@ -173,8 +175,8 @@ TEST(Plan, MessagesAreCutWhereThatSavesATwentieth) {
   EXPECT_GT(rounds(256 << 10), 1u) << "sums are added while the next are on their way";
 }
 
-// Oversubscribed ranks are late, and links stand still unless another round has a message. If the cores are busy, too,
-// more messages only take more CPU time.
+// Ranks that share cores send late, and a link is then idle unless another round has a message for it. Shorter messages
+// help. If the cores themselves are busy, more messages only take more CPU time.
 TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   const auto bytes_of_message = [](double us_per_byte, int cores) {
     TuningParameters tuning;
@@ -193,7 +195,8 @@ TEST(Plan, MessagesAreCutForBusyLinksOfRanksThatTakeTurnsOnIdleCores) {
   EXPECT_GE(bytes_of_message(kGigabit / 4, 2), 128u << 10);
 }
 
-// The root of a tree does little work itself. It waits for ranks that wait for other ranks.
+// The estimate of a tree must count the waits of all its levels. The root does little work, but it waits for ranks that
+// wait for other ranks.
 TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
   TuningParameters tuning;
   tuning.wire_us = 10;
@@ -209,7 +212,8 @@ TEST(Plan, TreeEstimateAddsUpTheMessagesOfAllItsLevels) {
   EXPECT_GT(us_of("ring", Collective::broadcast), 70) << "seven hops";
 }
 
-// The algorithm with the fewest messages per rank has the most messages in total.
+// If hosts share the cores of one machine, messages of all hosts cost time there. One-shot, the algorithm with the
+// fewest messages one after another, has the most messages in total.
 TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   Topology hosts = Topology::regular(4, 1);
   EXPECT_EQ(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "one latency";
@@ -220,7 +224,8 @@ TEST(Plan, HostsOfOneMachineSaveItsCoresMessages) {
   EXPECT_NE(plan_of({.count = 2}, hosts).name, "hierarchical_one_shot") << "twelve messages on one core";
 }
 
-// All ranks of a host on the rails send as many bytes over its link, and twice the messages.
+// A leader exchanges messages for all ranks of its host. If every rank exchanges messages instead, the link carries as
+// many bytes, but two ranks per host send twice as many messages.
 TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
   TuningParameters tuning;
   tuning.wire_us = 0.1;
@@ -235,7 +240,7 @@ TEST(Plan, LeadersAreChosenWhenHostsShareCores) {
   }
 }
 
-// Each host sends one message for several parts, in place of one for each part and host.
+// With leaders each host sends one message that holds the parts of several hosts, instead of one message for each part.
 TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
     for (const auto& [local, name] : {std::pair{1, "hierarchical_halving"}, {2, "hierarchical_leaders_halving"}}) {
@@ -245,7 +250,7 @@ TEST(Plan, LeadersScatterAndGatherShortVectorsOfManyHosts) {
     }
 }
 
-// Messages hold whole parts of several hosts.
+// A leader's message holds whole parts of several hosts, so a vector must fit into one message.
 TEST(Plan, LeadersNeverCutAVector) {
   TuningParameters tuning;
   tuning.frame_bytes = tuning.wire_frame_bytes = 1 << 20;
@@ -276,8 +281,8 @@ double estimate_of(std::string_view algorithm, const Request& request, const Top
   return 0;
 }
 
-// With all ranks on the rails, each rank of a host sums a slice. With leaders, one rank sums everything and the other
-// ranks have no work. If the ranks share cores, both take the same CPU time.
+// Without leaders, each rank of a host sums one slice of the vector. With leaders, one rank sums everything and the
+// other ranks have no work. If the ranks share cores, both take the same CPU time.
 TEST(Plan, ALeadersSumCostsMoreWhenTheOtherRanksHaveTheirOwnCores) {
   TuningParameters tuning;
   tuning.message_us = tuning.message_us_per_byte = tuning.host_latency_us = tuning.reduce_us_per_byte = 0;

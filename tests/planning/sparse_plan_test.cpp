@@ -1,5 +1,5 @@
-// Whether a gradient is sent sparse, and the estimate of its time. Both are pure functions of numbers, so the tests use
-// machines that need not exist.
+// Tests of sparse planning. It decides whether a gradient is sent sparse, as selected elements only, and estimates
+// the time. Planning is a pure function of numbers, so the machines of the tests need not exist.
 #include "planning/sparse_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ SparsePlan of(const Topology& topology, const TuningParameters& tuning = {}, std
   return plan_sparse(request, k, {}, choose_plan(request, topology, tuning), topology, tuning);
 }
 
-/// Hosts that are network namespaces of one machine.
+/// Returns the topology `hosts` with all hosts on one machine with `cores` cores, as network namespaces are.
 Topology on_one_machine(Topology hosts, int cores) {
   hosts.machines.assign(hosts.hosts.size(), 0);
   hosts.machine_cores = {cores};
@@ -44,7 +44,7 @@ TEST(SparsePlan, LittleOfALongVectorPaysBetweenHosts) {
 }
 
 TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
-  TuningParameters nothing;  // only the links take time
+  TuningParameters nothing;  // numbers with which only the links take time
   nothing.wire_us = nothing.wire_message_us = nothing.wire_work_us_per_byte = 0;
   nothing.coding_us_per_byte = nothing.host_us_per_byte = 0;
   TuningParameters messages = nothing, bytes = nothing, coding = nothing, adding = nothing;
@@ -62,7 +62,8 @@ TEST(SparsePlan, RanksThatShareCoresAddUpTheirCpuWork) {
     }
 }
 
-/// Also if fewer ranks exchange messages than there are cores, because the other ranks wait, too.
+/// Messages cost more on a shared machine even if fewer ranks exchange them than there are cores. The other ranks use
+/// cores while they wait.
 TEST(SparsePlan, MessagesOfOneOwnerPerHostStillCostTheSharedMachine) {
   TuningParameters tuning;
   tuning.wire_message_us = 0;

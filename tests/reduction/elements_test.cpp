@@ -1,5 +1,5 @@
-// The arithmetic of GPUs, element by element, against fold(), which reduction_test compares with the oracle: equal
-// bits.
+// Tests that the arithmetic of GPU kernels, element by element, gives the same bits as the reduction on the CPU,
+// fold(). The other test, reduction_test, compares fold() with an oracle.
 #include "reduction/elements.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kCount = 4099;
 constexpr int kSources = 5;
 
-/// Any bits, except payloads of NaN, which are unspecified. Floats have only the NaN of a conversion.
+/// Returns random elements of any bits. Floats that are NaN are replaced by one NaN, because the payload of other NaNs
+/// in a result is unspecified.
 template <class T>
 std::vector<T> any_values(unsigned seed) {
   std::mt19937_64 random(seed);
@@ -58,7 +59,7 @@ TEST_P(Elements, AreWhatVectorsGive) {
       std::vector<std::vector<T>> inputs;
       std::vector<Source> sources;
       for (unsigned s = 0; s < kSources; ++s) inputs.push_back(any_values<T>(s + 1));
-      for (std::size_t s = 0; s < kSources; ++s)  // one source is a partial result
+      for (std::size_t s = 0; s < kSources; ++s)  // source 2 is a partial result, the others are plain contributions
         sources.push_back({reinterpret_cast<const std::byte*>(inputs[s].data()), s != 2});
       for (const int finish_ranks : {0, kSources, 7}) {
         if (finish_ranks == 0 && needs_direct(op, data_type_v<T>, false)) continue;

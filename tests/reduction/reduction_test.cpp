@@ -1,4 +1,5 @@
-// Reductions against an oracle (support/reduction_oracle.hpp), with every instruction set of this processor.
+// Tests of reductions, compared with an oracle that computes each element without vector instructions
+// (support/reduction_oracle.hpp). The tests run with every instruction set of this processor.
 #include "reduction/reduction.hpp"
 
 #include <gtest/gtest.h>
@@ -87,10 +88,10 @@ TYPED_TEST(Reduction, WorksInPlaceWithEachSource) {
 
 TYPED_TEST(Reduction, PartialResultsInRankOrderMakeTheWhole) {
   using T = TypeParam;
-  if (kSixteenBit<T>) return;  // partial results would round
+  if (kSixteenBit<T>) return;  // a partial result in 16 bits would be rounded once more
   const int ranks = 7;
   for (const ReduceOp& op : ops_of(data_type_v<T>)) {
-    if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // partial results would wrap
+    if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // a partial sum of integers would wrap around
     Vectors<T> inputs = Vectors<T>::random(ranks, 301, 0, 5), partial(1, 301), whole(1, 301);
     const std::vector<Source> sources = inputs.sources();
     fold_everywhere(op, data_type_v<T>, std::span(sources).first(3), {partial.data(0)}, 301, 0);
@@ -178,7 +179,7 @@ TYPED_TEST(Reduction, ReadsNothingBeyondPageEdges) {
   }
 }
 
-/// Vectors with room around them, so that a store outside them shows.
+/// A vector between guard bytes, which show stores outside the vector.
 template <class T>
 class Fenced {
  public:
@@ -209,7 +210,7 @@ TYPED_TEST(Reduction, EveryOutGetsTheResultAlsoWhenSourcesAreAmongThem) {
       for (const std::size_t misalignment : Sizes{0, sizeof(T), 1, 13}) {
         for (const Stores stores : {Stores::cached, Stores::streaming, Stores::streaming_but_first}) {
           Vectors<T> values = Vectors<T>::random(kSources, count, 0, count);
-          // The first source and the last. Two have equal alignment, and one has another.
+          // Three sources: the first and the last have equal alignment, and the second has another one.
           Fenced<T> in[] = {{count, misalignment}, {count, 3}, {count, misalignment}};
           Fenced<T> other[] = {{count, misalignment}, {count, misalignment}, {count, misalignment + 7}};
           std::vector<Source> sources;
@@ -249,15 +250,16 @@ TYPED_TEST(Reduction, WritesMoreOutsThanAreStreamed) {
   }
 }
 
-/// Any bits: denormals, zeros of both signs, infinities, and NaN with any payload. A column has at most one NaN, among
-/// numbers whose sum makes no other, because the payload of a sum of several NaNs is unspecified.
+/// Reduces elements of any bits: denormals, zeros of both signs, infinities, and NaN with any payload. The
+/// contributions to one element contain at most one NaN, and their sum makes no other. The payload of a sum of several
+/// NaNs is unspecified.
 TYPED_TEST(Reduction, HandlesAnyBits) {
   using T = TypeParam;
   std::mt19937_64 random(11);
   const auto draw = [&] {
     std::uint64_t bits = random();
-    if (random() % 4 == 0) bits &= 0x800f000f800f800f;  // small ones
-    if (random() % 4 == 0) bits |= 0x7ff07ff07f807c00;  // NaN and infinities
+    if (random() % 4 == 0) bits &= 0x800f000f800f800f;  // clears exponent bits: small numbers
+    if (random() % 4 == 0) bits |= 0x7ff07ff07f807c00;  // sets all exponent bits: NaN and infinities
     std::array<std::byte, sizeof(T)> bytes;
     std::memcpy(bytes.data(), &bits, sizeof(T));
     return std::bit_cast<T>(bytes);
@@ -281,7 +283,7 @@ TYPED_TEST(Reduction, HandlesAnyBits) {
   }
 }
 
-/// Folds columns of special values, in every order of the sources, and compares bits.
+/// Reduces special values in every order of the sources, and compares the bits of the results.
 template <class T>
 void check_min_max(const std::vector<Wide<T>>& values, T least, T greatest) {
   std::vector<Wide<T>> order = values;

@@ -1,5 +1,7 @@
-// Intra-host collectives, protocol by protocol: a random mixture of collectives, compared with known values. Ranks are
-// threads or processes, with and without a core for each. The limits in the tuning force a protocol.
+// Tests of intra-host collectives, which the ranks of a host perform through shared memory by one of several protocols.
+//
+// Each protocol runs a random mixture of collectives, whose results are compared with known values. Limits in the
+// tuning force the protocol. Ranks are threads or processes, with and without a core for each.
 //
 // Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
 // COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
@@ -29,7 +31,8 @@
 namespace collectives {
 namespace {
 
-/// The buffers to which every rank can have pointers.
+/// Buffers that are mapped, so that every rank can access them by pointers: none, all, or a random choice (by_turns).
+/// In the last case, the kernel copies from and to buffers that are not mapped.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -38,7 +41,7 @@ struct Setting {
   bool processes = false;
   bool oversubscribed = false;
   Mapped mapped = Mapped::none;
-  std::size_t ring = 1;  ///< multiple of the chunk size of the tuning for which staging is laid out
+  std::size_t ring = 1;  ///< factor by which the staging ring is longer than the tuning's chunk size requires
 };
 
 TuningParameters tuning_for(HostProtocol protocol) {
@@ -55,7 +58,7 @@ TuningParameters tuning_for(HostProtocol protocol) {
 
 TuningParameters past_the_caches(TuningParameters tuning) {
   tuning.streamed_staging_bytes = 0;
-  tuning.chunk_bytes = 16 << 10;  // shorter vectors are not streamed
+  tuning.chunk_bytes = 16 << 10;  // long chunks, because shorter vectors do not bypass the caches
   return tuning;
 }
 
@@ -71,7 +74,7 @@ TuningParameters zero_copy_tuning() {
   return tuning;
 }
 
-/// Short vectors by zero-copy or staged, and longer ones by the kernel.
+/// Returns a tuning for short vectors by zero copy or the staged protocol, and for longer ones by single copy.
 TuningParameters zero_copy_and_single_copy_tuning() {
   TuningParameters tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
@@ -122,22 +125,22 @@ std::vector<Setting> settings() {
       {"everything_mapped", TuningParameters{}, true, false, Mapped::all},
       {"everything_oversubscribed", TuningParameters{}, true, true, Mapped::all},
   };
-#if defined(__SANITIZE_THREAD__)  // which does not see accesses between processes
+#if defined(__SANITIZE_THREAD__)  // the thread sanitizer does not see accesses of other processes
   all.push_back({"everything_of_threads", TuningParameters{}, false, false, Mapped::all});
   std::erase_if(all, [](const Setting& setting) { return setting.processes; });
 #endif
   return all;
 }
 
-/// Operations, which are equal on every rank.
+/// One collective of the mixture, equal on every rank.
 struct Operation {
   Step::Kind kind;
   int root;
   std::size_t count;
   bool in_place;
-  std::size_t shift;    ///< bytes between the buffers and the edge of a page
-  bool at_end = false;  ///< the edge where the page ends
-  int times = 1;        ///< repeated with the same operands, whose result is known from the first time on
+  std::size_t shift;    ///< bytes between a buffer and the beginning or end of its page
+  bool at_end = false;  ///< true: the buffer lies at the end of its page
+  int times = 1;        ///< number of runs with the same operands
 };
 
 constexpr std::size_t kMostTimes = 3;

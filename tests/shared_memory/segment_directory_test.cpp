@@ -1,5 +1,6 @@
-// Memory of one rank that another rank uses: by name, between processes and between threads. Then changes of the memory
-// between two uses.
+// Tests of segment directories, by which a rank uses memory of another rank. A segment is memory of allocate(). Its
+// owner gives peers a 64-bit name for a place in it. Ranks are processes or threads. Further tests free and allocate
+// segments between two uses.
 #include "shared_memory/segment_directory.hpp"
 
 #include <fcntl.h>
@@ -31,7 +32,7 @@ constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have 
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-/// Local rank 0, and a function by which the other rank joins.
+/// The arena, the shared memory of a host, of two ranks. This process is local rank 0; join() makes local rank 1.
 struct Host {
   std::unique_ptr<Arena> arena = Arena::create(kTwoRanks);
   std::string handle = arena->handle();
@@ -66,7 +67,7 @@ TEST(SegmentDirectory, ANameCoversExactlyTheBytesOfItsSegment) {
   EXPECT_EQ(segments.resolve(0, name, memory.size() + 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size(), 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size() + 1, 0), nullptr);
-  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // not rank 1's
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name is one of rank 0
 }
 
 TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
@@ -75,14 +76,14 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   Child child([&](Line& line) {
     const auto arena = host.join();
     SegmentDirectory segments(*arena);
-    std::vector<int, SharedAllocator<int>> theirs(1000);  // a piece of a common segment
+    std::vector<int, SharedAllocator<int>> theirs(1000);  // short vectors lie in one common segment
     for (int i = 0; i < 1000; ++i) theirs[static_cast<std::size_t>(i)] = i;
     line.put(segments.name_of(theirs.data(), 1000 * sizeof(int)));
     auto* remote = reinterpret_cast<int*>(segments.resolve(0, line.take(), mine.size() * sizeof(int)));
     if (remote == nullptr || remote[0] != 17 || remote[2'999'999] != 18) return 1;
     remote[1'500'000] = 19;
     line.put(1);
-    line.take();  // memory of this rank has been written to
+    line.take();  // waits until the other rank has written to memory of this rank
     return theirs[999] == -1 ? 0 : 2;
   });
   SegmentDirectory segments(*host.arena);
@@ -100,7 +101,8 @@ TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-// The address is not that of the inherited mapping.
+// A child inherits the mapping of its parent's memory, but resolve() must return another address, that of its own
+// mapping.
 TEST(SegmentDirectory, AChildSeesMemoryOfItsParentAtAnotherAddress) {
   const Host host;
   SegmentDirectory segments(*host.arena);
@@ -135,7 +137,7 @@ TEST(SegmentDirectory, ThreadsAllocateAndFreeWhileOthersLookThingsUp) {
   std::barrier turn(2);
   std::atomic<std::uint64_t> names[2]{};
   std::atomic<bool> stop{false};
-  std::jthread noise([&] {  // a thread of neither rank
+  std::jthread noise([&] {  // a thread that is no rank and allocates meanwhile
     while (!stop) {
       const SharedMemory large(2 * kMiB);
       const std::vector<char, SharedAllocator<char>> small(100);
@@ -264,7 +266,7 @@ TEST(SegmentDirectory, AThousandSegmentsLeakNothingOnEitherSide) {
     SegmentDirectory theirs(*arena);
     const auto before = burden();
     for (int round = 0; round < kRounds; ++round) {
-      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two entries of the directory, in changing order
+      const SharedMemory one(2 * kMiB), two(kMiB + 4096);  // two segments, announced in changing order
       line.put(theirs.name_of(round % 3 == 0 ? one.data() : two.data(), kMiB));
       line.put(theirs.name_of(one.data(), 2 * kMiB));
       line.take();
@@ -301,7 +303,7 @@ TEST(SegmentDirectory, UnmapsSegmentsWithTheCommunicator) {
     theirs.reset();
     line.put(0);
     line.take();
-    theirs.emplace(*arena);  // the memory serves the next communicator
+    theirs.emplace(*arena);  // the directory of the next communicator names the same memory
     line.put(theirs->name_of(memory.data(), memory.size()));
     line.take();
     return 0;
@@ -333,7 +335,7 @@ TEST(SegmentDirectory, ADescriptorThatNamesSomethingElseByNowIsRefused) {
     const std::vector<int> before = descriptors_of(kSegmentFile);
     const SharedMemory memory(4 * kMiB);
     line.put(theirs.name_of(memory.data(), memory.size()));
-    for (const int fd : descriptors_of(kSegmentFile)) {  // as a program that closes descriptors which it does not know
+    for (const int fd : descriptors_of(kSegmentFile)) {  // some programs close descriptors that they have not opened
       if (std::ranges::count(before, fd) != 0) continue;
       ::close(fd);
       const int other = ::memfd_create("collectives 0000000000000000", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -393,7 +395,7 @@ TEST(SegmentDirectory, AChildThatFreesWhatItInheritedTakesNothingFromItsParent) 
     if ((*large)[1'000'000] != 42) return 1;
     large.reset();
     small.reset();
-    SharedArray<int> own(10);  // not from the segment that its parent takes pieces from
+    SharedArray<int> own(10);  // must not lie in the common segment of its parent
     own[9] = 7;
     line.put(1);
     line.take();

@@ -1,5 +1,7 @@
-// Proof of every algorithm: its Steps run in the prover (support/step_prover.hpp), for every collective, topology,
-// length and number of rounds. Then the traffic of each algorithm is compared with its formula.
+// Proves every algorithm. An algorithm is a list of Steps, which are actions of a rank such as to add a message and to
+// send the result. The prover runs the Steps of all ranks on sets in place of numbers (support/step_prover.hpp), for
+// every collective, topology, length and number of rounds. Further tests compare the traffic of each algorithm with its
+// formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -148,7 +150,7 @@ TEST_P(EveryAlgorithm, HandlesPartsOfUnequalLength) {
 INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
                          [](const auto& parameter) { return std::string(algorithms()[parameter.param].name); });
 
-/// Returns the most messages and the most elements that any rank sends.
+/// Returns the maximum number of messages, and the maximum number of elements, that any rank sends.
 Traffic busiest(std::string_view name, const Topology& topology, Collective collective, std::size_t count,
                 PartialSums partial_sums = PartialSums::allowed) {
   const auto found = std::find_if(algorithms().begin(), algorithms().end(),
@@ -200,7 +202,8 @@ TEST(Leaders, ScatterAndGatherInLogHMessages) {
     const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
       const Traffic one = busiest("hierarchical_halving", Topology::regular(hosts, 1), collective, 10 * 13 * 16);
-      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;  // continues with the first host after the last one
+      // If the number of hosts is no power of 2, parts may wrap from the last host to the first, in two messages.
+      EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;
       EXPECT_LE(one.elements, 10 * 13 * 16 - 130u) << "the bytes of a direct exchange, " << hosts;
       const Traffic two = busiest("hierarchical_leaders_halving", Topology::regular(2 * hosts, 2), collective, 960);
       EXPECT_LE(two.messages, (power ? log : 2 * log) + (collective == Collective::reduce_scatter ? 1 : 0)) << hosts;
@@ -241,7 +244,7 @@ TEST(Hierarchical, CarriesEveryByteOncePerHost) {
   }
 }
 
-// Algorithms are plain functions of their arguments, so a compiler can run them.
+// Algorithms are pure functions, so the compiler can run them in a constant expression.
 constexpr std::size_t count_ring_steps(int n) {
   Rank ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   std::size_t steps = 0;

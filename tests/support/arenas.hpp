@@ -1,4 +1,4 @@
-// Ranks of one host that are threads and share an arena, and nothing else of a communicator.
+// Ranks for tests of shared memory: threads that share an arena, the shared memory of a host, without a communicator.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace collectives::testing {
 
-/// Runs `f(const Arena&, barrier)` on all ranks at once. The arenas end when all have returned.
+/// Runs `f(const Arena&, barrier)` on all ranks at the same time. Destroys the arenas when all ranks have returned.
 template <class F>
 void run_on_arenas(const ArenaShape& shape, F&& f) {
   std::vector<std::unique_ptr<Arena>> arenas;

@@ -1,5 +1,5 @@
-// A rank that is a process. The test forks it and exchanges numbers with it through a socket. Its exit status is the
-// result.
+// A rank that is a child process. The test forks the child and exchanges numbers with it through a socket. The exit
+// status of the child is its result.
 //
 //   Child child([](Line& line) { line.put(line.take() + 1); return 0; });
 //   child.line().put(41);
@@ -20,7 +20,7 @@
 
 namespace collectives::testing {
 
-/// One end of a connection that carries numbers. Waits for the other end, and throws if that has ended.
+/// One end of a connection that carries numbers. take() waits for the next number. Throws if the other end is closed.
 class Line {
  public:
   explicit Line(int fd) : fd_(fd) {}

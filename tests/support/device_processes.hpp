@@ -1,4 +1,4 @@
-// Two processes with a fake GPU each, which open the memory of each other as processes do.
+// Two processes with a fake GPU each, for tests of ranks that open GPU memory of another process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class DeviceProcesses : public ::testing::Test {
     GTEST_SKIP() << "both sides of a fork start threads";
 #endif
   }
-  /// Runs `f(FakeGpus&, Communicator&)`, which may throw, on both. Returns the status of the child.
+  /// Runs `f(FakeGpus&, Communicator&)`, which may throw, in both processes. Returns the exit status of the child.
   template <class F>
   static int run(F&& f) {
     const auto rank = [&](Rank self, Line& line) {

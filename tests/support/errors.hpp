@@ -1,4 +1,4 @@
-// Errors that a test expects.
+// Helpers for tests that expect an error.
 #pragma once
 
 #include <gtest/gtest.h>

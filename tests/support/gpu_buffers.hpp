@@ -1,5 +1,5 @@
-// Buffers of conformance suites in the memory of the GPU of this thread, fake or real. Every second call is put into a
-// stream.
+// Buffers in GPU memory for conformance suites. They lie on the GPU of the calling thread, a fake or a real one. Every
+// second call passes a stream.
 #pragma once
 
 #include <bit>
@@ -39,7 +39,7 @@ class BuffersOnGpu final : public BufferPlacement {
     device_->end_stream(stream_);
   }
 
-  /// Reuses freed memory, because allocating and freeing make a real GPU wait.
+  /// Returns GPU memory. Reuses memory that was given back, because a real GPU waits in every allocation.
   std::byte* take(std::size_t bytes) override {
     const auto found = free_.find(bytes);
     auto* const memory =
@@ -93,8 +93,8 @@ class BuffersOnGpu final : public BufferPlacement {
   Device::Event event_ = nullptr;
   std::multimap<std::size_t, std::byte*> free_;
   std::map<std::byte*, std::size_t> taken_;
-  Pinned between_;                 // for copies that are waited for
-  std::vector<Pinned> in_stream_;  // for other copies; the first ones are in use until download() has waited
+  Pinned between_;                 // pinned memory for copies that are complete when the function returns
+  std::vector<Pinned> in_stream_;  // pinned memory for other copies, in use until download() has waited
   std::size_t used_in_stream_ = 0;
   unsigned calls_ = 0;
 };

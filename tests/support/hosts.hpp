@@ -19,7 +19,7 @@
 
 namespace collectives::testing {
 
-/// The messages of all wires of one test, by (context, from, to).
+/// The messages that are under way on all wires of one test, by communicator (context), sender and receiver.
 class WireMailbox {
  public:
   struct Sent {
@@ -36,7 +36,8 @@ class WireMailbox {
   std::function<void(Rank from, const std::byte* data, std::size_t bytes)> lends;
 };
 
-/// Reads messages from the caller's memory some calls of progress() late. Later messages leave after them.
+/// Wire that is a queue in memory. It reads a message that is sent from the caller's memory only some calls of
+/// progress() later, as a slow network does. Later messages wait for it.
 class QueueWire final : public Wire {
  public:
   QueueWire(std::shared_ptr<WireMailbox> mailbox, std::vector<Rank> members, Rank self, std::size_t context,
@@ -155,7 +156,7 @@ class QueueWire final : public Wire {
   std::vector<Open> open_;
 };
 
-/// A thread's bootstrap that claims a host and brings a wire.
+/// Bootstrap of a rank that is a thread. The rank claims to be on a given host, and QueueWire connects the hosts.
 class HostBootstrap final : public Bootstrap {
  public:
   HostBootstrap(Bootstrap& threads, std::string host, std::string domain, std::shared_ptr<WireMailbox> mailbox,

@@ -1,11 +1,11 @@
-// Runs loops with every instruction set. Their results must be equal.
+// Helpers for tests that run vector loops with every instruction set of this processor. The results must be equal.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "reduction/dispatch.hpp"
-// Highway requires the list of unwanted instruction sets first.
+// Included second, because Highway needs dispatch.hpp's list of unwanted instruction sets first.
 #include <hwy/targets.h>
 
 namespace collectives {

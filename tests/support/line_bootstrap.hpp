@@ -1,4 +1,4 @@
-// A bootstrap of two ranks, parent and child, over the line between them.
+// A bootstrap of two ranks, a process and its child: they exchange bytes over a Line, the socket between them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The main of every test program: GoogleTest under a watchdog.
+// The main function of the test programs: runs GoogleTest under a watchdog, which ends a test that takes too long.
 #include <gtest/gtest.h>
 
 #include "support/watchdog.hpp"

@@ -1,5 +1,5 @@
-// The main function of test programs under mpirun. Every rank runs every test, in step. All ranks print failures; rank
-// 0 prints the rest.
+// The main function of test programs under mpirun. All ranks run the same tests in the same order. All ranks print
+// failures, and rank 0 prints the rest of the output.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

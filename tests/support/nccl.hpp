@@ -1,4 +1,4 @@
-// The library in the place of NCCL (fakes/nccl/fake_nccl.cpp), for tests on fake GPUs.
+// Helpers for tests on fake GPUs that use the fake of NCCL (fakes/nccl/fake_nccl.cpp).
 #pragma once
 
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ inline const nccl::Library& fake_nccl_without_memory() {
   return library;
 }
 
-/// Makes the library use the streams of these GPUs while this object exists.
+/// Makes the fake of NCCL use the streams of these GPUs while this object exists.
 class FakeNccl {
  public:
   explicit FakeNccl(FakeGpus& gpus) {

@@ -1,4 +1,4 @@
-// Programs that tests run: a command, its output, and the processes that it leaves.
+// Helpers for tests that run programs: a command, its output, and the processes that it leaves behind.
 #pragma once
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ struct Outcome {
   std::string out;  ///< stdout and stderr
 };
 
-/// Runs a command. After each line, calls `heard` with the whole output so far.
+/// Runs a command. After each line of output, calls `heard` with all output so far.
 inline Outcome run_command(const std::string& command, const std::function<void(const std::string&)>& heard = {}) {
   Outcome outcome;
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");

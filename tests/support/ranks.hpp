@@ -1,4 +1,5 @@
-// Ranks as threads. Each runs the same function, and the first failure is thrown with its rank in front.
+// Ranks that are threads of the test. Each runs the same function. The first failure is rethrown, with the number of
+// its rank before its text.
 //
 //   run_communicators(4, [](Communicator& comm) { comm.barrier(); });
 #pragma once
@@ -18,7 +19,8 @@
 
 namespace collectives::testing {
 
-/// The exception in flight with "rank 3: " in front of its text; an Error stays an Error of the same code.
+/// Returns the exception that is being handled, with "rank 3: " before its text. An Error stays an Error of the same
+/// code.
 inline std::exception_ptr exception_of_rank(Rank rank) {
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
   try {

@@ -66,7 +66,7 @@ constexpr bool kFloating = is_floating(data_type_v<T>);
 template <class T>
 constexpr bool kSixteenBit = sizeof(T) == 2;
 
-/// The type in which the oracle computes with an element.
+/// Type in which the oracle computes with elements of type T.
 template <class T>
 using Wide = std::conditional_t<kSixteenBit<T>, float, std::conditional_t<kFloating<T>, T, Int128>>;
 
@@ -85,7 +85,7 @@ bool same_value(T a, T b) {
   return same_bits(a, b) || (is_nan(a) && is_nan(b));
 }
 
-/// -0 below +0, NaN on top: the order that min and max document.
+/// Compares two values in the order that min and max document: -0 is below +0, and NaN is above all numbers.
 template <class T>
 bool less(T a, T b) {
   const Wide<T> x = static_cast<Wide<T>>(a), y = static_cast<Wide<T>>(b);
@@ -100,7 +100,7 @@ T canonical_nan() {
   return static_cast<T>(std::numeric_limits<Wide<T>>::quiet_NaN());
 }
 
-/// The result for one element, from the contributions of `values.size()` ranks in rank order.
+/// Returns the expected result of one element. `values` are the contributions of all ranks, in rank order.
 template <class T>
 T oracle(const ReduceOp& op, const std::vector<T>& values) {
   using W = Wide<T>;
@@ -191,7 +191,7 @@ void fold_vectors(const ReduceOp& op, Vectors<T>& inputs, std::byte* out) {
   fold_everywhere(op, data_type_v<T>, inputs.sources(), {out}, inputs.count(), static_cast<int>(inputs.vectors()));
 }
 
-/// Folds into memory of its own (`in_place` empty) or into one of the inputs, and compares every element.
+/// Reduces into separate memory (`in_place` is empty) or into one of the inputs, and compares every element.
 template <class T>
 void check_against_oracle(const ReduceOp& op, Vectors<T> inputs, int in_place = -1) {
   Vectors<T> original = inputs, output(1, inputs.count(), 1);

@@ -1,14 +1,14 @@
-// Prover of Steps: runs the Steps of all ranks of one call on sets in place of numbers. StepPlayer decides which Step
-// is ready (steps/step_player.hpp).
+// Prover of algorithms. A Step is one action of a rank: it takes values, may combine them, keep them and send them. The
+// prover runs the Steps of all ranks of one call on sets in place of numbers.
 //
 // A value is the set of ranks whose contributions are in it. The prover reports the first of these faults:
 //
 //   - a contribution that is lost, counted twice, finished twice, or taken for a partial result
 //   - a message whose length its two ends disagree on, or that no rank receives
 //   - a partial result that is used after another one has replaced it
-//   - a sum of coded values that is rounded more than twice, or whose replicas are not rounded alike
-//   - a deadlock. A channel holds one message more than rounds that are under way at once, which is the least that any
-//     transport offers, so a schedule that can deadlock does
+//   - a sum of coded values that is rounded more than twice, or whose copies on different ranks are not rounded alike
+//   - a deadlock. A channel between two ranks holds one message more than the number of rounds in flight. No transport
+//     holds fewer, so a schedule that can deadlock on any transport does so here
 #pragma once
 
 #include <algorithm>
@@ -32,10 +32,10 @@ namespace collectives {
 /// A value: the ranks whose contributions it holds, and its state.
 struct Value {
   std::uint64_t ranks = 0;
-  bool partial = false;  ///< combined at least once: no longer a plain contribution
+  bool partial = false;  ///< true: a partial result, combined at least once; false: a plain contribution
   bool finished = false;
-  // Coded messages only.
-  int roundings = 0;                    ///< the most that any contribution in it has gone through
+  // Fields for coded messages, whose values are rounded.
+  int roundings = 0;                    ///< maximum number of roundings of any contribution in it
   std::size_t rounded_from = kNowhere;  ///< first element of the range with which it was rounded last
   static constexpr std::size_t kNowhere = ~std::size_t{0};
 

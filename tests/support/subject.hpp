@@ -1,5 +1,5 @@
-// A communicator as conformance suites call it. Buffers lie in memory of the host. With an Elsewhere, each call copies
-// them to other memory, such as that of a GPU, works on the copy, and copies the result back.
+// A communicator as conformance suites call it. The suites pass buffers in host memory. With a BufferPlacement, each
+// call copies them to other memory, such as that of a GPU, works on the copies, and copies the result back.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace collectives::testing {
 
-/// Memory that the host does not touch.
+/// Source of other memory for buffers, such as that of a GPU. The CPU does not touch that memory.
 class BufferPlacement {
  public:
   virtual ~BufferPlacement() = default;
   virtual std::byte* take(std::size_t bytes) = 0;
   virtual void give_back(std::byte* memory) = 0;
-  /// Copies in the order of `stream`, if there is one. download() waits.
+  /// Copy to and from the other memory, in the order of `stream` if there is one. download() waits for its copy.
   virtual void upload(std::byte* to, const void* from, std::size_t bytes, std::optional<void*> stream) = 0;
   virtual void download(void* to, const std::byte* from, std::size_t bytes, std::optional<void*> stream) = 0;
   /// Returns the stream of the next call.
@@ -29,7 +29,7 @@ class Subject {
  public:
   explicit Subject(Communicator& comm, BufferPlacement* placement = nullptr) : comm_(comm), placement_(placement) {}
 
-  /// The buffers of one call where it works on them.
+  /// The buffers of one call, in the memory in which the call works on them.
   class Buffers {
    public:
     Buffers(BufferPlacement* placement, ConstBuffer in, Buffer out) : placement_(placement), in_(in), out_(out) {

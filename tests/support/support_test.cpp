@@ -1,4 +1,4 @@
-// Helpers of the other tests: the watchdog, and ranks that are threads.
+// Tests of helpers that other tests use: the watchdog, and ranks that are threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ TEST(WatchdogDeathTest, ATestThatHangsIsNamed) {
   const auto hang = [] {
     Watchdog watchdog(std::chrono::seconds(0));
     watchdog.OnTestStart(*::testing::UnitTest::GetInstance()->current_test_info());
-    std::this_thread::sleep_for(std::chrono::minutes(1));  // ends after no time at all
+    std::this_thread::sleep_for(std::chrono::minutes(1));  // the watchdog ends the process much earlier
   };
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(3),
               "watchdog: WatchdogDeathTest.ATestThatHangsIsNamed has run for 0 s");

@@ -1,4 +1,5 @@
-// Resources of a process, and limits on them, for tests. A limit lasts until the process ends, so set it in a Child.
+// Helpers for tests of resources of a process and of limits on them. A limit lasts until the process ends, so a test
+// sets it in a Child.
 #pragma once
 
 #include <fcntl.h>
@@ -37,7 +38,7 @@ inline int mappings_of(std::string_view text) {
   return count;
 }
 
-/// A value of /proc/self/status in bytes: "RssShmem", "VmSize".
+/// Returns a value of /proc/self/status in bytes. `name` is that of a line, such as "RssShmem" or "VmSize".
 inline std::size_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -45,7 +46,7 @@ inline std::size_t status_bytes(const std::string& name) {
   throw std::runtime_error("/proc/self/status has no " + name);
 }
 
-/// The open descriptors of this process whose files' names contain `text`.
+/// Returns the open descriptors of this process whose file names contain `text`.
 inline std::vector<int> descriptors_of(std::string_view text) {
   std::vector<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -83,8 +84,8 @@ inline void set_limit(__rlimit_resource_t which, std::size_t limit) {
   if (::setrlimit(which, &wanted) != 0) throw std::runtime_error("setrlimit");
 }
 
-/// A system call that fails with `error` from then on. If `value` is not negative, only calls with this value of
-/// argument number `argument` fail.
+/// A system call that refuse_calls() makes fail with `error`. If `value` is not negative, only calls fail in which
+/// argument number `argument` has this value.
 struct Refusal {
   std::uint32_t call;
   int error;

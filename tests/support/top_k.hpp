@@ -1,4 +1,5 @@
-// Calls with a top-k compressor, as tests make them.
+// Helpers for tests of the top-k compressor, which sends only the k elements of a gradient with the greatest
+// magnitudes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ inline Options sparse(TopK& top_k, const char* name = "tensor") {
   return {.name = name, .compressor = &top_k, .force = true};
 }
 
-/// Returns options with which only forced calls are sparse, on any machine.
+/// Returns options with a high price of encoding, so that only forced calls send selected elements.
 inline CommunicatorOptions never_worth_it() {
   CommunicatorOptions options;
   options.tuning.emplace().coding_us_per_byte = 1000;

@@ -1,4 +1,4 @@
-// One thread that sleeps until the running test is late.
+// Implementation of the watchdog. Its thread sleeps until the running test is late.
 #include "support/watchdog.hpp"
 
 #include <unistd.h>
@@ -15,7 +15,8 @@ std::chrono::seconds Watchdog::limit_from_environment() {
 }
 
 Watchdog::Watchdog(std::chrono::seconds limit) : limit_(limit), thread_([this] { watch(); }) {
-  // A test may fork at once: its children must not inherit an allocator that the beginning thread has locked.
+  // Waits until the thread runs. A test may fork at once, and the child must not inherit a lock of the allocator that
+  // the starting thread holds.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return watching_; });
 }

@@ -1,4 +1,5 @@
-// Ends the process if one test runs too long, and names the test. A hang costs minutes instead of a CI slot.
+// Watchdog: ends the process if one test runs too long, and names the test. A hang thus costs minutes, not the time
+// limit of the whole CI run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace collectives::testing {
 /// "watchdog: SUITE.TEST has run for N s" and calls _exit(3).
 class Watchdog final : public ::testing::EmptyTestEventListener {
  public:
-  /// COLLECTIVES_TEST_WATCHDOG in seconds, else 120.
+  /// Returns the number of seconds in COLLECTIVES_TEST_WATCHDOG, or 120 seconds if it is not set.
   static std::chrono::seconds limit_from_environment();
 
   explicit Watchdog(std::chrono::seconds limit);
@@ -30,7 +31,7 @@ class Watchdog final : public ::testing::EmptyTestEventListener {
   const std::chrono::seconds limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string test_;  // "SUITE.TEST", empty between tests
+  std::string test_;  // name of the running test, "SUITE.TEST"; empty between tests
   std::chrono::steady_clock::time_point started_;
   bool watching_ = false, stop_ = false;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// Worlds of conformance suites: ranks of one host or of several, with inputs whose sums are exact in any order.
+// Worlds of conformance suites, which are layouts of ranks on hosts, and inputs whose sums are exact in any order.
 #pragma once
 
 #include <cstring>
@@ -10,11 +10,11 @@
 
 namespace collectives::testing {
 
-/// A world to run in: ranks of one host, or of several.
+/// A world: ranks on one host or on several.
 struct World {
   std::string name;
   std::vector<int> hosts;         ///< hosts[r]: the host of rank r
-  std::vector<int> domains = {};  ///< domains[r]: the domain of rank r on the one host; empty: there is one
+  std::vector<int> domains = {};  ///< domains[r]: the domain (socket or cache) of rank r on one host; empty: one domain
   int ranks() const { return static_cast<int>(hosts.size()); }
   friend void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
 };
@@ -26,7 +26,7 @@ inline std::vector<World> worlds() {
                          {"4", {0, 0, 0, 0}},
                          {"2hosts_of_2", {0, 0, 1, 1}},
                          {"3hosts_unequal", {0, 0, 1, 2, 2, 2}}};
-#if !defined(__SANITIZE_THREAD__)  // Sanitizers take minutes for more worlds.
+#if !defined(__SANITIZE_THREAD__)  // sanitizers would take minutes for more worlds
   all.push_back({"2hosts_interleaved", {0, 1, 0, 1, 1}});
 #if !defined(__SANITIZE_ADDRESS__)
   all.insert(all.end(), {{"7", {0, 0, 0, 0, 0, 0, 0}}, {"2hosts_of_1", {0, 1}}, {"5hosts_of_1", {0, 1, 2, 3, 4}}});
@@ -35,14 +35,14 @@ inline std::vector<World> worlds() {
   return all;
 }
 
-/// One host with several domains.
+/// Returns worlds of one host with several domains: sockets or last-level caches.
 inline std::vector<World> worlds_of_domains() {
   return {{"2domains_of_2", {0, 0, 0, 0}, {0, 0, 1, 1}},
           {"3domains_of_2_interleaved", {0, 0, 0, 0, 0, 0}, {0, 1, 2, 2, 1, 0}},
           {"2domains_of_3", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 0, 1, 1}}};
 }
 
-/// Small integers that differ between ranks and positions.
+/// Returns an element of a rank's input: a small integer that depends on the rank and the position.
 template <class T>
 T value_of(Rank rank, std::size_t index) {
   return static_cast<T>(static_cast<float>(1 + (static_cast<std::size_t>(rank) * 3 + index * 5) % 7));
@@ -75,7 +75,7 @@ inline std::vector<std::size_t> awkward_counts(int p) {
   return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};
 }
 
-/// Values whose sums depend on the order.
+/// Returns an input whose sums over ranks depend on the order of addition.
 inline std::vector<float> uneven(Rank rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(rank + 1) / static_cast<float>(3 + i % 1009);

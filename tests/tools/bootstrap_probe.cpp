@@ -1,4 +1,5 @@
-// A rank for tests of launchers: connects to the other ranks through the environment and prints their numbers.
+// One rank of a program that tests of launchers start. It connects to the other ranks by the variables of the launcher,
+// and prints their numbers:
 //
 //   bootstrap_probe            "2 of 4 met 0123", exit status 0
 //   bootstrap_probe --lose 2   then rank 2 kills itself; the others print the Error they get, exit status 3

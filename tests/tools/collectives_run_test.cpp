@@ -1,4 +1,4 @@
-// The launcher collectives_run, with shell scripts as ranks.
+// Tests of the launcher collectives_run, which starts ranks on this host. The ranks are shell scripts.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -125,7 +125,7 @@ Result run(std::vector<std::string> arguments, const std::string& input = {}) {
   return Launch(std::move(arguments), input).finish();
 }
 
-/// `ranks` ranks of a shell script.
+/// Runs `ranks` ranks of a shell script by collectives_run.
 Result run_script(int ranks, const std::string& script, std::vector<std::string> options = {}) {
   options.insert(options.begin(), {"-n", std::to_string(ranks)});
   options.insert(options.end(), {"sh", "-c", script});
@@ -143,7 +143,7 @@ using Lines = std::multiset<std::string>;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// A process that has ended but has not been waited for by its parent counts as gone.
+/// Returns true if the process has ended. It may still be a zombie, for which its parent has not waited.
 bool gone(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -1,4 +1,5 @@
-// The simulator against formulas, and its shortcuts against complete simulations. Prices that a test does not name are
+// Tests of the simulator of `collectives_info simulate`, which plays a plan on a model of hosts and links. Its times
+// are compared with formulas, and its shortcuts with complete simulations. Prices of work that a test does not name are
 // zero.
 #include "tools/simulation.hpp"
 
@@ -15,12 +16,12 @@
 namespace collectives {
 namespace {
 
-constexpr double kLatency = 10, kPerByte = 0.001;  // us
+constexpr double kLatency = 10, kPerByte = 0.001;  // times of a message on the model's links, in us, and of each byte
 constexpr Fabric kNetwork{.latency_us = kLatency, .us_per_byte = kPerByte};
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr Effort kWhole{.everything = kAll, .most = kAll};
 
-/// Only the wire takes time.
+/// Returns a tuning with which only the wire takes time.
 TuningParameters free_tuning() {
   TuningParameters tuning;
   tuning.host_latency_us = tuning.host_us_per_byte = tuning.domain_us = tuning.domain_us_per_byte = 0;
@@ -30,7 +31,7 @@ TuningParameters free_tuning() {
   tuning.wire_us_per_byte = kPerByte;
   return tuning;
 }
-/// One round for any length.
+/// Returns a tuning with which a plan has one round for any length.
 TuningParameters one_round() {
   TuningParameters tuning = free_tuning();
   tuning.frame_bytes = tuning.wire_frame_bytes = 64 << 20;
@@ -41,7 +42,7 @@ TuningParameters one_round() {
 Request request_of(Collective collective, std::string_view backend, std::size_t bytes) {
   return {.collective = collective, .count = bytes / 4, .backend = backend};
 }
-/// Returns the algorithm of that name, not the backend of that name.
+/// Returns the plan of the algorithm `name`. A forced backend of that name could choose another of its algorithms.
 Plan plan_called(std::string_view name, Request request, const Topology& topology, const TuningParameters& tuning) {
   request.backend = "auto";
   for (Plan& plan : candidate_plans(request, topology, tuning))
@@ -109,13 +110,14 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 
 TEST(Simulation, AChainIsAPipeline) {
   TuningParameters tuning = free_tuning();
-  tuning.wire_frame_bytes = 5000;  // half a latency: frames suffice to fill it
+  tuning.wire_frame_bytes = 5000;  // a message takes half a latency, so the frames suffice to keep the link busy
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),
                 3 * (kLatency + piece) + static_cast<double>(rounds - 1) * piece, 1e-6)
         << rounds;
-  tuning.wire_frames = 2;  // frames do not suffice: two messages per latency and piece
+  // Two frames do not suffice to keep the link busy: only two messages are sent in the time of a latency and a message.
+  tuning.wire_frames = 2;
   EXPECT_NEAR(us("ring", Collective::broadcast, 40 * 5000, Topology::regular(2, 1), tuning),
               20 * (kLatency + piece) + piece, 1e-6);
 }
@@ -134,7 +136,7 @@ TEST(Simulation, HostStepsCostWhatTheCostModelSays) {
 TEST(Simulation, TheLastRankOfAHostIsWaitedFor) {
   TuningParameters tuning = one_round();
   tuning.host_latency_us = 7;
-  // Both ranks of a host share its link, so the second one's slice comes a slice later.
+  // Both ranks of a host share its link, so the slice of the second rank arrives after that of the first.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::all_reduce, 8000, Topology::regular(4, 2), tuning),
                    7 + kLatency + on_link(8000) + 7);
 }
@@ -146,13 +148,14 @@ TEST(Simulation, AnUplinkIsSharedByTheHostsOfItsSwitch) {
   EXPECT_DOUBLE_EQ(unlimited, kLatency + 3 * on_link(4000));
   network.hosts_per_switch = 2;
   network.uplink_us_per_byte = 2 * kPerByte;
-  // The second and the third message cross, one after the other, at half the rate: from d to 3d, from 3d to 5d.
+  // Let d be the time of a message on a host's link. The second and the third message go to the other switch. They pass
+  // the uplink one after the other at half the rate: from d to 3d, and from 3d to 5d.
   EXPECT_DOUBLE_EQ(us("hierarchical_one_shot", Collective::broadcast, 4000, four, one_round(), network),
                    kLatency + 5 * on_link(4000));
-  network.uplink_us_per_byte = kPerByte / 2;  // as fast as the links of both hosts: never a limit
+  network.uplink_us_per_byte = kPerByte / 2;  // an uplink as fast as the links of both hosts together limits nothing
   EXPECT_DOUBLE_EQ(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
                    us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
-  network.uplink_us_per_byte = kPerByte;  // both hosts of a switch exchange halves with the other switch
+  network.uplink_us_per_byte = kPerByte;  // too slow if both hosts of a switch send to the other switch
   EXPECT_GT(us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round(), network),
             us("hierarchical_halving", Collective::all_reduce, 4000, four, one_round()));
 }

@@ -1,4 +1,5 @@
-// Domains of machines that hwloc builds from a line of text.
+// Tests of the detection of domains, the ranks that share a socket or a last-level cache. The library hwloc builds the
+// machines of the tests from a line of text.
 #include "topology/domain.hpp"
 
 #include <gtest/gtest.h>

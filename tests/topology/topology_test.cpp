@@ -1,4 +1,4 @@
-// Topologies as values: from a formula, from host names, and as text.
+// Tests of topologies, the layouts of ranks on hosts: made by a formula or from host names, and printed as text.
 #include "collectives/topology.hpp"
 
 #include <gtest/gtest.h>

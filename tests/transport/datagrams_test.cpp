@@ -1,4 +1,6 @@
-// Datagrams beside a stream. The test lies between two ends and loses, doubles and reorders their datagrams.
+// Tests of short messages that the TCP wire sends as UDP datagrams beside its TCP stream. The test lies between the two
+// ends of a link: it loses, doubles and reorders their datagrams. A message that is longer than a datagram is sent in
+// pieces, one datagram each.
 #include "transport/datagrams.hpp"
 
 #include <arpa/inet.h>
@@ -27,7 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kToken = 0x746f6b656e;
-// In a heading.
+// Positions of fields in the header of a datagram, and its length, in bytes.
 constexpr std::size_t kBytesAt = 24, kOffsetAt = 32, kPieceAt = 36, kHeading = 40;
 
 /// A socket on loopback with a port of its own.
@@ -51,7 +53,7 @@ void connect_to(const tcp::Socket& socket, std::uint16_t port) {
   EXPECT_EQ(::connect(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
 }
 
-/// A stream from one socket to another.
+/// The two ends of a TCP connection over loopback.
 struct Stream {
   tcp::Socket left, right;
 };
@@ -64,7 +66,7 @@ Stream local_stream() {
   return {std::move(left), tcp::Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC))};
 }
 
-/// Waits for the message, for at most a minute.
+/// Waits until `what` returns true, for at most a minute. Returns false if it does not.
 template <class F>
 bool comes(F what) {
   for (const auto begun = std::chrono::steady_clock::now(); !what(); std::this_thread::sleep_for(1ms))
@@ -108,7 +110,7 @@ class Datagrams : public ::testing::Test {
   void let_through(const std::string& datagram) { pass(to_right_, datagram, right.socket()); }
   /// Passes the answer of `right` to `left`.
   void answer() { pass(to_left_, receive(to_right_), left.socket()); }
-  /// Returns message `number` as `right` has it, or "nothing".
+  /// Returns the text of message `number` if `right` has received it, or "nothing".
   std::string taken(std::uint32_t number) {
     const auto arrived = right.take(number);
     if (!arrived) return "nothing";
@@ -142,10 +144,10 @@ class Datagrams : public ::testing::Test {
     text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
     return text;
   }
-  /// When it has come there.
+  /// Sends a datagram by the socket `to`, and returns when the receiving socket `end` holds it.
   static void pass(const tcp::Socket& to, const std::string& datagram, const tcp::Socket& end) {
     const auto held = [&end] {
-      std::uint32_t memory[16] = {};  // as of SK_MEMINFO_RMEM_ALLOC, the first
+      std::uint32_t memory[16] = {};  // figures of the socket; the first is SK_MEMINFO_RMEM_ALLOC, the bytes received
       socklen_t bytes = sizeof memory;
       EXPECT_EQ(::getsockopt(end.fd(), SOL_SOCKET, SO_MEMINFO, memory, &bytes), 0);
       return memory[0];
@@ -253,7 +255,7 @@ TEST_F(Datagrams, AWindowThatIsFullOpensWhenHalfOfItIsTaken) {
   }
   EXPECT_FALSE(send(number, "too many"));
   for (std::uint32_t i = 0; i < DatagramLink::kWindow / 2; ++i) EXPECT_EQ(taken(i), "some");
-  answer();  // by an acknowledgement alone
+  answer();  // passes an acknowledgement
   EXPECT_TRUE(send(number, "room again"));
 }
 

@@ -1,4 +1,5 @@
-// Frames in an arena, between threads of one process and between processes.
+// Tests of the transport between ranks of one host. It writes each message into a frame. Frames lie in the arena, the
+// shared memory of the host. Ranks are threads of one process, or processes.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Local, TransportConformance, LocalTransports);
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 4096};
 
-/// Runs `child` in a process of its own. Returns its exit status, which is the result of `child`.
+/// Runs `child` in a child process. Returns the exit status, which is the result of `child`.
 template <class F>
 int in_child(F&& child) {
   const pid_t pid = ::fork();
@@ -113,12 +114,12 @@ TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   ASSERT_EQ(::pipe(go), 0);
   EXPECT_EQ(in_child([&] {
               const auto joined = Arena::join(handle, kTwoRanks, 1);
-              const auto another = Arena::create(kTwoRanks);  // a process may hold many locks
+              const auto another = Arena::create(kTwoRanks);  // a process may hold the locks of several arenas
               char word = 'x';
               if (::fork() == 0) {
                 ::close(go[1]);
                 if (::write(said[1], &word, 1) != 1) ::_exit(1);
-                ::_exit(static_cast<int>(::read(go[0], &word, 1)));  // lives until the test ends
+                ::_exit(static_cast<int>(::read(go[0], &word, 1)));  // keeps this process alive until the test ends
               }
               ::_exit(::read(said[0], &word, 1) == 1 ? 0 : 1);
               return 0;
@@ -132,7 +133,7 @@ TEST(Arena, KeepsThePlaceOfAProcessWhoseChildEnds) {
   const auto arena = Arena::create(kTwoRanks);
   auto other = Arena::join(arena->handle(), kTwoRanks, 1);
   EXPECT_EQ(in_child([&] {
-              other.reset();  // as a child that returns from main()
+              other.reset();  // destroys an inherited arena, as a child does that returns from main()
               return 0;
             }),
             0);
@@ -167,7 +168,7 @@ TEST(Arena, OfAnotherVersionIsRefusedInOneSentence) {
   int pid = 0, fd = -1;
   std::sscanf(handle.c_str(), "%d %d", &pid, &fd);
   const std::uint64_t older = kProtocol - 1;
-  ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // behind the magic number
+  ASSERT_EQ(::pwrite(fd, &older, sizeof older, 8), ssize_t{sizeof older});  // the version follows the magic number
   Child child([&](Line& line) {
     try {
       Arena::join(handle, kTwoRanks, 1);

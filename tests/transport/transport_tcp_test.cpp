@@ -1,4 +1,5 @@
-// The TCP wire: the conformance suites between threads over the loopback, and tests of this wire alone.
+// Tests of the TCP wire, which carries messages between hosts by sockets, and short ones as UDP datagrams. It runs the
+// conformance suites of transports between threads over the loopback, and tests of its own.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Every rank on a host of its own.
+/// Returns the addresses of all ranks, each of which is on a host of its own.
 PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes,
                     std::string token = "the token of this test") {
   std::vector<int> hosts(addresses.size());
@@ -37,7 +38,7 @@ PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t f
           .deadline = Deadline::in(1min)};
 }
 
-/// Short messages go as datagrams, unless `settings` says otherwise.
+/// Makes TCP wires for the conformance suites. `settings` says whether short messages are sent as datagrams.
 template <const DatagramSettings& settings>
 struct TcpTransports {
   static int ranks() { return 3; }
@@ -62,7 +63,8 @@ INSTANTIATE_TYPED_TEST_SUITE_P(TcpAlone, WireConformance, TcpTransports<kNone>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, TransportConformance, TcpTransports<kManyLost>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpAndLosses, WireConformance, TcpTransports<kManyLost>);
 
-/// Two ranks with frames of `frame_bytes`.
+/// Runs a function on two ranks that are connected by the wire. Frames, memory for one message each, have
+/// `frame_bytes`.
 template <class F>
 void run_two(std::size_t frame_bytes, F f, DatagramSettings datagrams = {}) {
   run_ranks(2, [&](Bootstrap& threads) {
@@ -136,8 +138,8 @@ TEST(TransportTcp, ADatagramThatGetsLostComesWhileItsSenderIsAway) {
       kAllLost);
 }
 
-/// Rank 0 sends a long message by the stream, then `words` short messages, and leaves. Rank 1 receives after rank 0 has
-/// left.
+/// Sends a long message by the stream and `words` short messages from rank 0, which then leaves. Expects that rank 1
+/// still receives all of them.
 void expect_last_words(const DatagramSettings& datagrams, std::uint64_t words) {
   run_two(
       100'000,
@@ -215,8 +217,8 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
   constexpr std::size_t kBytes = 100'000;
   run_two(kBytes,
           [](End& end, auto&) {
-            // Two messages that fit into a packet of the loopback, one that needs several, then one by the stream. Both
-            // directions at once.
+            // Sends in both directions at the same time. Of four messages, two fit into one packet of the loopback, one
+            // needs several packets, and one goes by the stream.
             const auto bytes_of = [](std::uint64_t i) {
               return i % 4 == 3 ? kBytes - i : (i * 53) % (i % 4 == 2 ? 30'000 : 3000);
             };
@@ -234,7 +236,7 @@ TEST(TransportTcp, LongAndShortMessagesStayInOrderWhateverGetsLost) {
 }
 
 TEST(TransportTcp, MemoryIsLentUntilTheKernelHasIt) {
-  constexpr std::size_t kBytes = 16 << 20;  // more than its buffers hold
+  constexpr std::size_t kBytes = 16 << 20;  // more than the buffers of a connection hold
   run_two(kBytes, [](End& end, auto&) {
     std::string text = payload(0, 1, kBytes);
     const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -299,7 +301,7 @@ TEST(TransportTcp, LossIsToldAfterTheControlsThatCameBefore) {
   });
 }
 
-/// By stream or datagram, and sooner than a datagram would be retransmitted.
+/// A message by stream or datagram must end the wait, and sooner than a lost datagram would be retransmitted.
 TEST(TransportTcp, WaitForEventReturnsWhenAMessageArrives) {
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> sent;

@@ -1,5 +1,5 @@
-// The measurement of a wire by two ranks. Both must take the same branches of the protocol, whatever the messages
-// contain. The wire is a queue in memory; its speed does not matter here.
+// Tests of the measurement of a wire's speed by two ranks. Both ranks must take the same branches of the protocol,
+// whatever they measure. The wire is a queue in memory, whose speed does not matter.
 #include "communicator/wire_speed.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-/// Runs f(wire, other, first) on two ranks at once.
+/// Runs f(wire, other, first) on two ranks at the same time. `other` is the rank of the peer. `first` is true on rank
+/// 0.
 template <class F>
 void between_two(std::size_t frame_bytes, F&& f) {
   const auto mailbox = std::make_shared<WireMailbox>();
@@ -68,7 +69,7 @@ TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
   EXPECT_EQ(tuning.wire_work_us_per_byte, 1e-4);
 }
 
-/// A start that finds the numbers in the cache plans like the start that has measured them.
+/// A communicator that finds the numbers in the cache must plan like the one that has measured them.
 TEST(WireSpeed, TheCacheKeepsAllThatWasMeasured) {
   TuningParameters measured;
   WireSpeed{.latency_us = 1,

@@ -1,4 +1,4 @@
-// The numbers of plans: as text, in files, in the cache, and from measurements.
+// Tests of tuning, the numbers with which plans are chosen: as text, in files, in the cache, and from measurements.
 #include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using testing::Child;
 using testing::Line;
 
-/// A directory of its own for each test, removed at the end.
+/// Gives each test a directory of its own. The destructor removes it.
 class TuningFiles : public ::testing::Test {
  protected:
   TuningFiles() {
@@ -225,7 +225,7 @@ TEST_F(TuningFiles, WhatTheCacheKeepsItFinds) {
   EXPECT_NE(two->source.find(cache.path()), std::string::npos) << two->source;
   EXPECT_EQ(cache.find(situation(4))->inline_bytes, 4096u);
 
-  // For readers: the date and the source.
+  // Fields that only people read: the date and the source of the numbers.
   const nlohmann::ordered_json entry = cache.entries().at(0);
   EXPECT_EQ(entry.at("measured").get<std::string>().size(), std::string("2020-01-01T00:00:00Z").size());
   EXPECT_EQ(entry.at("measurements").at("all_reduce of 512 B"), 0.5);
@@ -340,7 +340,8 @@ TEST_F(TuningFiles, ConcurrentWritersNeverLeaveHalfAFile) {
 
 // ---- built in ----
 
-TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {  // not beyond the size of all caches of a processor
+// Results bypass the caches from the size of the last-level cache of one core on, not from that of all caches together.
+TEST(BuiltInTuning, GoesPastTheCacheOfOneCore) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::size_t kilobytes = 0;
   if (!(file >> kilobytes)) GTEST_SKIP() << "the system does not tell of a third-level cache";
@@ -359,7 +360,7 @@ TEST(BestCut, StaysWithoutAReason) {
 }
 
 TEST(BestCut, MovesToWhereTheOtherProtocolWins) {
-  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second is faster from the third size on
+  const double gain[] = {kTwice, kTwice, kHalf, kHalf};  // the second protocol is faster from the third size on
   for (std::size_t now = 0; now <= 4; ++now) EXPECT_EQ(best_cut(gain, now), 2u) << now;
 }
 

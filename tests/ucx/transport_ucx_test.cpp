@@ -1,5 +1,6 @@
-// The wire over UCX: the conformance suites, and tests of UCX alone. Ranks are threads, or processes that pretend to be
-// on hosts of their own. Any network that UCX finds is enough, loopback TCP too.
+// Tests of the UCX wire, which carries messages between hosts by UCX: the conformance suites of transports, and tests
+// of this wire alone. Ranks are threads, or processes that claim to be on hosts of their own. Any network that UCX
+// finds is enough, even TCP over loopback.
 #include <unistd.h>
 
 #include <atomic>
@@ -30,7 +31,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Every rank on a host of its own.
+/// Returns the addresses of all ranks, each of which is on a host of its own.
 PeerAddresses peers(Rank self, std::vector<std::string> addresses, std::size_t frame_bytes) {
   PeerAddresses all;
   all.self = self;
@@ -49,7 +50,7 @@ std::unique_ptr<Wire> connect(Bootstrap& bootstrap, std::size_t frame_bytes) {
       peers(bootstrap.rank(), bootstrap.all_gather(network.address(), Deadline::in(1min)), frame_bytes));
 }
 
-/// A barrier of threads that progress their wires while they wait. Long messages need both sides, as with MPI.
+/// A barrier of threads that progress their wires while they wait, because a long message needs progress on both sides.
 class WireBarrier {
  public:
   explicit WireBarrier(int ranks) : ranks_(ranks) {}
@@ -120,7 +121,8 @@ TEST(TransportUcx, AllFramesMayBeInFlight) {
         end.receive(0);
         end.transport.release(0);
       }
-      // The peer has sent its releases. A message delivers the rest.
+      // Rank 1 has sent notice of the frames that it released in full batches. A message carries the rest of the
+      // notice.
       if (end.rank == 1) end.send(0, 1, "all");
       if (end.rank == 0) end.take(1, 1);
     }
@@ -189,7 +191,7 @@ TEST(TransportUcx, TheLongerOfTwoLoansOfOneBufferLastsUntilItIsReceived) {
       }
       EXPECT_EQ(end.take_control().first, 2);
       for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < 50ms;)
-        end.transport.progress();  // until this rank knows that
+        end.transport.progress();  // gives this rank time to process what rank 2 has sent
       EXPECT_TRUE(end.transport.lent(data + kBytes - 1, 1));
       end.wire->post_control(1, "take it");
       end.wait("memory to come back", [&] { return !end.transport.sending(); });
@@ -322,7 +324,7 @@ TEST(TransportUcx, AStrangerDoesNotDisturb) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     UcxNetwork network;
     auto addresses = bootstrap.all_gather(network.address(), Deadline::in(1min));
-    if (bootstrap.rank() == 2) {  // takes itself for rank 1
+    if (bootstrap.rank() == 2) {  // rank 2 claims to be rank 1
       std::swap(addresses[1], addresses[2]);
       addresses.pop_back();
       PeerAddresses all = peers(1, addresses, 64);
@@ -390,7 +392,7 @@ std::string take(Line& line) {
   return text;
 }
 
-/// Rank 1 of 2 in a process of its own, connected with rank 0 in the parent.
+/// Two connected ranks: rank 0 in this process, and rank 1 in a child process.
 struct Pair {
   template <class Work>
   Pair(std::size_t frame_bytes, Work work)

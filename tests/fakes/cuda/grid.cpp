@@ -1,5 +1,8 @@
-// The threads of a block are contexts with stacks of their own. A thread that ends without waiting hands its stack to
-// the next thread. A block has therefore as many stacks as waiting threads, and a kernel without barriers is a loop.
+// Runs a CUDA kernel on the CPU. A kernel runs once for each thread of a grid, which consists of blocks of threads.
+//
+// The threads of a block are contexts (ucontext) with stacks of their own. A thread that ends without waiting at a
+// barrier hands its stack to the next thread. A block therefore needs only as many stacks as threads that wait. A
+// kernel without barriers runs like a loop.
 #include "grid.hpp"
 
 #include <sys/mman.h>
@@ -19,7 +22,7 @@ __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 namespace fake_cuda {
 namespace {
 
-constexpr std::size_t kStack = 256 << 10;
+constexpr std::size_t kStack = 256 << 10;  // bytes of a stack
 
 /// A stack, and the context at which its thread continues.
 struct Fiber {
@@ -32,14 +35,14 @@ struct Fiber {
 
   ucontext_t context{};
   void* stack;
-  uint3 place{};                   ///< the thread that waits on this stack
-  const void* waits_at = nullptr;  ///< null if no thread waits
+  uint3 place{};                   ///< index of the thread that waits on this stack
+  const void* waits_at = nullptr;  ///< barrier at which it waits; null if no thread waits
 #if defined(__SANITIZE_THREAD__)
   void* known = __tsan_create_fiber(0);
 #endif
 };
 
-/// The block that this thread of the processor runs.
+/// The block that this thread of the CPU runs.
 class Block {
  public:
   void run(dim3 size, const std::function<void()>& thread) {

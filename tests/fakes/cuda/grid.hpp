@@ -1,4 +1,4 @@
-// A grid on a processor.
+// Runs a grid, all threads of one CUDA kernel, on the CPU.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// CUDA's runtime, and the used functions of its driver, on a FakeGpuMachine.
+// A fake of CUDA's runtime, and of the functions of CUDA's driver that the library uses. The GPUs are those of a
+// FakeGpuMachine, which simulates memory and streams on the CPU.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -26,7 +27,7 @@ using collectives::Error;
 using collectives::testing::FakeGpuMachine;
 using Kind = Device::Kind;
 
-constexpr int kMultiprocessors = 3;
+constexpr int kMultiprocessors = 3;  // number of multiprocessors that each fake GPU reports
 
 int gpus() {
   static const int count = [] {
@@ -35,7 +36,7 @@ int gpus() {
   }();
   return count;
 }
-/// The machine is never destroyed, because its streams may be in use until the process ends.
+/// Returns the one machine of this process. It is never destroyed, because its streams may be in use until the end.
 FakeGpuMachine& machine() {
   static FakeGpuMachine* const one = new FakeGpuMachine(gpus());
   return *one;

@@ -1,3 +1,4 @@
+// Implementation of the fake GPUs as Devices, whose kernels are functions of the CPU.
 #include "fakes/gpu/fake_device.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
-// Fake GPUs for tests on machines without a GPU. Their memory is ordinary memory that only their own copies and kernels
-// may touch. Any other access ends the process by SIGSEGV. A stream is a thread with a queue. An illegal access fails
-// the GPU, as it fails a real one. Examples are a copy past the end of an allocation, and a kernel on memory of the
-// host.
+// Fake GPUs for tests on machines without a GPU. Their memory is host memory that only their own copies and kernels may
+// touch. Any other access ends the process by SIGSEGV. A stream is a thread with a queue.
+//
+// An illegal access by a copy or kernel fails the fake GPU, as it fails a real one. Examples are a copy past the end of
+// an allocation, and a kernel that touches host memory.
 //
 //   FakeGpus gpus(2);                        // while it lives, communicators find their devices here
 //   FakeGpus::set_current(1);                // for this thread, as cudaSetDevice does
@@ -24,7 +25,8 @@ namespace collectives::testing {
 
 class FakeGpus {
  public:
-  /// With `spread`, ranks of run_ranks() that have set no GPU take turns. Rank 1 has the second GPU.
+  /// Makes `count` fake GPUs. With `spread`, rank r of run_ranks() works on GPU r % count, unless it has set another
+  /// one.
   explicit FakeGpus(int count = 1, bool spread = false);
   /// Requires that nothing of the GPUs is in use.
   ~FakeGpus();
@@ -37,17 +39,17 @@ class FakeGpus {
   /// Returns the device of the calling thread, as a communicator would get it.
   std::unique_ptr<Device> device();
 
-  // Calls of programs. Functions that wait have no deadline.
+  // Functions that stand for CUDA's calls in a program. Their waits have no deadline.
 
   /// Allocates memory of the current GPU and fills it with a pattern that no result has.
   void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);
   void free(void* memory);
-  /// Blocks until the stream is empty.
+  /// Copies between GPU memory and host memory. Blocks until the copy is done.
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   Device::Stream new_stream();
   void end_stream(Device::Stream stream);
-  /// Puts a kernel into a stream, with the memory that it touches.
+  /// Puts a kernel into a stream. `touched` lists the memory ranges that it touches.
   void put(Device::Stream stream, std::vector<std::pair<void*, std::size_t>> touched, std::function<void()> kernel);
   bool idle(Device::Stream stream);
   void synchronize(Device::Stream stream);

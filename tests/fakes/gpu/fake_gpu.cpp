@@ -1,3 +1,5 @@
+// Implementation of the machine behind fake GPUs: memory that only work in streams may touch, streams as threads, and
+// failures.
 #include "fakes/gpu/fake_gpu.hpp"
 
 #include <fcntl.h>
@@ -21,7 +23,7 @@ constexpr int kGuardByte = 0xa5;
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(Errc::system, "fake GPU: " + why); }
 
-/// The content of a handle.
+/// Content of a Device::Handle, by which another process opens an allocation.
 struct Shared {
   pid_t process;
   int file, gpu;
@@ -31,7 +33,7 @@ struct Shared {
 
 std::size_t up_to(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
 
-/// Maps pages for `bytes`, and an inaccessible page after them. The pages are those of `file`, unless it is -1.
+/// Maps `mapped` bytes, and an inaccessible page after them. Maps `file`, or private memory if `file` is -1.
 std::byte* map(std::size_t mapped, int file) {
   void* const all = ::mmap(nullptr, mapped + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) refuse("out of memory");
@@ -243,7 +245,8 @@ void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touche
   changed_.notify_all();
 }
 
-/// Opening and closing the memory takes as long as most kernels.
+/// Makes memory inaccessible that no work touches, but only while no work at all is in progress. To open and close
+/// memory for each kernel would take as long as most kernels.
 void FakeGpuMachine::close_if_idle() {
   if (in_progress_ > 0 || lets_the_host_in_) return;
   for (auto& [base, allocation] : allocations_)

@@ -1,7 +1,7 @@
 // The machine behind fake GPUs: their memory, streams and events, and failures that tests cause. It has two callers:
 //
-//   FakeGpus (fake_device.hpp)   kernels are functions of the processor and list the memory that they touch
-//   the fake of CUDA (fakes/cuda/)         kernels are the code for GPUs and touch any memory
+//   FakeGpus (fake_device.hpp)      kernels are functions of the CPU and list the memory that they touch
+//   the fake of CUDA (fakes/cuda/)  kernels are the code for GPUs and touch any memory
 //
 // A stream is a thread with a queue. The memory of a GPU is a file in memory that is inaccessible while no stream has
 // work. An allocation ends at most 255 bytes before the end of its pages, and the memory after them is unmapped. Calls
@@ -58,7 +58,7 @@ class FakeGpuMachine {
   void keep_apart(int one, int other);
   bool reaches(int one, int other);
 
-  // ---- memory: of GPU `gpu` where nothing else is said ----
+  // ---- memory; `gpu` is the number of the GPU that owns it ----
 
   /// Allocates memory and fills it with a pattern that no result has.
   void* allocate(int gpu, std::size_t bytes, Kind kind);

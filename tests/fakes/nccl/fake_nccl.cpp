@@ -1,12 +1,12 @@
-// A library in the place of NCCL for machines without a GPU. Ranks are threads of one process.
+// A fake of NCCL, the library of collectives on GPUs, for machines without a GPU. Ranks are threads of one process.
 //
 // A group of calls becomes an entry of its stream only after ncclCommGetAsyncError() has reported that the group is
 // complete. The entry stops the stream until the entries of all ranks have been reached; then they execute together.
 // Entries of ranks that disagree never execute, or silently give wrong results if their lengths agree, as with NCCL.
 // Then ncclCommAbort() frees the stream of the rank that calls it.
 //
-// The library is linked several times: whole, with another version (fake_nccl_version.cpp), and without some functions.
-// fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.
+// The fake is linked into several libraries: one is whole, two have another version number (fake_nccl_version.cpp), and
+// two lack functions (paths.hpp). The header fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.
 #include "fakes/nccl/fake_nccl.hpp"
 
 #include <nccl.h>
@@ -48,7 +48,7 @@ struct Region {
   const std::byte* first;
   std::size_t bytes;
 };
-std::map<void*, Region> registered;  // by handle
+std::map<void*, Region> registered;  // key: handle
 std::size_t in_registered = 0;
 std::size_t alive = 0;
 bool holding_aborts = false;
@@ -77,7 +77,7 @@ DataType type_of(ncclDataType_t type) {
   }
 }
 
-/// A call of a rank.
+/// One NCCL call of one rank, as its arguments.
 struct Post {
   std::string what;
   const std::byte* input;
@@ -85,7 +85,7 @@ struct Post {
   std::size_t count;
   ncclDataType_t type;
   int op, root, peer;
-  bool matched = false;  // a message: its other end was found
+  bool matched = false;  // for a send or receive: its counterpart was found
 
   bool is(const char* name) const { return what == name; }
   std::size_t bytes() const { return count * collectives::size_of(type_of(type)); }
@@ -100,7 +100,7 @@ struct Post {
 };
 using Group = std::vector<Post>;
 
-/// Ranks that are connected.
+/// An NCCL communicator: the ranks that are connected, and their calls.
 struct CommGroup {
   explicit CommGroup(std::size_t ranks) : members(ranks) {}
   struct Member {
@@ -127,7 +127,7 @@ struct CommGroup {
   }
 };
 
-std::map<std::string, std::shared_ptr<CommGroup>> comm_groups;  // by id
+std::map<std::string, std::shared_ptr<CommGroup>> comm_groups;  // key: id
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Functions by which tests control and query the library in the place of NCCL. Tests find them by their names.
+// Functions by which tests control and query the fake of NCCL. Tests look them up by their names, because the fake is a
+// library that is loaded at run time.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace collectives::testing {
 
-/// Functions of fake GPUs by which it uses streams.
+/// Functions of fake GPUs by which the fake of NCCL uses streams.
 struct FakeNcclStreams {
   /// Returns the current GPU of the calling thread.
   std::function<int()> current_gpu;
@@ -21,9 +22,10 @@ struct FakeNcclStreams {
   std::function<void(void* memory)> give_back;
 };
 
-/// "fake_nccl_streams"
+/// "fake_nccl_streams": sets the functions by which the fake uses streams.
 using FakeNcclSetStreams = void (*)(const FakeNcclStreams&);
-/// "fake_nccl_fail": makes the next call of a function fail. "in a stream": makes the next entry of a stream fail.
+/// "fake_nccl_fail": makes the next call of the named function fail. The name "in a stream" makes the next entry of a
+/// stream fail.
 using FakeNcclFail = void (*)(const char* function);
 /// "fake_nccl_hold_aborts": makes ncclCommAbort() wait until the hold ends.
 using FakeNcclHoldAborts = void (*)(bool hold);

@@ -1,4 +1,4 @@
-// The version that the library in the place of NCCL reports.
+// The function by which the fake of NCCL reports its version. Each library that contains the fake has its own version.
 #include <nccl.h>
 
 #ifndef FAKE_NCCL_VERSION

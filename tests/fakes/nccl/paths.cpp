@@ -1,3 +1,4 @@
+// Paths of the libraries that contain a fake of NCCL.
 #include "fakes/nccl/paths.hpp"
 
 namespace collectives::testing {

@@ -1,4 +1,4 @@
-// Paths of the libraries that are loaded in the place of NCCL.
+// Paths of the libraries with a fake of NCCL, which tests load in place of NCCL.
 //
 // They are constants of one small source file. If the tests contained them, the compiler's cache would find no object
 // of the tests in a clone at another path.

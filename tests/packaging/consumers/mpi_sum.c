@@ -1,4 +1,4 @@
-/* As mpi_sum.cpp, in C. */
+/* A C program outside the project, which the packaging tests build: two ranks, started by MPI, add numbers. */
 #include <collectives/collectives_mpi.h>
 
 int main(int argc, char** argv) {

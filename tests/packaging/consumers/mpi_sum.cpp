@@ -1,4 +1,5 @@
-// As sum.cpp, with ranks that MPI starts.
+// A program outside the project, which the packaging tests build: two ranks, started by MPI, add numbers, and each
+// checks the sum.
 #include <collectives/collectives.hpp>
 #include <collectives/mpi.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-/* As sum.cpp, in C. */
+/* A C program outside the project, which the packaging tests build: two ranks add numbers, and each checks the sum. */
 #include <collectives/collectives.h>
 
 int main(void) {

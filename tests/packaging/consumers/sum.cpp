@@ -1,4 +1,4 @@
-// A program outside the project: two ranks add numbers, and each checks the sum.
+// A program outside the project, which the packaging tests build: two ranks add numbers, and each checks the sum.
 #include <collectives/collectives.hpp>
 #include <vector>
 

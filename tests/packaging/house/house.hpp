@@ -1,4 +1,5 @@
-// The repository under test: its root, its files, and the folder of these tests.
+// The repository that the house tests check: its root, its files, and the folder of these tests. House tests check the
+// source text of the project: layers, names, sizes and prose.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Layers as folders: every include line of src/ and tools/ goes down the list in layers.txt, without an exception.
+// Tests the layers of the project. Each folder is a layer, and layers.txt lists them from the lowest to the highest. A
+// file of src/ or tools/ may include only files of its own layer and of lower ones.
 #include <gtest/gtest.h>
 
 #include "packaging/house/house.hpp"

@@ -1,4 +1,5 @@
-// Retired words: none of them stands in the tree, or no more of them than their lines in not_yet.txt say.
+// Tests that no retired word stands in the project. Retired words are names that it has given up (retired_words.txt).
+// not_yet.txt may permit a number of places for a word that is not gone yet.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Prose: sentences are short and open with their subject, or as often as their lines in not_yet.txt allow.
+// Tests the prose of comments and documents: sentences must be short and open with their subject. A bar is the
+// permitted share of sentences that break a rule. not_yet.txt may permit a greater share for a folder.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,8 @@ struct Bars {
   Figures most;
 };
 
-// The bars of skipped text are its shares in version 0.1.0: a table or an indented line does not hide a long sentence.
+// Bars per folder. The bar of skipped text, tables and indented lines, is its share in version 0.1.0, so that no long
+// sentence can hide there.
 const std::vector<Bars> kBars = {
     {"sources", {"include", "src", "tools", "tests", "bench", "python_free_examples"}, {0, 1, 5, 10, 4.7}},
     {"documents", {"", "docs"}, {0, 1, 12, 14, 23.9}}};
@@ -114,7 +116,8 @@ TEST(Prose, CountsWordsAndOpenings) {
   EXPECT_FALSE((Sentence{"", 0, "The rank sends it."}.opens_badly()));
 }
 
-/// Returns the excesses of a tree of one header with ten short sentences and `planted`.
+/// Returns the excesses over the bars that a project has whose only file is a header with ten short sentences and
+/// `planted`.
 std::string excesses_with(const std::string& planted) {
   std::string text;
   for (int i = 0; i < 10; ++i) text += "// A rank sends a message.\n\n";

@@ -1,3 +1,4 @@
+// Implementation of the check of layers: reads layers.txt and the include lines.
 #include "packaging/house/layers.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ std::vector<std::string_view> folders_of(std::string_view level) {
   return folders;
 }
 
-/// Returns the path by which layers know a file: relative to src/, but with tools/ at its head for programs.
+/// Returns the path of a file as layers.txt writes paths: relative to src/, or with tools/ at its beginning.
 std::string_view path_in_layers(std::string_view path) { return path.starts_with("src/") ? path.substr(4) : path; }
 
 /// Returns why the file of `layer` must not have this include, or an empty text.

@@ -1,8 +1,9 @@
 // The layers of src/: the folders that a folder may include, and further rules for include lines.
 //
-// layers.txt lists the folders in order. order_faults() checks every include line of src/ and tools/ against that list.
-// rule_faults() checks rules that an order of folders cannot express. They limit includes of MPI, CUDA and UCX, and the
-// use of the environment. Some folders may include fewer layers than those below them.
+// The file layers.txt lists the folders in order. The function order_faults() checks every include line of src/ and
+// tools/ against that list. The function rule_faults() checks rules that an order of folders cannot express. They limit
+// includes of MPI, CUDA and UCX, and the use of the environment. Some folders may include fewer layers than those below
+// them.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@
 namespace collectives::house {
 
 struct Layer {
-  std::string folder;     ///< relative to src/, or "tools"
-  std::size_t level = 0;  ///< number of the line in layers.txt, comments not counted
+  std::string folder;     ///< path relative to src/, or "tools"
+  std::size_t level = 0;  ///< number of its line in layers.txt, without counting comments
 };
 
 class Layers {

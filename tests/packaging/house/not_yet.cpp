@@ -1,3 +1,5 @@
+// Implementation of not_yet.txt, the list of values that exceed a limit: reads its lines, and compares them with the
+// measured values.
 #include "packaging/house/not_yet.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
-// Bars of the house that do not hold yet, and values that must not grow until they hold.
+// List of the values that exceed a limit of the project (a bar), such as the maximum number of lines of a function.
 //
 // not_yet.txt has a line "MEASURE SUBJECT VALUE" for each: "function_lines simulate 90". A test fails if a value is
 // above its line, or if a value above its bar has no line. It also fails if a line has no value above the bar any more.
-// So a value can only fall, and its line goes with the commit that reaches the bar.
+// A value can therefore only fall, and the commit that reaches the bar must remove the line.
 #pragma once
 
 #include <string>

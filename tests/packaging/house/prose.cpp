@@ -1,4 +1,4 @@
-// Paragraphs: the prose of a file, and the figures of all prose.
+// Implementation of the measures of prose. Finds the paragraphs of a file, and computes the figures of its sentences.
 #include "packaging/house/prose.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ bool matches(std::string_view text, const std::regex& pattern, std::cmatch* matc
                            std::regex_constants::match_continuous);
 }
 
-/// Collects the lines of a paragraph, and adds its sentences to the prose at its end.
+/// Collects the lines of a paragraph. At the end of the paragraph, adds its sentences to the prose of the file.
 class Paragraph {
  public:
   Paragraph(const std::string& path, Prose& prose) : path_(path), prose_(prose) {}
@@ -68,7 +68,8 @@ class Markdown {
   }
 
  private:
-  /// A block that names a language is code. A block without a language may be prose, and counts as skipped.
+  /// Begins or ends a fenced block. A block that names a language is code. A block without a language may be prose, and
+  /// its words count as skipped.
   void toggle_fence(std::string_view language) {
     paragraph_.end();
     fenced_ = !fenced_;
@@ -100,7 +101,7 @@ class CodeComments {
   }
   void read_block(std::size_t number, std::string_view text, std::string_view leading) {
     in_block_ = text.find("*/") == text.npos;
-    // The head of a comment may look like its end, so "/*" is removed before "*/" is searched.
+    // The beginning of a comment may contain "*/", as in "/*/". It is therefore removed before the end is searched.
     const std::string_view rest = leading == "*" ? text.substr(0, text.find("*/")) : without_leading(text, leading);
     read_comment(number, trimmed(leading == "*" ? without_leading(rest, leading) : rest.substr(0, rest.find("*/"))));
   }

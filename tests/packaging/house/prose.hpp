@@ -1,4 +1,4 @@
-// Figures of prose: how long the sentences of comments and documents are, and how they open.
+// Measures prose: how long the sentences of comments and documents are, and how they open.
 //
 // The prose of a file is cut into paragraphs, and a paragraph into sentences of three words or more:
 //
@@ -20,7 +20,7 @@ namespace collectives::house {
 
 struct Sentence {
   std::string path;
-  std::size_t line = 0;  ///< of the first line of its paragraph
+  std::size_t line = 0;  ///< number of the first line of its paragraph
   std::string text;
 
   std::size_t words() const;

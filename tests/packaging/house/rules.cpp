@@ -1,4 +1,4 @@
-// The rules on include lines that an order of folders cannot express, and the rule on getenv().
+// Implementation of the rules on include lines that an order of layers cannot express, and of the rule on getenv().
 #include <fmt/format.h>
 
 #include <regex>
@@ -8,7 +8,7 @@
 namespace collectives::house {
 namespace {
 
-/// Headers of the standard library, <vector>; not <mpi.h>, not <fmt/format.h>.
+/// Regular expression for headers of the standard library such as <vector>, but not <mpi.h> or <fmt/format.h>.
 #define STANDARD "<[a-z_0-9]+>"
 
 enum class Verb { may, may_not };

@@ -1,4 +1,4 @@
-// Sentences: how a paragraph is cut into them, and the counts of each.
+// Implementation of the measures of prose. Cuts a paragraph into sentences, and counts their words.
 #include <algorithm>
 #include <cctype>
 
@@ -69,7 +69,8 @@ std::string without_links(std::string_view text) {
   return plain;
 }
 
-/// Returns the end of the piece that begins at `at`: a full stop ahead of blanks and what may begin a sentence.
+/// Returns the end of the sentence that begins at `at`: a full stop before blanks and a character that may begin the
+/// next sentence.
 std::size_t end_of_piece(std::string_view text, std::size_t at) {
   for (std::size_t i = at; i < text.size(); ++i) {
     if (!is_blank(text[i]) || i == 0 || !is_one_of(".!?", text[i - 1])) continue;

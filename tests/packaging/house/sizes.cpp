@@ -1,3 +1,5 @@
+// Implementation of the check of sizes: measures functions, classes, files and documents, and returns those above their
+// limits.
 #include "packaging/house/sizes.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +20,7 @@ constexpr std::size_t kFunctionLines = 60, kCppLines = 500, kReadmeLines = 150, 
 constexpr std::size_t kDesignWords = 2'000, kResultsLines = 1'500, kClassFunctions = 30, kWideClasses = 5;
 constexpr std::string_view kReason = "More than 30 functions:";
 
-/// Classes that grew in the past, each with its own bar.
+/// A class that grew too wide in the past, with its own maximum numbers of functions and members.
 struct NarrowClass {
   std::string_view name;
   std::size_t functions, members;
@@ -64,7 +66,7 @@ void add_if_above(std::vector<Excess>& excesses, const char* measure, const std:
 
 bool is_class(const Tag& tag) { return tag.kind == "class" || tag.kind == "struct"; }
 
-/// Returns how many names of one of `kinds` the body of `type` declares.
+/// Returns the number of names in the body of class `type` whose kind, as ctags prints it, is one of `kinds`.
 std::size_t count_in(const Tag& type, const std::vector<Tag>& tags, std::initializer_list<std::string_view> kinds) {
   return static_cast<std::size_t>(std::count_if(tags.begin(), tags.end(), [&](const Tag& tag) {
     return tag.path == type.path && tag.line >= type.line && tag.line <= type.end && tag.scope == type.qualified() &&

@@ -1,4 +1,5 @@
-// Sizes of the house: lengths of functions, files and documents, and sizes of classes.
+// Checks the sizes of the project's parts: lengths of functions, files and documents, and numbers of functions and
+// members of classes. A bar is the maximum size.
 //
 // Lengths of functions and the content of classes come from universal-ctags, which prints a line of JSON for each name.
 // Each function here returns what is above its bar.
@@ -23,9 +24,9 @@ inline const std::vector<std::string_view> kSizeMeasures = {
 /// A name that ctags has found.
 struct Tag {
   std::string path, name, kind;
-  std::string scope;  ///< class or namespace around it, with all those around that
+  std::string scope;  ///< qualified name of the class or namespace around it
   std::size_t line = 0;
-  std::size_t end = 0;  ///< last line; 0: unknown
+  std::size_t end = 0;  ///< number of its last line; 0: unknown
 
   std::string qualified() const { return scope.empty() ? name : scope + "::" + name; }
 };

@@ -1,3 +1,4 @@
+// Implementation of the list of the repository's files: reads them, and separates code from comments and strings.
 #include "packaging/house/source_tree.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // The files of the repository, as the tests of layers, words, sizes and prose read them.
 //
-// A tree is a list of files in memory. A test reads it from disk once, and proves its checker on small trees that it
-// contains.
+// A tree is a list of files in memory. A test reads the repository from disk once. It also applies its checker to small
+// trees in its own source, to prove that the checker finds faults.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace collectives::house {
 
 struct SourceFile {
-  std::string path;  ///< relative to the root of the repository, with slashes
+  std::string path;  ///< path relative to the root of the repository, with slashes
   std::string text;
 };
 
@@ -22,7 +22,7 @@ using SourceTree = std::vector<SourceFile>;
 /// A place that breaks a rule.
 struct Finding {
   std::string path;
-  std::size_t line = 0;  ///< 0: the file as a whole
+  std::size_t line = 0;  ///< number of the line; 0: the whole file
   std::string text;
 };
 

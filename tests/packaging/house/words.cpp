@@ -1,3 +1,4 @@
+// Implementation of the search for retired words, names that the project has given up.
 #include "packaging/house/words.hpp"
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace collectives::house {
 namespace {
 
-/// Files that may name retired words: two that tell users of renamed names, and the list.
+/// Files that may contain retired words: two that tell users of renamed names, the list of these words, and
+/// not_yet.txt.
 constexpr std::string_view kExempt[] = {"CHANGES.md", "docs/porting.md", "tests/packaging/house/retired_words.txt",
                                         "tests/packaging/house/not_yet.txt"};
 
@@ -27,7 +29,7 @@ bool begins_component(std::string_view name, std::size_t at) {
   return is_lower(before) || (at + 1 < name.size() && is_lower(name[at + 1]));
 }
 
-using Words = std::multimap<std::string, const RetiredWord*>;  // by their first component
+using Words = std::multimap<std::string, const RetiredWord*>;  // key: the first component of the word
 
 Words by_first_component(const std::vector<RetiredWord>& words, bool in_identifiers) {
   Words sorted;
@@ -96,7 +98,7 @@ std::vector<std::string> identifier_lines(const SourceFile& file) {
   return lines;
 }
 
-/// Permits `word`, which has a line above, in `file`.
+/// Permits `word`, which an earlier line of the list retires, in `file`.
 void allow(std::vector<RetiredWord>& words, const std::string& word, const std::string& file) {
   const auto known =
       std::find_if(words.begin(), words.end(), [&](const RetiredWord& each) { return each.word == word; });

@@ -15,8 +15,8 @@
 namespace collectives::house {
 
 struct RetiredWord {
-  std::string word;                     ///< as the list has it: top_level
-  std::vector<std::string> components;  ///< top, level
+  std::string word;                     ///< word as the list has it, such as top_level
+  std::vector<std::string> components;  ///< its parts, such as top and level
   bool anywhere = false;                ///< coined, not private
   std::vector<std::string> allowed_in;  ///< files that must still read it
 };

@@ -1,5 +1,5 @@
-// CUDA's language of kernels, on a processor. A launch runs the blocks of a grid one after the other. The threads of a
-// block run in turns, from one __syncthreads() to the next (grid.cpp).
+// A fake of CUDA's language of kernels, by which kernels are compiled for the CPU. A launch runs the blocks of a grid
+// one after the other. The threads of a block run in turns, from one __syncthreads() to the next (grid.cpp).
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #define __host__
 #define __grid_constant__
 #define __launch_bounds__(threads)
-/// All threads of a block run on one thread of the processor.
+/// Shared memory of a block is thread-local, because all threads of a block run on one thread of the CPU.
 #define __shared__ static thread_local
 
 struct uint3 {
@@ -64,7 +64,7 @@ template <class T>
 cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(memory), bytes);
 }
-/// Two blocks on each of three multiprocessors, so that grids have several and their threads loop.
+/// Returns two blocks per multiprocessor, of which there are three. Grids thus have few threads, which must loop.
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel*, int, std::size_t) {
   *blocks = 2;

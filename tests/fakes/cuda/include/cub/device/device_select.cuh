@@ -1,4 +1,4 @@
-// A fake of CUB's selection.
+// A fake of the selection in CUB, CUDA's library of device-wide primitives.
 #pragma once
 
 #include <cstdint>

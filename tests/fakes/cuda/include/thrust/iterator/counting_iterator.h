@@ -1,4 +1,4 @@
-// A fake of Thrust's counting_iterator.
+// A fake of counting_iterator in Thrust, CUDA's library of algorithms: an iterator whose value is its index.
 #pragma once
 
 #include <cstddef>

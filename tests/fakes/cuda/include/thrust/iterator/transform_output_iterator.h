@@ -1,4 +1,5 @@
-// A fake of Thrust's transform_output_iterator, for writing only.
+// A fake of transform_output_iterator in Thrust, CUDA's library of algorithms: it applies a function to each value that
+// is written through it.
 #pragma once
 
 #include <cstddef>
