@@ -196,13 +196,13 @@ DevicePathChoice choose_device_path(const DevicePathQuery& query, const std::fun
   }
   const std::string against_nccl = check_nccl(query);
   if (forced) return {.device_path = DevicePath::nccl, .reason = "backend \"nccl\" was asked for", .drops_codec = true};
-  const bool by_nccl = request.backend == "auto" && topology.ranks() > 1;
-  if (by_nccl && against_nccl.empty())
+  const bool may_use_nccl = request.backend == "auto" && topology.ranks() > 1;
+  if (may_use_nccl && against_nccl.empty())
     return {.device_path = DevicePath::nccl, .reason = "NCCL connects the GPUs", .drops_codec = true};
   const HostSteps host = host_steps();
   if (compressor != nullptr) return choose_for_top_k(query, host);
   const std::string not_kernels = why_not_kernels(request, topology);
-  const std::string not_nccl = by_nccl ? "; not by NCCL: " + against_nccl : "";
+  const std::string not_nccl = may_use_nccl ? "; not by NCCL: " + against_nccl : "";
   if (not_kernels.empty()) return {DevicePath::kernels, "one host, whose GPUs reach one another's memory" + not_nccl};
   return choose_by_host_plan(query, host, not_kernels + not_nccl);
 }

@@ -8,6 +8,7 @@
 
 #include "collectives/plan.hpp"
 #include "core/tuning_parameters.hpp"
+#include "planning/plan_call.hpp"
 
 namespace collectives {
 namespace {
@@ -24,6 +25,22 @@ Topology on_one_machine(Topology hosts, int cores) {
   hosts.machines.assign(hosts.hosts.size(), 0);
   hosts.machine_cores = {cores};
   return hosts;
+}
+
+TEST(SparsePlan, LeavesTheMessagesOfTheHostIfAllIsSentFromGpus) {
+  Topology host = Topology::regular(4, 4);
+  host.gpus = {.everywhere = true, .peer_access = true};
+  Request request{.count = kCount, .backend = "ring"};
+  const TuningParameters tuning;
+  const Plan of_host = plan_call(request, host, tuning).plan;
+  request.memory = Memory::device;
+  const TopKOptions options;
+  const TopKCall top_k{kCount / 1000, options};
+  const CallPlan chosen = plan_call(request, host, tuning, &top_k);
+  EXPECT_EQ(chosen.plan.device_path, DevicePath::host_copy);
+  EXPECT_EQ(chosen.plan.device_path_reason, "everything is sent");
+  EXPECT_EQ(chosen.plan.segment, of_host.segment);
+  EXPECT_EQ(chosen.plan.rounds, of_host.rounds);
 }
 
 TEST(SparsePlan, ExplainsWhyTheDensePlanIsChosen) {
