@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "core/tuning_parameters.hpp"
 #include "support/hosts.hpp"
 #include "support/subject.hpp"
 #include "support/worlds.hpp"
@@ -35,7 +36,11 @@ class BackendConformance : public ::testing::TestWithParam<std::tuple<const char
     options.timeout = std::chrono::seconds(60);
     const World& world = std::get<1>(GetParam());
     // Traffic between the domains of a host gets a high price, so that the two-level algorithm is chosen if possible.
-    if (!world.domains.empty()) options.tuning.emplace().domain_us = 1e6;
+    if (!world.domains.empty()) {
+      TuningParameters tuning;
+      tuning.domain_us = 1e6;
+      options.tuning = tuning;
+    }
     run_hosts(
         world.hosts,
         [&](Communicator& comm) {

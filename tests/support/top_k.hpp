@@ -12,6 +12,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
 #include "collectives/top_k.hpp"
+#include "core/tuning_parameters.hpp"
 
 namespace collectives::testing {
 
@@ -29,8 +30,10 @@ inline Options sparse(TopK& top_k, const char* name = "tensor") {
 
 /// Returns options with a high price of encoding, so that only forced calls send selected elements.
 inline CommunicatorOptions never_worth_it() {
+  TuningParameters tuning;
+  tuning.coding_us_per_byte = 1000;
   CommunicatorOptions options;
-  options.tuning.emplace().coding_us_per_byte = 1000;
+  options.tuning = tuning;
   return options;
 }
 
