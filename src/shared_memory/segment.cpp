@@ -95,7 +95,7 @@ AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
 }
 
 void prefault(const Mapping& memory, const Descriptor& file) {
-  static HugePageCollapse collapse;
+  static HugePageCollapse& collapse = *new HugePageCollapse;  // never destroyed: threads may allocate during exit
   const auto deadline = collapse.deadline_for(memory.bytes());
   ::madvise(memory.data(), memory.bytes(), MADV_HUGEPAGE);  // for kernels without MADV_COLLAPSE
   for (std::size_t at = 0, piece = 0; at < memory.bytes(); at += piece) {
