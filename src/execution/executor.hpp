@@ -54,6 +54,8 @@ class Executor {
   /// `host_collectives` works on them.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
+  Executor(const Executor&) = delete;  // members refer to one another
+  Executor& operator=(const Executor&) = delete;
 
   /// Sets the trace that records the phases of operations; null: none.
   void observe(Trace* trace) noexcept { trace_ = trace; }
