@@ -26,7 +26,10 @@ class ResidualMigration {
   const float* residual() const noexcept { return residual_.data(); }
   const float* velocity() const noexcept { return velocity_.data(); }
   /// Frees the vectors, because the owners of the slices have them.
-  void end() noexcept { residual_ = velocity_ = std::vector<float>(); }
+  void end() noexcept {
+    residual_ = std::vector<float>();
+    velocity_ = std::vector<float>();
+  }
   /// Returns the vectors to `state`, if begin() has taken them.
   void undo(ResidualState& state) noexcept {
     if (residual_.empty()) return;
