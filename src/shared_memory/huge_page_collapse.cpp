@@ -1,3 +1,4 @@
+// Implementation of the collapse of small pages: the load of the machine, the system call, and the limits.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>

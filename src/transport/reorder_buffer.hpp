@@ -21,6 +21,7 @@ class ReorderBuffer {
     std::size_t come = 0;      // Bytes that have arrived.
     std::size_t piece = 0;     // Bytes of each piece but the last.
     std::uint64_t pieces = 0;  // One bit per piece that has arrived.
+    static_assert(datagram::kMostPieces <= 64);
     bool retransmitted = false, lost = false;
     bool whole() const { return come == header.bytes; }
   };

@@ -1,8 +1,7 @@
 // Implementation of the wire over UCX: sending, receiving, the release of messages, and the end of the wire.
 //
 // A frame is memory for one message. A message is released when its receiver has read it and reports that to the
-// sender. ucx_connections.cpp and ucx_handshake.cpp
-// connect the peers.
+// sender. ucx_connections.cpp and ucx_handshake.cpp connect the peers.
 #include "ucx/ucx.hpp"
 
 #include <fmt/format.h>
