@@ -1,4 +1,5 @@
-// Implementation of the expected results: makes contributions, reduces them, and compares results with them.
+// Implementation of the expected results: computes the ranks' contributions and their reduction, and compares results
+// with both.
 #include "collectives_bench/verification.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Bound of the comparison: a contender without the work of a library. Each rank accesses the vectors of the others
-// directly in shared memory, and ranks synchronize only at the end.
+// Bound of the comparison of libraries: a program that only loads, adds and stores the data of a collective. Each rank
+// accesses the vectors of the others directly in shared memory, and ranks synchronize only at the end.
 //
 // Every input is loaded once and every output is stored once, which is the least possible traffic:
 //

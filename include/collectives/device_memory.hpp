@@ -1,4 +1,5 @@
-// GPU memory that a communicator knows. Work that it needs once is then done once instead of in each call.
+// GPU memory that a communicator knows. The communicator prepares it once, for example by registration with NCCL, and
+// each call profits from that.
 //
 //   DeviceArray<float> gradient = comm.allocate_on_device<float>(1'000'000);   // or, for existing memory:
 //   DeviceMemory known = comm.register_memory(pointer, bytes);                 // until `known` is destroyed
@@ -6,7 +7,8 @@
 //
 // Both functions have these properties:
 //
-// Need. Neither is needed, because calls take any device memory. access() returns how calls access the memory.
+// Need. Programs need neither function, because calls take any device memory. DeviceMemory::access() returns how calls
+// access the memory.
 //
 // NCCL. If NCCL connects the ranks, memory is registered with it (ncclCommRegister), and allocate_on_device() takes it
 // from NCCL (ncclMemAlloc). NCCL's collectives then work in place if the links and the network allow it. Registration

@@ -26,7 +26,8 @@ enum class PartialSums : std::uint8_t {
   forbidden    ///< Nowhere: an owner adds all contributions in rank order.
 };
 
-/// Request for a plan. It contains no value that may differ between ranks: no rank of its own, no buffer and no time.
+/// Request for a plan. It contains no value that may differ between ranks: no number of the calling rank, no buffer and
+/// no time.
 struct Request {
   Collective collective = Collective::all_reduce;
   /// Number of elements of the whole vector. This is the input for all_reduce, reduce_scatter, broadcast and reduce,

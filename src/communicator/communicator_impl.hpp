@@ -1,10 +1,10 @@
 // Communicator::Impl: the path of a call from the public function to the parts of the communicator.
 //
-// run() and issue() check a call and get its plan. run() performs a blocking call, and first tries it without the
-// queue. If the call is not complete after some attempts, the call enters the queue. issue() queues every call. The
-// parts, and the heads that explain them:
+// run() and issue() check a call and get its plan. run() performs a blocking call. It first makes some attempts to
+// complete the call outside the queue of operations. If none of them completes it, the call enters the queue. issue()
+// queues every call. The comments at the top of these files explain the parts:
 //
-//   CommunicatorResources  what construction makes (communicator_resources.hpp)
+//   CommunicatorResources  values, connections and executors, made at construction (communicator_resources.hpp)
 //   OperationQueue         order, progress, failure and waits (operation_queue.hpp)
 //   RepeatedCall           a blocking call that repeats the last one (repeated_call.hpp)
 //   DeviceCalls            operations on device memory (device_calls.hpp)
@@ -12,9 +12,9 @@
 //   ProgressThread         the lock, the thread, and the progress list (progress_thread.hpp)
 //   OperationPool          states that are used again (operation_pool.hpp)
 //
-// A child made by fork() has its parent's arena and connections, but none of its threads. Calls on an inherited
-// communicator are refused, and its destructor does nothing. Price: one load per call. A child keeps what it has
-// inherited until it ends.
+// A child made by fork() has its parent's connections and arena, the memory that ranks of a host share. It has none of
+// its parent's threads. Calls on an inherited communicator are refused, and its destructor does nothing. Price: each
+// call loads the number of forks once, to recognize a child. A child keeps what it has inherited until it ends.
 #pragma once
 
 #include <exception>
@@ -45,8 +45,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Returns whether this process is a forked child of the one that made the communicator. A child must not touch its
-  /// arena, connections and threads.
+  /// Returns whether this process is a forked child of the one that made the communicator. A child must not touch the
+  /// communicator's arena, connections and threads.
   bool inherited() const noexcept { return !owner_process.is_current(); }
   /// Throws Error{invalid_argument} in such a child. `operation`: name of the refused operation.
   void check_process(std::string_view operation) const {

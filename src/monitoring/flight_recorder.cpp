@@ -1,4 +1,5 @@
-// Conversion of recorded operations to records and text, and the signal handler that writes them.
+// Implementation of the flight recorder: converts its entries to OperationRecords and text, and writes the text when a
+// signal arrives.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fcntl.h>
@@ -70,7 +71,8 @@ class Text {
 };
 
 constexpr std::size_t kTextBytes = 16 << 10;
-constexpr std::uint64_t kLongEnough = 8 << 10;  // Bytes; moving them takes some microseconds.
+/// Number of bytes from which every call has its own times. Moving them takes some microseconds.
+constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
   const OperationShape& shape = entry.shape;
@@ -179,8 +181,9 @@ std::uint32_t FlightRecorder::draw() noexcept {
   return std::exchange(next_sample_weight_, until_timed_);
 }
 
-/// A timed call may count only for calls that completed in their first attempt, and this call did not. If it was chosen
-/// for the sample, the next call takes its place. If not, its time starts now, and the interval grows by one call.
+/// Keeps a call out of the sample, which consists of calls that complete in their first attempt. If the call was chosen
+/// for the sample, the next call takes its place. If not, the call's time starts now, and the interval until the next
+/// sampled call grows by one call.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

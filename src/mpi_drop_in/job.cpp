@@ -1,4 +1,5 @@
-// Implementation of jobs: runs them, and packs memory that is not contiguous.
+// Implementation of jobs, which are MPI calls translated to calls of this library: runs them, and packs memory that has
+// gaps.
 #include "mpi_drop_in/job.hpp"
 
 #include <cstdint>

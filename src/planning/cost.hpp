@@ -7,8 +7,8 @@
 //   longest chain   the time for which ranks wait for one another (critical_path.hpp)
 //
 // A round performs all Steps on one segment of each part of the vector. If rounds overlap, the wire time of one round
-// is hidden behind the work of other rounds, or the reverse. The model depends on no rank of its own, no pointer and no
-// clock. All ranks thus compute the same cost.
+// is hidden behind the work of other rounds, or the reverse. The model depends neither on the number of the calling
+// rank nor on a pointer or a clock. All ranks thus compute the same cost.
 //
 // Price: the first call of a kind takes microseconds longer. It takes milliseconds if many hosts wait for one another.
 #pragma once

@@ -1,4 +1,4 @@
-// Implementation of the critical path: plays one round of all ranks in the order of time (steps/step_player.hpp).
+// Implementation of the critical path: simulates one round on all ranks, in the order of time (steps/step_player.hpp).
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace collectives {
 namespace {
 
-/// Largest number of Steps and messages that are simulated.
+/// Largest number of Steps and messages of a round. A round with more is not simulated.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();

@@ -9,12 +9,12 @@
 
 namespace collectives {
 
-/// Number of vectors that one kernel launch reads.
+/// Maximum number of vectors that one kernel launch reads.
 inline constexpr std::size_t kKernelSources = 256;
 
-/// Returns why NCCL's own reduction does not give the result that ReduceOp promises; empty if it does. NCCL adds and
-/// multiplies f32, f64 and integers (sums, products and pre-scaled sums). It averages f32 and f64. It computes min and
-/// max of integers.
+/// Returns why NCCL's own reduction does not give the result that ReduceOp promises; empty if it does. NCCL gives that
+/// result for sums, products and pre-scaled sums of f32, f64 and integers. It also gives it for averages of f32 and
+/// f64, and for min and max of integers. A deterministic call requires integers.
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
 /// Returns why NCCL cannot perform a reduction over `ranks` ranks at all; empty if it can.

@@ -1,21 +1,21 @@
 // Selection: estimates the time of every candidate algorithm (cost.hpp) and takes the lowest.
 //
-// All ranks choose the same plan, because the inputs are equal on all ranks. A Request contains neither the number of
-// the calling rank nor a buffer. All ranks derive the topology from the same exchanged records, and rank 0 sends its
-// tuning to all ranks. Some properties, such as the kind of a buffer, differ between ranks. Price: a plan ignores these
-// properties unless the ranks exchange them first.
+// All ranks choose the same plan, because the inputs are equal on all ranks. The arguments of a call form a Request. It
+// contains neither the number of the calling rank nor a buffer. All ranks derive the topology from the same exchanged
+// records, and rank 0 sends its tuning to all ranks. Some properties of buffers, such as whether memory is pinned, may
+// differ between ranks. Price: a plan ignores these properties unless the ranks exchange them first.
 //
-// The vector consists of parts, such as one part for each rank. A plan cuts each part into segments. A round performs
-// all Steps on one segment of each part. The segment is so short that a message of the round does not exceed a limit:
+// The vector is one part, or has one part for each rank. A plan cuts each part into segments. A round performs all
+// Steps, the actions of a rank (steps/step.hpp), on one segment of each part. The segment is so short that a message of
+// the round does not exceed a limit:
 //
-//   512 KiB (wire_frame_bytes)   if all messages go to other hosts: every host has one rank, or a hierarchical
-//   all-reduce
-//                                on several hosts adds partial sums inside hosts, by shared memory
+//   512 KiB (wire_frame_bytes)   if all messages go to other hosts: every host has one rank, or ranks add inside hosts
+//                                by shared memory (a hierarchical all-reduce on several hosts with partial sums)
 //   64 KiB (frame_bytes)         all other plans
 //
-// With 512 KiB, the data in flight between two hosts keep the link busy while a rank waits for its core. Long messages
-// also wake a rank less often than short ones do. Price: 4 MiB for each peer over TCP, 8 frames of 512 KiB. A frame is
-// memory of the transport for one message. It is allocated when it is first used.
+// With 512 KiB, the data in flight between two hosts keep the link busy while the scheduler gives a rank no core. Long
+// messages also wake a rank less often than short ones do. A frame is memory of the transport for one message. It is
+// allocated when it is first used. Price: 8 frames of 512 KiB take 4 MiB for each peer over TCP.
 //
 // Shorter messages are considered, too. While the link carries some bytes of a message, the processor copies further
 // bytes of it. Shorter messages therefore gain only if the host has other work or if latency counts. Selection takes

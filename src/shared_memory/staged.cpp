@@ -1,14 +1,14 @@
 // Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
 // staged.hpp explains the protocol.
 //
-// Each rank has a ring of staging memory. A slice is the part of the vector that one rank owns. A chunk is the part of
-// all slices that passes through the rings together. A rank performs up to three moves on each chunk:
+// Each rank has a ring of staging memory. A slice is the part of the vector that one rank owns. A chunk holds some
+// elements of every slice, which pass through the rings together. A rank performs up to three moves on each chunk:
 //
 //   stage()    copies this rank's values of the chunk into its own ring
-//   combine()  folds the values that all ranks have staged for this rank's slice; only if slices have owners
+//   combine()  folds the values of all ranks for this rank's slice; only in a reduction
 //   collect()  copies the other slices of the chunk out of the rings of the peers into the result
 //
-// A one-shot collective has no owners: collect() folds the whole vectors of all ranks instead.
+// A one-shot all-reduce skips combine(): no rank owns a slice, and collect() folds the whole vectors of all ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. Short collectives of oversubscribed ranks use only
 // the front of the ring, which is its beginning.
@@ -29,7 +29,8 @@ namespace {
 constexpr std::size_t kChunks = 16;
 /// Maximum number of chunks of a short broadcast or reduce, if each rank has a core.
 constexpr std::size_t kChunksWithOneRoot = 8;
-/// Minimum length in bytes of a chunk of a broadcast or reduce. A shorter chunk takes less time than its signal.
+/// Minimum length in bytes of a chunk of a broadcast or reduce. A shorter one takes less time than the signal that
+/// announces it to the peers.
 constexpr std::size_t kMinChunkWithOneRoot = 2048;
 /// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
 /// begins and ends slowly, so there should be few.

@@ -1,5 +1,5 @@
-// Implementation of the host map. Each rank describes its host, and computes the map from the descriptions of all
-// ranks.
+// Implementation of the host map, which tells the ranks that share a host. Each rank describes its host, and computes
+// the map from the descriptions of all ranks.
 #include "topology/host_map.hpp"
 
 #include <fmt/format.h>

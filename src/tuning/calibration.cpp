@@ -1,8 +1,8 @@
 // Implementation of the calibration. calibration.hpp explains how it compares candidates.
 //
-// A candidate is a value of the tuning that is tried. A sample is one call under one candidate. A cut-off is the size
-// from which on another protocol is faster. A round makes every sample of one cut-off, or every sample of the chunk
-// length, once.
+// A candidate is a value of a tuning parameter that is tried. A sample is a collective of one size under one candidate.
+// A cut-off is the size from which on another protocol is faster. A round makes once every sample of one cut-off, or
+// every sample that tries a length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>

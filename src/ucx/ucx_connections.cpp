@@ -139,7 +139,7 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
   try {
     gone.lost = words(status);
     lost_.push_back(gone.rank);
-  } catch (const std::bad_alloc&) {  // The peer is not reported; calls end by their deadlines.
+  } catch (const std::bad_alloc&) {  // The peer is not reported as lost. Calls that wait for it end by deadline.
   }
 }
 
@@ -205,7 +205,7 @@ void UcxConnections::close() {
   for (void* request : closing) {
     if (request != nullptr) ucp_request_free(request);
   }
-  worker_.reset();  // Ends before the memory that UCX may still use.
+  worker_.reset();  // The worker ends before memory that UCX may still use is freed.
 }
 
 }  // namespace collectives
