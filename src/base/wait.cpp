@@ -63,10 +63,11 @@ std::atomic<Clock::rep> last_until = 0;
 std::atomic<std::chrono::nanoseconds> last_length = 0ns;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {
-  const Clock::rep until = sleep_at_once_until.load(std::memory_order_relaxed);
+  Clock::rep until = sleep_at_once_until.load(std::memory_order_relaxed);
   if (until == 0) return false;
   if (now.time_since_epoch().count() < until) return true;
-  sleep_at_once_until.store(0, std::memory_order_relaxed);
+  // Another thread may have noted a late yield just now, which must stay.
+  sleep_at_once_until.compare_exchange_strong(until, 0, std::memory_order_relaxed);
   return false;
 }
 void note_late_yield(Clock::time_point now) noexcept {

@@ -153,6 +153,7 @@ void Communicator::Impl::progress() {
 
 void Communicator::Impl::retune(const TuningParameters& tuning) {
   resources.context.tuning = tuning;
+  resources.context.public_tuning = tuning;
   resources.planner->forget();
   repeated_call_.forget();
 }
