@@ -1,20 +1,23 @@
-// Communicator::Impl: the path of a call from the public function to the parts of the communicator.
+// Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
-// run() and issue() check a call and get its plan. run() performs a blocking call. It first makes some attempts to
-// complete the call outside the queue of operations. If none of them completes it, the call enters the queue. issue()
-// queues every call. The comments at the top of these files explain the parts:
+// Each call is checked and planned first. The plan names the algorithm of the call. The call then becomes an operation.
+// run() performs a blocking call: it tries to complete the operation at once, in a fixed number of attempts. If they do
+// not suffice, the operation enters the queue, and run() waits for it. issue() performs an asynchronous call: it puts
+// the operation into the queue and returns. The queue performs operations in the order of the calls.
 //
-//   CommunicatorResources  values, connections and executors, made at construction (communicator_resources.hpp)
-//   OperationQueue         order, progress, failure and waits (operation_queue.hpp)
-//   RepeatedCall           a blocking call that repeats the last one (repeated_call.hpp)
-//   DeviceCalls            operations on device memory (device_calls.hpp)
-//   DeviceMemories         allocated and registered device memory (device_memories.hpp)
-//   ProgressThread         the lock, the thread, and the progress list (progress_thread.hpp)
-//   OperationPool          states that are used again (operation_pool.hpp)
+// The head of each file explains one part:
 //
-// A child made by fork() has its parent's connections and arena, the memory that ranks of a host share. It has none of
-// its parent's threads. Calls on an inherited communicator are refused, and its destructor does nothing. Price: each
-// call loads the number of forks once, to recognize a child. A child keeps what it has inherited until it ends.
+//   communicator_resources.hpp  CommunicatorResources: settings, topology, connections and executors, made once
+//   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
+//   repeated_call.hpp           RepeatedCall: a blocking call with the arguments of the last one, which needs no plan
+//   device_calls.hpp            DeviceCalls: operations on GPU memory
+//   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
+//   progress_thread.hpp         ProgressThread: the optional thread that performs operations, and the lock
+//   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
+//
+// Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
+// inherit the threads. In the child, every call is refused, and the destructor changes nothing. Price: each call
+// compares two numbers, the counts of forks at construction and now.
 #pragma once
 
 #include <exception>
@@ -38,42 +41,43 @@ namespace collectives {
 
 struct COLLECTIVES_HIDDEN Communicator::Impl final {
   using Visibility = CommunicatorResources::Visibility;
-  /// Constructs as CommunicatorResources does.
+  /// Takes the arguments of the constructor of CommunicatorResources. All ranks of `bootstrap` construct together.
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
        Visibility visibility = Visibility::visible, std::unique_ptr<NcclComm> nccl_comm = nullptr);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Returns whether this process is a forked child of the one that made the communicator. A child must not touch the
-  /// communicator's arena, connections and threads.
+  /// Returns whether this process is a forked child of the one that made the communicator.
   bool inherited() const noexcept { return !owner_process.is_current(); }
-  /// Throws Error{invalid_argument} in such a child. `operation`: name of the refused operation.
+  /// Throws Error{invalid_argument} if this process is such a child. `operation`: name of the call, for the error.
   void check_process(std::string_view operation) const {
     if (inherited()) refuse_in_child(operation);
   }
   void check_process(Collective collective) const {
     if (inherited()) refuse_in_child(to_string(collective));
   }
-  /// Releases an inherited communicator. Closes, ends and sends nothing.
+  /// Keeps an inherited communicator until the child process ends. Closes, frees and sends nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
 
-  /// Checks, plans and performs a call. Throws its error.
+  /// Performs a blocking call. Throws Error if the call is refused or fails.
   void run(Call&& call, const Options& options);
-  /// Checks and plans a call and puts it into the queue.
-  /// `refused`: the error that place() returned for the tensors of this call.
+  /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
+  /// that place() returned for the tensors of this call; null: none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
-  /// Determines whether the buffers are in host or device memory, as DeviceCalls::place() does.
+  /// Determines whether the buffers of a call are in host or GPU memory. See DeviceCalls::place().
   std::exception_ptr place(Call& call, const Options& options) const { return device_calls_.place(call, options); }
-  /// Returns the plan of a call whose arguments have been checked. It is valid until the next plan(). Throws Error as
-  /// Planner::plan() and TopK do.
+  /// Returns the plan of a call. Requires that its arguments have been checked. The reference is valid until the next
+  /// plan(). Throws the errors of Planner::plan() and TopK.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Returns the plan of a call that is not made: it has no buffers to check.
+  /// Returns the plan that a call with these arguments would have. Makes no call, so there are no buffers.
   std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                              const Options& options);
-  /// Blocks until `state` has finished or `until` has passed. Returns whether it has finished.
+  /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
   bool wait_until(Work::State& state, Deadline until);
+  /// Performs what is possible now, without waiting. Returns whether `state` has ended.
   bool test(Work::State& state);
+  /// Performs what is possible now, without waiting.
   void progress();
   /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
   /// not connect these ranks. All ranks call it.
@@ -82,7 +86,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// flight.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
-  /// Removes `memory` from this communicator.
+  /// Removes GPU memory from the list of this communicator, after its operations have ended.
   void forget(DeviceAllocation& memory) noexcept;
   /// Returns the result of `get(resources, queue)`, which only reads counters. A forked child takes no lock, because no
   /// thread of it writes.

@@ -1,34 +1,35 @@
-// Selection: estimates the time of every candidate algorithm (cost.hpp) and takes the lowest.
+// Choice of a plan: estimates the time of every candidate algorithm by the cost model (cost.hpp), and takes the
+// algorithm with the lowest estimate. A plan says how the ranks perform a call.
 //
-// All ranks choose the same plan, because the inputs are equal on all ranks. The arguments of a call form a Request. It
-// contains neither the number of the calling rank nor a buffer. All ranks derive the topology from the same exchanged
-// records, and rank 0 sends its tuning to all ranks. Some properties of buffers, such as whether memory is pinned, may
-// differ between ranks. Price: a plan ignores these properties unless the ranks exchange them first.
+// All ranks choose the same plan, because they choose from equal inputs. The inputs are the arguments of the call
+// (Request), the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of the calling rank and
+// the addresses of its buffers are no inputs. Price: a plan cannot use properties that differ between ranks.
 //
-// The vector is one part, or has one part for each rank. A plan cuts each part into segments. A round performs all
-// Steps, the actions of a rank (steps/step.hpp), on one segment of each part. The segment is so short that a message of
-// the round does not exceed a limit:
+// Length of messages. The vector of a call is one part, or one part for each rank. A plan cuts each part into segments.
+// A Step is an action of one rank, such as receiving a message and adding it (steps/step.hpp). A round performs all
+// Steps of the algorithm on one segment of each part. Segments are so short that no message exceeds a limit:
 //
-//   512 KiB (wire_frame_bytes)   if all messages go to other hosts: every host has one rank, or ranks add inside hosts
-//                                by shared memory (a hierarchical all-reduce on several hosts with partial sums)
-//   64 KiB (frame_bytes)         all other plans
+//   512 KiB (wire_frame_bytes)   if all messages go to other hosts: each host has one rank, or the ranks of a host
+//   first
+//                                add their values in shared memory
+//   64 KiB (frame_bytes)         in all other plans
 //
-// With 512 KiB, the data in flight between two hosts keep the link busy while the scheduler gives a rank no core. Long
-// messages also wake a rank less often than short ones do. A frame is memory of the transport for one message. It is
-// allocated when it is first used. Price: 8 frames of 512 KiB take 4 MiB for each peer over TCP.
+// Messages of 512 KiB keep the link between two hosts busy even while a rank waits for its turn on a core. They also
+// wake a rank less often than short ones. Price: a TCP connection to a peer may take 4 MiB of frames. A frame is the
+// memory of a transport for one message.
 //
-// Shorter messages are considered, too. While the link carries some bytes of a message, the processor copies further
-// bytes of it. Shorter messages therefore gain only if the host has other work or if latency counts. Selection takes
-// the longest messages whose time is within 5 % of the best, or within 1 % if the cores are idle. Messages of broadcast
-// and reduce may shrink to 4 KiB. In a chain of ranks, every rank would otherwise wait for the whole vector.
+// Messages may be shorter than the limit. That does not help to overlap copying with sending, because the operating
+// system copies a message while the link already carries its beginning. It does help if the CPU also adds or encodes
+// values, or if a rank passes messages on. The choice takes the longest messages whose estimate is within 5 % of the
+// lowest one, or within 1 % if the cores are idle. Messages of broadcast and reduce may be as short as 4 KiB.
 //
-// A call with a codec is planned with the codec first. The plan without the codec is skipped if a coded plan exists and
-// the codec is forced or the call is `deterministic`. The coded plan is then taken, because the bits of a deterministic
-// call must not depend on an estimate. Otherwise the call is also planned without the codec, and the lower estimate
-// decides. A deterministic call of several ranks without a coded plan is refused.
+// Codec. A codec encodes f32 values in fewer bytes. A call with a codec gets two plans, one with the codec and one
+// without, and the lower estimate decides. If the codec is forced or the call is `deterministic`, the plan with the
+// codec is taken without an estimate: the bits of a deterministic call must not depend on one. A deterministic call of
+// several ranks is refused if no algorithm can use the codec.
 //
-// A call on device memory is planned for host memory first. choose_device_path() then says how the call handles buffers
-// in GPU memory. NCCL is chosen without the plan for host memory, which has no codec then.
+// GPU memory. A call on GPU memory gets a plan for host memory first. choose_device_path() then decides how the GPUs
+// take part. If NCCL performs the call, its plan has no codec.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -58,11 +59,11 @@ namespace {
 /// Name of the backend without Steps. NCCL's algorithms are its own.
 constexpr std::string_view kNccl = "nccl";
 
-/// Bytes of one round of a two-level plan of one host.
+/// Length in bytes of the vector that one round of a two-level plan on one host moves.
 constexpr std::size_t kTwoLevelBytes = 4 << 20;
 
-/// Counts the Steps of a plan on one host and describes a single one. `steps` ends as 0, 1, or at least 2. A first Step
-/// of a subgroup counts as 2, because its plan has more Steps.
+/// Counts the Steps of a plan on one host, and describes the Step if there is only one. Afterwards `steps` is 0, 1, or
+/// at least 2. A first Step of a part of the host's ranks counts as 2, because such a plan always has more Steps.
 struct HostDescriber final : StepSink {
   HostDescriber(std::size_t element_bytes, const Topology& topology, const TuningParameters& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
@@ -90,29 +91,30 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
   return Parts::listed(offsets.data(), topology.ranks());
 }
 
-/// Length in bytes below which messages are not cut for overlap.
+/// Minimum length in bytes of messages that are cut shorter than the limit. Shorter ones cost the CPU more than their
+/// overlap saves.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// Counterpart of kShortMessage for broadcast and reduce. There rounds follow one another from rank to rank, and no
-/// rank waits for the end of a round.
+/// The minimum for broadcast and reduce. Their rounds follow one another from rank to rank, and no rank waits for the
+/// end of a round, so short messages cost less.
 constexpr std::size_t kShortestMessage = 4 << 10;
-/// Time after a cut, relative to the time before it, at which the cut pays. It must save 5 %: each message costs the
-/// cores something, even if the wire hides it. If the cores are idle, 1 % is enough for messages above kShortMessage.
+/// Maximum time with shorter messages, relative to the time with longer ones, at which the shorter ones are taken. They
+/// must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above kShortMessage.
 constexpr double kWorthCutting = 0.95, kWorthCuttingIfIdle = 0.99;
 
 bool one_rank_to_a_host(const Topology& topology) {
   return static_cast<std::size_t>(topology.ranks()) == topology.hosts.size();
 }
 
-/// Returns the number of rounds that can be in flight: one less than the frames between two ranks. Only rounds with all
-/// their messages on the wire overlap.
+/// Returns the maximum number of rounds that overlap: one less than the number of frames between two ranks. Returns 1
+/// if some messages stay inside a host, because such rounds do not overlap.
 std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const TuningParameters& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the size in bytes of the longest message that fits on every path of the plan. If hosts have several ranks,
-/// only an all-reduce sends no messages inside a host. Even that requires partial sums inside hosts.
+/// Returns the limit of the length of messages in bytes. It is the one for other hosts if no message stays inside a
+/// host: each host has one rank, or the ranks of a host add in shared memory, as a hierarchical all-reduce does.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
@@ -138,7 +140,8 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
   return std::max<std::size_t>(1, frame / bytes) * block;
 }
 
-/// Describes the only host Step of a plan, which cuts the vector into chunks by itself. The plan has one round.
+/// Fills in a plan that consists of one collective inside a host. It has one round, because the collective itself cuts
+/// the vector into chunks.
 void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
                     const TuningParameters& tuning) {
   plan.segment = std::max<std::size_t>(1, longest_part);
@@ -147,25 +150,26 @@ void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, 
   plan.zero_copy = task.zero_copy;
 }
 
-/// Fills in how many rounds of `depths` depths overlap if no more than `most` can be in flight.
-void plan_overlap(Plan& plan, std::size_t depths, std::size_t most) {
-  const std::size_t most_in_flight = std::min(depths, most);
-  plan.issue_interval = (depths + most_in_flight - 1) / most_in_flight;
+/// Fills in how many rounds overlap. `depths`: number of Steps of a round that depend on one another. `max`: maximum
+/// number of rounds in flight.
+void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
+  const std::size_t in_flight = std::min(depths, max);
+  plan.issue_interval = (depths + in_flight - 1) / in_flight;
   plan.rounds_in_flight = (depths + plan.issue_interval - 1) / plan.issue_interval;
 }
 
-/// Returns the length in bytes of the longest messages whose time is close to the best. Messages have at most `most`
-/// bytes. Shorter ones may pay if rounds overlap, because the first message leaves earlier. `time_with`: returns the
-/// time in us for a length.
+/// Returns the length of messages in bytes: the longest one whose time is close to the lowest. `max`: maximum length.
+/// `overlap`: whether rounds overlap; if they do not, shorter messages gain nothing. `time_with`: returns the estimate
+/// in us for a length.
 template <class TimeWith>
-std::size_t choose_frame(std::size_t most, const Cost& cost, bool overlap, const TimeWith& time_with) {
-  const std::size_t least = std::min(most, cost.flows ? kShortestMessage : overlap ? kShortMessage : most);
-  double shortest = time_with(most);
-  for (std::size_t frame = most / 2; frame >= least; frame /= 2) shortest = std::min(shortest, time_with(frame));
+std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const TimeWith& time_with) {
+  const std::size_t min = std::min(max, cost.flows ? kShortestMessage : overlap ? kShortMessage : max);
+  double shortest = time_with(max);
+  for (std::size_t frame = max / 2; frame >= min; frame /= 2) shortest = std::min(shortest, time_with(frame));
   const auto worth = [&](std::size_t frame) {
     return frame > kShortMessage ? std::lerp(kWorthCutting, kWorthCuttingIfIdle, cost.idleness()) : kWorthCutting;
   };
-  std::size_t frame = most;
+  std::size_t frame = max;
   while (worth(frame) * time_with(frame) > shortest) frame /= 2;
   return frame;
 }

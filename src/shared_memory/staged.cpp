@@ -1,14 +1,16 @@
 // Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
 // staged.hpp explains the protocol.
 //
-// Each rank has a ring of staging memory. A slice is the part of the vector that one rank owns. A chunk holds some
-// elements of every slice, which pass through the rings together. A rank performs up to three moves on each chunk:
+// Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
+// belongs to one rank. A chunk consists of some elements of every slice. A rank performs up to three moves on each
+// chunk, in this order:
 //
 //   stage()    copies this rank's values of the chunk into its own ring
-//   combine()  folds the values of all ranks for this rank's slice; only in a reduction
-//   collect()  copies the other slices of the chunk out of the rings of the peers into the result
+//   combine()  in a reduction, combines the values of all ranks for this rank's slice
+//   collect()  copies the other slices of the chunk from the rings of the peers into the result
 //
-// A one-shot all-reduce skips combine(): no rank owns a slice, and collect() folds the whole vectors of all ranks.
+// A one-shot all-reduce skips combine(). Every rank stages its whole vector, and collect() combines the vectors of all
+// ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. Short collectives of oversubscribed ranks use only
 // the front of the ring, which is its beginning.
