@@ -320,7 +320,9 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
                                      ? candidates_coded(false, request, topology, tuning)
                                      : candidates_with_codec(request, topology, tuning);
   if (candidates.empty()) {
-    const auto& asked = *std::ranges::find(algorithms(), request.backend, &Algorithm::name);
+    const auto& asked = *std::ranges::find_if(algorithms(), [&](const Algorithm& algorithm) {
+      return algorithm.name == request.backend || algorithm.backend == request.backend;
+    });
     throw Error(
         Errc::unsupported,
         fmt::format("backend \"{}\" cannot do {} of {} on {}: {}", request.backend, to_string(request.collective),
