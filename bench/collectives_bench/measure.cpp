@@ -45,7 +45,8 @@ bool same_on_all_ranks(Collective collective) {
 }
 
 /// Returns the plan as text, such as "hierarchical/inline" or "ring+bf16". For a GPU it names the device path, such as
-/// "kernels". "host_copy:ring" means that the GPU's data is copied to host memory and the plan `ring` is used there.
+/// "kernels". "host_copy:ring" means that the GPU's data is copied to CPU memory, and the plan `ring` is performed
+/// there.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);
@@ -244,7 +245,8 @@ void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool w
   }
 }
 
-/// Measures both kinds of stores, each half as often as the calls, after one call that warms up code and caches.
+/// Measures the bound (roofline.hpp) with both kinds of stores, each half as often as the calls. One call before that
+/// warms up code and caches.
 Bound Measurement::bound(const Case& c, Repetitions repetitions) {
   roofline_->use(c);
   std::optional<Bound> best;

@@ -1,4 +1,5 @@
-// Implementation of the plot: writes a gnuplot program with the data of each curve.
+// Implementation of the plot of the comparison with other libraries: writes a gnuplot program with the data of each
+// curve.
 #include "plot.hpp"
 
 #include <fmt/format.h>

@@ -13,8 +13,9 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// Sizes in bytes between which the table shows no bound. The variant `lines` is a bound up to the first. In the other
-// variants the barrier takes longer than the traffic below the second.
+// Sizes in bytes between which the table shows no bound. The bound of roofline.cpp has several variants. Up to the
+// first size, its variant `lines` is the bound. From the second size on, the other variants are. Below the second size,
+// their barrier takes longer than their traffic.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {

@@ -30,7 +30,7 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // number of forks down to this process; a child adds 1
+extern std::atomic<std::uint32_t> generation;  // number of forks from the first process to this one; a child adds 1
 }
 
 /// The process that created an object.

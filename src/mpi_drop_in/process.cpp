@@ -1,4 +1,5 @@
-// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI.
+// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI. The drop-in is a
+// library that users preload into an MPI program, and which performs the program's collectives in place of MPI.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -118,7 +119,8 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
 /// 0 logs the reason.
 bool agree() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
-  long long agreed[] = {-1, -1};  // calls before taking over; shortest vector in bytes whose sums of f32 are encoded
+  // Number of calls before the library takes over; shortest vector in bytes whose sums of f32 are sent as bf16.
+  long long agreed[] = {-1, -1};
   try {
     const Environment here = environment();
     in_force.stats = here.mpi_stats.value_or(false);

@@ -11,7 +11,7 @@
 namespace collectives::run {
 namespace {
 
-constexpr std::size_t kLongestLine = 65536;  // bytes after which the rest of a line becomes a line of its own
+constexpr std::size_t kLongestLine = 65536;  // maximum bytes of a line; the rest becomes a line of its own
 
 }  // namespace
 
