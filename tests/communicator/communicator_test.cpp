@@ -278,7 +278,7 @@ TEST(Communicator, UsesTheTuningOfTheProgramAndPassesItToItsParts) {
                       EXPECT_EQ(comm.split(0)->tuning(), comm.tuning());
                     },
                     {.tuning = tuning});
-  // Ranks that are threads are never measured.
+  // No tuning is measured between ranks that are threads. They use the built-in numbers.
   run_communicators(2, [](Communicator& comm) {
     EXPECT_EQ(comm.tuning().source.substr(0, 8), "built-in");
     EXPECT_EQ(to_string(comm.topology()), "2 ranks (1 host)");

@@ -233,7 +233,8 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
     const Bytes wire = encoded(int8_codec(), values);
     const std::vector<float> result = decoded(int8_codec(), wire.data(), 256);
     ASSERT_TRUE(encoded(int8_codec(), result) == wire) << "greatest magnitude of bits " << greatest;
-    // Half a step, and the increase by rounding up the scale. At least half of the least scale.
+    // The error bound is half a step, increased because the scale is rounded up. It is at least half of the smallest
+    // scale.
     const double bound = std::max(double{float_of(greatest)} / 127 * 0.5 * (1 + 0x1p-15), 0x1p-126);
     for (std::size_t i = 0; i < 256; ++i) {
       ASSERT_LE(std::abs(double{result[i]} - double{values[i]}), bound) << "greatest magnitude of bits " << greatest;
@@ -242,7 +243,7 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += kSanitized ? 0x2fffff : 0x1ffff) {
     ASSERT_NO_FATAL_FAILURE(try_block(static_cast<std::uint32_t>(bits)));
   }
-  // Magnitudes: the greatest of all, values around the least scale and half of it, and around 127 times it.
+  // Magnitudes around the largest f32, the smallest scale, half of that scale, and 127 times that scale.
   for (const std::uint32_t middle :
        {0x7f800000u - 600u, 0x00800000u, 0x01000000u, 0x01000000u + 127 * 4, bits_of(127 * 0x1p-125f),
         bits_of(127 * 0x1.0204p121f), bits_of(63.5f * 0x1p-125f)}) {

@@ -1,7 +1,7 @@
 // Tests of collectives whose messages a codec encodes, with every backend, codec and world (a layout of ranks on
 // hosts).
 //
-// All ranks must get the same bits, even if ranks forwarded a value several times. The error of a result must be at
+// All ranks must get the same bits, even of a value that several ranks have forwarded. The error of a result must be at
 // most that of two roundings.
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ struct Coded {
   const char* name;
   const Codec& (*codec)();
   double unit;
-  bool by_element;  ///< true: the magnitude of the value itself; false: the greatest magnitude of its block
+  bool by_element;  ///< true: that magnitude is the value's own; false: it is the greatest magnitude of its block
 };
 const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8, true};
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};

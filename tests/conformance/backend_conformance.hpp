@@ -205,7 +205,7 @@ void check_every_op(Subject& comm, bool functions) {
         if (op.kind() == ReduceOp::Kind::min) result = low;
         if (op.kind() == ReduceOp::Kind::pre_scaled_sum) result = sum * 0.5;
         if (op.kind() == ReduceOp::Kind::average) {
-          // Divided in the type's accumulator: f64, f32, or an integer.
+          // An average is divided in the type in which sums are accumulated: f64, f32, or an integer.
           if constexpr (std::is_same_v<T, double>)
             result = sum / comm.size();
           else if constexpr (is_floating(data_type_v<T>))

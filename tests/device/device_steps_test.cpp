@@ -1,9 +1,10 @@
-// Tests of the device path `steps`, on which GPUs perform the plan for host memory, Step by Step
-// (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its values and to send the
-// result.
+// Tests of the device path `steps`, one of the ways to handle buffers in GPU memory. GPUs perform the same plan as for
+// CPU memory, Step by Step (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its
+// values and to send the result.
 //
-// The tests check GPU messages as a transport, equal bits with every plan, and numbers of copies. They also check ranks
-// that are processes, and failures during a call. device_backend_test tests the results of every collective.
+// The tests run the conformance suite of transports on messages between GPUs. They check that every plan gives the same
+// bits as on the CPU, and count copies. They also check ranks that are processes, and failures during a call.
+// device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -576,7 +577,7 @@ TEST_F(DeviceSteps, AGpuStopsInAStepOfItsHost) {
             {.timeout = 60s});
 }
 
-/// Its signals have arrived, and their data is in memory of the host.
+/// Its signals have arrived, and their data is in CPU memory.
 TEST_F(DeviceSteps, ARankPassesMemoryOfTheHost) {
   run_communicators(2,
                     [&](Communicator& comm) {

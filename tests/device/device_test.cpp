@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// Tests that run with each device path, a way to handle buffers in GPU memory, that exists on one host.
+/// Tests that run with each device path for one host. A device path is a way to handle buffers in GPU memory.
 class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {

@@ -1,5 +1,5 @@
-// Tests of the device path `multi_host`: an all-reduce on several hosts, by GPU kernels inside hosts and by the CPU
-// along rails between hosts. A rail is one rank of each host.
+// Tests of the device path `multi_host`, one of the ways to handle buffers in GPU memory. It performs an all-reduce on
+// several hosts, by GPU kernels inside hosts and by the CPU along rails between hosts. A rail is one rank of each host.
 //
 // The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
 // a call. Other collectives are tested by device_backend_test.

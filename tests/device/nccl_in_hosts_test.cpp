@@ -363,7 +363,7 @@ TEST_F(NcclInHosts, NcclFails) {
   }
 }
 
-/// A failed call delivers nothing, even if all its data had reached the host.
+/// Tests that a failed call delivers nothing, even if all its data had reached CPU memory.
 TEST_F(NcclInHosts, TheSelectionIsRestoredWhenNcclFailsAtTheEnd) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     std::atomic<int> have_it_back = 0;

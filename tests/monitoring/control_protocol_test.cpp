@@ -1,4 +1,5 @@
-// Control protocol: which messages a rank sends to other hosts and when, and the effect of those that it receives.
+// Tests of the control protocol, by which ranks of different hosts report failures, arrivals at calls and departures.
+// They check the messages that a rank sends and when, and the effect of those that it receives.
 #include "monitoring/control_protocol.hpp"
 
 #include <gtest/gtest.h>

@@ -74,7 +74,7 @@ function(compare recorded lost added)
   set(${added} "${only_actual}" PARENT_SCOPE)
 endfunction()
 
-# The test detects one line more, and one line less.
+# Proves that the comparison detects one line more, and one line less.
 compare("${actual};int collectives_gone(void)" lost added)
 list(POP_FRONT printed one)
 set(fewer "${actual}")

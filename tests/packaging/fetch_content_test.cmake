@@ -1,5 +1,5 @@
-# The project as a part of another project, which sets C++23 and static libraries for itself. The test configures the
-# project and compiles one source of it and one of the consumer, because building the whole library takes minutes.
+# Tests the project as a part of another project, which sets C++23 and static libraries for itself. The test configures
+# the project and compiles one source of it and one of the consumer, because building the whole library takes minutes.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 

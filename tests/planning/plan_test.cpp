@@ -145,8 +145,8 @@ TEST(Plan, InterHostAlgorithmsOnOneHostAreRefused) {
     }
 }
 
-// A long vector is cut into rounds. Between hosts several rounds are in flight, so that they hide one another's
-// latency.
+// A long vector is cut into segments, and a round communicates one of them. Between hosts several rounds are in flight,
+// so that they hide one another's latency.
 TEST(Plan, RoundsOverlapBetweenHosts) {
   const Topology hosts = Topology::regular(8, 2);
   const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);

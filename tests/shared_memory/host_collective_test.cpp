@@ -1,7 +1,9 @@
 // Tests of intra-host collectives, which the ranks of a host perform through shared memory by one of several protocols.
 //
-// Each protocol runs a random mixture of collectives, whose results are compared with known values. Limits in the
-// tuning force the protocol. Ranks are threads or processes, with and without a core for each.
+// Each protocol runs a random mixture of collectives, whose results are compared with known values. A protocol is a way
+// to exchange data, such as by staging memory or through mapped buffers. The tests force it by the limits in the
+// tuning, which are the lengths at which the protocol changes. Ranks are threads or processes, with and without a core
+// for each.
 //
 // Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
 // COLLECTIVES_TEST_OPERATIONS makes the mixture longer.

@@ -28,7 +28,8 @@ namespace collectives::testing {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have no token in their names
+// Beginning of the names of segment files; an arena's file has another name.
+constexpr std::string_view kSegmentFile = "memfd:collectives ";
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 

@@ -1,4 +1,4 @@
-// A communicator as conformance suites call it. The suites pass buffers in host memory. With a BufferPlacement, each
+// A communicator as conformance suites call it. The suites pass buffers in CPU memory. With a BufferPlacement, each
 // call copies them to other memory, such as that of a GPU, works on the copies, and copies the result back.
 #pragma once
 

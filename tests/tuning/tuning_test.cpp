@@ -1,4 +1,5 @@
-// Tests of tuning, the numbers with which plans are chosen: as text, in files, in the cache, and from measurements.
+// Tests of the tuning, the numbers by which the library chooses algorithms and protocols: as text, in files, in the
+// cache, and from measurements.
 #include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -108,7 +109,7 @@ TEST_F(TuningFiles, TuningsThatDifferInInternalNumbersAreNotEqual) {
   EXPECT_FALSE(Tuning(numbers) == before);
 }
 
-/// Names a file in COLLECTIVES_TUNING as long as it lives.
+/// Sets COLLECTIVES_TUNING to the path of a file while the object lives.
 struct FileInForce {
   explicit FileInForce(const std::string& file) { ::setenv("COLLECTIVES_TUNING", file.c_str(), 1); }
   ~FileInForce() { ::unsetenv("COLLECTIVES_TUNING"); }

@@ -1,6 +1,6 @@
 // Tests of the UCX wire, which carries messages between hosts by UCX: the conformance suites of transports, and tests
 // of this wire alone. Ranks are threads, or processes that claim to be on hosts of their own. Any network that UCX
-// finds is enough, even TCP over loopback.
+// finds is enough, even TCP over loopback. A frame is memory for one message.
 #include <unistd.h>
 
 #include <atomic>
