@@ -170,7 +170,8 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
                                  std::uint64_t& wrong) {
   const auto output = std::span<const std::byte>(bytes_of(call.output));
   const std::size_t part = call.input.bytes();
-  // A coded value is rounded twice. After top-k the test can only check that all ranks have equal results.
+  // With a codec, each contribution and each sum is rounded once. After top-k the test can only check that all ranks
+  // have equal results.
   const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
   const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
   if (comparable) switch (call.collective) {

@@ -40,7 +40,7 @@ using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;
 
-/// Longest sleep of a wait: 1 ms, the interval at which waits look at deadlines.
+/// Longest sleep of a wait: 1 ms, because waits check deadlines that often.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
 /// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
 /// each message may need several calls.

@@ -6,7 +6,7 @@
 // it uses any of it.
 //
 // The full signatures are stored in arrival records. An arrival record is what a rank publishes when it enters a call.
-// Peers read it only for the error message. Price: a few stores per call.
+// Peers read it only for the error message. Price: each call stores its record, which takes a few stores.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // All numbers of a tuning: the eight of the public Tuning, and the internal ones.
 //
 // The numbers are costs, limits and sizes. The library chooses plans with TuningParameters: a plan is the algorithm and
-// protocol of a call. A program reads and passes a Tuning instead. A Tuning holds the internal numbers by a handle.
-// Either form converts to the other without loss.
+// protocol of a call. A program reads and passes a Tuning instead. A Tuning holds the internal numbers through a
+// pointer that programs do not see. Either form converts to the other without loss.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace collectives {
 /// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes are bytes of the
 /// whole vector unless a field says otherwise.
 ///
-/// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol depends on the
-/// size. One-shot: every rank reads the whole vectors of all ranks. Zero copy: ranks read and write one another's
-/// buffers, which are mapped. Single copy: the kernel copies from a peer's buffer. Staged: ranks copy their data to
-/// staging memory, from which peers read it.
+/// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
+/// which they exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of all
+/// ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single copy, the kernel
+/// copies from a peer's buffer. In the staged protocol, ranks copy their data to staging memory, from which peers read.
 struct MachineParameters {
   std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
   std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).

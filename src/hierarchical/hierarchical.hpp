@@ -21,7 +21,7 @@
 
 namespace collectives::hierarchical {
 
-/// Returns a host Step of all ranks of a host. The rank with index l owns parts[owners[l]].
+/// Returns a host Step of all ranks of a host. The rank with index l in the host owns the range parts[owners[l]].
 constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, const Reduction& how) {
   return {.kind = kind,
           .finish = how.finish,

@@ -19,7 +19,7 @@
 
 namespace collectives::two_level {
 
-/// Returns a host Step of a subgroup. The rank with index l owns parts[owners[l]].
+/// Returns a host Step of a subgroup. The rank with index l in the subgroup owns the range parts[owners[l]].
 constexpr Step subgroup_step(Subgroup subgroup, Step::Kind kind, const Parts& parts, Peers owners,
                              const Reduction& how) {
   Step step = hierarchical::host_step(kind, parts, owners, how);

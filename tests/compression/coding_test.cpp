@@ -292,8 +292,8 @@ TEST_P(CodingConformance, NaNAndInfinityAreReceivedByEveryRank) {
   });
 }
 
-/// The owner sums contributions that went through the codec once, in rank order, and scales and rounds the sum once.
-/// `deterministic` promises that for every backend.
+/// One rank owns each part of the vector. It sums contributions that went through the codec once, in rank order. It
+/// scales and rounds the sum once. `deterministic` promises that for every backend.
 TEST_P(CodingConformance, DeterministicBitsAreThoseOfTheOwnersSum) {
   if (!coding_is_possible()) return;
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
@@ -339,7 +339,7 @@ INSTANTIATE_TEST_SUITE_P(, CodingConformance,
                                   std::get<1>(parameters.param).name;
                          });
 
-// ---- what it is for: no rank count is too many ----
+// ---- sums over many ranks ----
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kMany = 64;  // sanitizers take minutes for more ranks
@@ -454,7 +454,7 @@ TEST(CodingRule, CountsTheBytesThatAreSent) {
   });
 }
 
-// ---- what does not go together ----
+// ---- refused calls and codecs ----
 
 TEST(CodingMistakes, UnsupportedTypesAreRefused) {
   run_communicators(2, [](Communicator& comm) {

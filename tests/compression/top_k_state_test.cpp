@@ -320,7 +320,7 @@ TEST(TopKFailure, ByNaNInsideAHostKeepsTheResidual) {
   }
 }
 
-// ---- what is kept, in other hands ----
+// ---- states loaded on other ranks, and malformed states ----
 
 TEST(TopKState, LoadOnOtherRanksLosesNoResidual) {
   const std::size_t count = 400;

@@ -57,7 +57,7 @@ class DeviceKernels : public ::testing::Test {
   }
 };
 
-// ---- what it costs ----
+// ---- numbers of kernels and copies ----
 
 TEST_F(DeviceKernels, AnAllReduceIsAKernelOfEachRankAndNoCopy) {
   run(4, [&](Communicator& comm) {
@@ -137,7 +137,7 @@ TEST_F(DeviceKernels, TensorsOfAGroupArePacked) {
   });
 }
 
-// ---- when it is done ----
+// ---- choice of the path ----
 
 TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
@@ -197,7 +197,7 @@ TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {
   });
 }
 
-// ---- a kernel under way ----
+// ---- a kernel in progress ----
 
 /// Two ranks in one process, each with a GPU, perform an all-reduce of two elements. The test itself calls progress()
 /// of either rank.

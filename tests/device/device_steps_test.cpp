@@ -34,7 +34,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// ---- as a transport ----
+// ---- conformance suite of transports ----
 
 struct GpuTransports {
   static int ranks() { return 3; }
@@ -272,7 +272,7 @@ TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
 
 INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_one_direct", "reduce_to_one_tree"));
 
-// ---- what it costs ----
+// ---- numbers of copies and kernels ----
 
 /// Every byte of a message is read once from the sender's GPU: by the kernel that adds it, or by the copy that stores
 /// it.
@@ -407,7 +407,7 @@ TEST_F(DeviceProcesses, PassMessages) {
             0);
 }
 
-// ---- a Step under way ----
+// ---- a Step in progress ----
 
 /// Two ranks of one process, progressed by the test: an all-reduce of two elements.
 class StepInProgress : public ::testing::Test {
@@ -499,7 +499,7 @@ TEST_F(StepInProgress, NoStepBeginsAfterAFailure) {
   EXPECT_EQ(gpus.kernels() + gpus.copies(), 0u);
 }
 
-// ---- what fails ----
+// ---- failures ----
 
 TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
   gpus.allocate_when_idle(1);

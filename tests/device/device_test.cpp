@@ -48,7 +48,7 @@ class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
   }
 };
 
-// ---- what is refused ----
+// ---- refused calls ----
 
 TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
   run(2, [&](Communicator& comm) {
@@ -170,7 +170,7 @@ TEST_P(DeviceCalls, DeviceBuffersAreRefusedWithoutADriver) {
   });
 }
 
-// ---- what counts as whose ----
+// ---- kinds of memory ----
 
 TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
   run(2, [&](Communicator& comm) {
@@ -231,7 +231,7 @@ TEST_P(DeviceCalls, ExplainNamesTheDevicePath) {
   });
 }
 
-// ---- what is done ----
+// ---- successful calls ----
 
 TEST_P(DeviceCalls, TheStageGrowsWithTheVector) {
   run(2, [&](Communicator& comm) {
@@ -419,7 +419,7 @@ TEST_P(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
   EXPECT_EQ(gpus.allocations(), allocations);
 }
 
-// ---- GPUs in trouble ----
+// ---- GPUs that stop or fail ----
 
 TEST_P(DeviceCalls, OneGpuIsSlow) {
   run_ranks(2, [&](Bootstrap& bootstrap) {

@@ -265,7 +265,7 @@ TEST_F(DeviceTopK, ASavedStateContinuesOnTheGpu) {
   run(kTwoByTwo, steps);
 }
 
-// ---- who does what ----
+// ---- selection and copies ----
 
 TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
   run(2, [&](Communicator& comm) {
@@ -386,7 +386,7 @@ TEST_F(DeviceTopK, SeveralCommunicatorsHaveOneTensor) {
   });
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
   run(2, [&](Communicator& comm) {

@@ -159,7 +159,7 @@ TEST_F(DeviceTwoLevel, CallsFollowOneAnotherInAStream) {
             {.timeout = 60s});
 }
 
-// ---- who does what ----
+// ---- work and copies of each rank ----
 
 TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
   run_hosts(kTwoByTwo,
@@ -209,7 +209,7 @@ TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
             {.timeout = 60s});
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(DeviceTwoLevel, RanksDisagreeAboutTheLength) {
   run_hosts(kTwoByTwo,

@@ -55,7 +55,7 @@ class NcclCalls : public ::testing::Test {
   }
 };
 
-// ---- what is chosen, and what is refused ----
+// ---- chosen backends and refused calls ----
 
 TEST_F(NcclCalls, AutoTakesNcclWhereItCan) {
   run(3, [&](Communicator& comm) {

@@ -64,7 +64,7 @@ class NcclInHosts : public ::testing::Test {
   }
 };
 
-// ---- when ----
+// ---- choice of the path ----
 
 TEST_F(NcclInHosts, WhereGpusOfAHostAreApart) {
   run(kTwoByTwo, [](Communicator& comm) {
@@ -192,7 +192,7 @@ TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
             {.timeout = 60s});
 }
 
-// ---- what comes of it ----
+// ---- results ----
 
 /// Makes calls in place and out of place, and compares the results with those on the CPU. Buffers begin `at` elements
 /// after the beginning of their allocation.
@@ -329,7 +329,7 @@ TEST_F(NcclInHosts, PartsMeetByThemselves) {
   });
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(NcclInHosts, RanksDisagreeAboutTheLength) {
   for (const Rank other : {1, 3})

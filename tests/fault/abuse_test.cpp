@@ -148,7 +148,7 @@ TEST_P(Abuse, CallsThatDoNotAgreeAreAnErrorOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(Protocols, Abuse, ::testing::ValuesIn(kProtocols),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-// ---- what the system refuses ----
+// ---- refused system calls and limits ----
 
 void expect_work(const std::string& refused, int warnings, const std::string& warning,
                  const std::string& environment = "") {

@@ -187,7 +187,8 @@ struct Expected {
   Range mine() const { return combines ? whole() : slice(self); }
   Range wanted() const { return all_want_all ? whole() : slice(self); }
 
-  /// Index of the owner of an element before, or 0.
+  /// Returns the expected element `i`. `owner` is the rank whose slice contains an earlier element, or 0, and advances
+  /// to the rank of element `i`.
   std::int32_t result(std::size_t number, std::size_t i, int& owner) const {
     if (!combines) {
       while (i >= slice(owner).first + slice(owner).count) ++owner;

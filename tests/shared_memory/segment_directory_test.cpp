@@ -28,7 +28,8 @@ namespace collectives::testing {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-// Beginning of the names of segment files; an arena's file has another name.
+// Text in the name of each segment's file, before a token. It also matches the files of arenas, whose names have no
+// token.
 constexpr std::string_view kSegmentFile = "memfd:collectives ";
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
