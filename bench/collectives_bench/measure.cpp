@@ -44,9 +44,9 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// Returns the plan as text, such as "hierarchical/inline" or "ring+bf16". For a GPU it names the device path, such as
-/// "kernels". "host_copy:ring" means that the GPU's data is copied to CPU memory, and the plan `ring` is performed
-/// there.
+/// Returns the plan, the algorithm and protocol of a call, as text: "hierarchical/inline" or "ring+bf16". For a GPU the
+/// text names the device path, the way to handle buffers in GPU memory, such as "kernels". "host_copy:ring" means that
+/// the GPU's data is copied to CPU memory, and the plan `ring` is performed there.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);

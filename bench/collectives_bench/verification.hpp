@@ -4,8 +4,8 @@
 // every rank's contribution, and filling and comparing a buffer takes no longer than copying it. The period is prime,
 // so lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
 //
-// The option --data selects one of two kinds of values. Kind `exact` has small integers, and for products the values 1
-// and 2 with signs. Every order of summation gives the same value in every type, so results are compared bit for bit.
+// Every result is verified with two kinds of values. Kind `exact` has small integers, and for products the values 1 and
+// 2 with signs. Every order of summation gives the same value in every type, so results are compared bit for bit.
 //
 // Kind `random` has floats in [-1, 1), and for products floats near 1. Integers, copies and user ops use all bit
 // patterns. Integers, min, max, user ops and copies are compared bit for bit. Sums and products of p floats x must

@@ -1,5 +1,5 @@
 // Implementation of the analysis: reads samples, forms ratios with confidence intervals, and judges each cell. A cell
-// is one collective at one size.
+// is one collective at one size. A contender is a library that is timed, and a round times each contender once.
 #include "analysis.hpp"
 
 #include <fmt/format.h>

@@ -8,16 +8,16 @@
 //   all_gather      each rank loads its part once, stores it to p outputs
 //   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 other ranks
 //
-// All four are one loop over a slice, some sources and some destinations. There are three variants, and the bound is
-// the fastest:
+// All four use one loop over a range of elements, with some sources and some destinations. There are three variants,
+// and the bound is the fastest:
 //
 //   plain   stores stay in the cache
 //   stream  stores bypass the cache
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
 // For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
-// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, it checks no arguments, chooses
-// no plan, and detects no failures.
+// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
+// chooses no algorithm, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -20,7 +20,8 @@
 
 namespace collectives {
 
-/// Name of the codec that encodes the messages, cut to 16 characters, and a hash of the whole name.
+/// Name of the codec, which converts the f32 values of messages to fewer bytes. Holds the first 16 characters, and a
+/// hash of the whole name.
 struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;

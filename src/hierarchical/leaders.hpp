@@ -7,7 +7,7 @@
 // of a core. If all ranks have equal parts, the longest message is half of the vector.
 //
 // A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The whole vector is
-// handled at once, in one round.
+// handled at once.
 //
 // Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
 // message. The leader alone does work that the ranks of its host could share.

@@ -1,6 +1,6 @@
 // Tests of vectors in GPU memory that are copied to CPU memory in rounds (device/pipelined_copy.hpp). A round is one
-// pass of a plan over a segment of the vector. The copies of one round overlap with the work of another. The tests
-// check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
+// pass of a plan, the algorithm of a call, over a segment of the vector. The copies of one round overlap with the work
+// of another. The tests check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// Tests of the device path `steps`, one of the ways to handle buffers in GPU memory. GPUs perform the same plan as for
-// CPU memory, Step by Step (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its
-// values and to send the result.
+// Tests of the device path `steps`, one of the ways to handle buffers in GPU memory. GPUs perform the same plan (the
+// algorithm of a call) as for CPU memory, Step by Step (device/step_path.hpp). A Step is one action of a rank, such as
+// to add a message to its values and to send the result.
 //
 // The tests run the conformance suite of transports on messages between GPUs. They check that every plan gives the same
 // bits as on the CPU, and count copies. They also check ranks that are processes, and failures during a call.
@@ -136,7 +136,8 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
 #if defined(__SANITIZE_THREAD__)  // the thread sanitizer takes ten times as long
 constexpr std::size_t kLong = 300'001;
 #else
-constexpr std::size_t kLong = 4'000'001;  // elements of a long vector: 16 MB of floats, which take several rounds
+// Elements of a long vector: 16 MB of floats, which are sent in several rounds.
+constexpr std::size_t kLong = 4'000'001;
 #endif
 constexpr std::size_t kCount = 1000;
 

@@ -1,5 +1,6 @@
 // Tests of the device path `multi_host`, one of the ways to handle buffers in GPU memory. It performs an all-reduce on
 // several hosts, by GPU kernels inside hosts and by the CPU along rails between hosts. A rail is one rank of each host.
+// A slice is the share of the vector that one rail handles.
 //
 // The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
 // a call. Other collectives are tested by device_backend_test.

@@ -181,7 +181,8 @@ struct Contributions {
 
 class NcclCalls : public ::testing::TestWithParam<int> {};
 
-/// Runs all reductions of one type and op, in place and out of place, of difficult lengths, in few rounds or many.
+/// Runs all reductions of one type and op, in place and out of place, of difficult lengths. Depending on the scratch
+/// memory, a call takes few rounds or many, each on some of the elements.
 template <class T>
 void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t scratch_bytes) {
   SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +

@@ -1,4 +1,5 @@
-// Corner cases of an MPI program (corner_cases.hpp): communicators, and errors on them.
+// Corner cases of an MPI program (corner_cases.hpp): communicators, and errors on them. The drop-in is a preloaded
+// library that performs MPI's collectives.
 #include <dirent.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Corner cases of an MPI program (corner_cases.hpp): operations that are pending at the same time, threads, and
-// persistent collectives.
+// persistent collectives. The drop-in is a preloaded library that performs MPI's collectives.
 #include <algorithm>
 #include <thread>
 #include <vector>

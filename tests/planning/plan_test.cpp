@@ -1,5 +1,6 @@
 // Tests of planning, which chooses the algorithm of a call by its estimated time. Planning is a pure function, so the
-// tests need no network: they pass topologies and tunings as literals.
+// tests need no network. They pass topologies (layouts of ranks on hosts) and tunings (numbers of the cost model) as
+// literals.
 #include "collectives/plan.hpp"
 
 #include <gtest/gtest.h>

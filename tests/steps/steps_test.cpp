@@ -1,7 +1,7 @@
 // Proves every algorithm. An algorithm is a list of Steps, which are actions of a rank such as to add a message and to
 // send the result. The prover runs the Steps of all ranks on sets in place of numbers (support/step_prover.hpp), for
-// every collective, topology, length and number of rounds. Further tests compare the traffic of each algorithm with its
-// formula.
+// every collective, topology, length and number of rounds. A round performs the Steps on one segment of the vector.
+// Further tests compare the traffic of each algorithm with its formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>
