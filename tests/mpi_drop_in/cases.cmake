@@ -103,7 +103,7 @@ function(drop_in_tests mpi package other)
                  COMMAND ${mpirun} -np 2 env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${other}> ${corner_cases}
                  EXPECT "this drop-in is for .*nothing is taken over")
   endif()
-  # The drop-in leaves a program without MPI alone; the shell is one.
+  # The drop-in does nothing in a program without MPI, such as the shell.
   drop_in_case(${mpi}.WithoutAnyMpi COMMAND ${intercepted} sh -c "echo unharmed" EXPECT "unharmed")
   drop_in_fortran_tests(${mpi})
 endfunction()

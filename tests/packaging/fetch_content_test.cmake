@@ -16,7 +16,8 @@ check("files would be installed" NOT rules MATCHES "file\\(INSTALL")
 run(${CMAKE_CTEST_COMMAND} --test-dir ${SCRATCH} --show-only)
 check("tests come along: ${output}" output MATCHES "Total Tests: 0")
 
-# command_of(SOURCE): how SOURCE is compiled. Sets `command` and the file that it makes, `object`.
+# command_of(SOURCE): sets `command` to the command that compiles SOURCE, and `object` to the file that the command
+# writes.
 file(READ ${SCRATCH}/compile_commands.json commands)
 function(command_of source)
   string(JSON count LENGTH "${commands}")
