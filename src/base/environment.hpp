@@ -1,8 +1,8 @@
-// The environment of the process.
+// Reads the environment of the process.
 //
-// The library reads all COLLECTIVES_ variables here. It also finds the cores that the process may use, their name, and
-// the memory that is still available. Parsing is a function of the environment's text, so tests pass literals. Nothing
-// is stored between calls.
+// The library reads all COLLECTIVES_ variables here. It also finds the cores that the process may use, the name of the
+// processor, and the memory that is still available. Parsing is a function of the environment's text, so tests pass
+// literals. Nothing is stored between calls.
 #pragma once
 
 #include <chrono>

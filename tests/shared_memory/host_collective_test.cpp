@@ -34,7 +34,7 @@ namespace collectives {
 namespace {
 
 /// Buffers that are mapped, so that every rank can access them by pointers: none, all, or a random choice (by_turns).
-/// In the last case, the kernel copies from and to buffers that are not mapped.
+/// With by_turns_or_by_the_kernel, the kernel copies from and to the buffers that are not mapped.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -76,7 +76,7 @@ TuningParameters zero_copy_tuning() {
   return tuning;
 }
 
-/// Returns a tuning for short vectors by zero copy or the staged protocol, and for longer ones by single copy.
+/// Returns a tuning with which short vectors use zero copy or the staged protocol, and longer ones use single copy.
 TuningParameters zero_copy_and_single_copy_tuning() {
   TuningParameters tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
