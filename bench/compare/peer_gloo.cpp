@@ -88,8 +88,8 @@ class Gloo final : public Contender {
   }
 
   bool offers(Operation operation, bool /*in_place*/) const override {
-    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;  // both variants share the other
-                                                                                 // collectives
+    // The variants differ in all-reduce only, so `bcube` offers no other collective.
+    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;
   }
 
  private:

@@ -41,7 +41,8 @@ std::string style_of(Role role, std::size_t color) {
   return "";
 }
 
-/// Returns the columns of the plot: collectives and placements of `ranks` ranks, as cells without a size.
+/// Returns the columns of the plot, as cells without a size: the collectives of `ranks` ranks, in place and out of
+/// place.
 std::vector<Cell> columns_of(const Samples& samples, int ranks) {
   std::set<Cell> columns;
   for (const auto& [cell, contenders] : samples.cells) {

@@ -520,7 +520,7 @@ TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
     });
     EXPECT_EQ(error.code(), Errc::mismatch);
     EXPECT_STREQ(error.what(), "all_reduce #1: rank 1 passed 999 x f32, ranks 0, 2 passed 1000 x f32");
-    gpus.synchronize(stream);  // the freed memory
+    gpus.synchronize(stream);  // ends all use of the buffers before they are freed
   });
 }
 

@@ -1,3 +1,4 @@
+// Implementation of the rule on yields: finds the lines that yield the core or spin.
 #include "packaging/house/yields.hpp"
 
 #include <algorithm>
