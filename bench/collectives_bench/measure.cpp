@@ -239,7 +239,7 @@ void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool w
     time_loop(repetitions.calls, competitor_times, [&] { competitor_->perform(rotation.next()); });
   };
   for (std::size_t left = repetitions.loops; left > 0; --left) {
-    const bool ours_first = left % 2 == 0;  // our call comes last, so the buffers hold our result
+    const bool ours_first = left % 2 == 0;  // our call is the last one of all, so the buffers hold our result
     if (ours_first) time_ours();
     if (with_competitor) time_competitor();
     if (!ours_first) time_ours();

@@ -1,7 +1,7 @@
 // Bound of the comparison of libraries: a program that only loads, adds and stores the data of a collective. Each rank
 // accesses the vectors of the others directly in shared memory, and ranks synchronize only at the end.
 //
-// Every input is loaded once and every output is stored once, which is the least possible traffic:
+// Every input is loaded once and every output is stored once, which is the minimum of traffic:
 //
 //   all_reduce      each rank owns 1/p of the vector: loads it from p inputs, stores the sum to p outputs
 //   reduce_scatter  each rank loads its part from p inputs, stores the sum to its own output
@@ -41,7 +41,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 constexpr hn::ScalableTag<float> kVector;
-constexpr std::size_t kLine = 64 / sizeof(float);  // slices end on cache lines
+constexpr std::size_t kLine = 64 / sizeof(float);  // elements of a cache line; each rank's range ends on a cache line
 
 /// Stores the sum of the sources in every destination, for the elements in [first, last).
 template <bool stream>

@@ -36,8 +36,8 @@ void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   row.push_back(fmt::format("{:.2f}..{:.2f}", ratio->low, ratio->high));
 }
 
-/// Returns the summary: one row for each collective, number of ranks and placement, over all sizes. `ratio` selects the
-/// peers.
+/// Returns the summary over all sizes, with one row for each collective and number of ranks, in place and out of place.
+/// `ratio` selects the ratio to peers with default or with best settings.
 Table summary_table(const std::string& title, const std::vector<Line>& lines, std::optional<Ratio> Verdict::*ratio) {
   const auto mean_text = [](double mean) { return mean > 0 ? fmt::format("{:.2f}", mean) : "-"; };
   Table table{title, {}, {}};

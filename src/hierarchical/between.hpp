@@ -4,7 +4,7 @@
 // The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is one message between two
 // hosts, and takes one latency:
 //
-//   Ring      fewest bytes, 2(H-1) hops: long slices
+//   Ring      minimum of bytes, 2(H-1) hops: long slices
 //   OneShot   one latency, H-1 slices out of each host: short slices, and any slice of two hosts
 //   Doubling  log2(H) latencies and as many slices out of each host: short slices of many hosts
 //   Halving   the bytes of Ring in 2 log2(H) hops

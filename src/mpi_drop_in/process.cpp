@@ -38,11 +38,11 @@ Settings in_force;
 int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Progresses MPI. To answer a question about an incomplete request, MPI progresses all operations of this process. Any
-/// thread may call it.
+/// Progresses MPI, by a test of an incomplete request. For this test, MPI progresses all operations of this process.
+/// Any thread may call the function.
 ///
-/// A call of MPI_Iprobe would not suffice: MPICH then examines the queue of one communicator only. A peer in
-/// MPI_Win_flush would continue to wait for this process.
+/// A call of MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
+/// MPI_Win_flush would then wait for this process without end.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);

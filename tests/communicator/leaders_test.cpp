@@ -115,7 +115,7 @@ TEST_P(Leaders, CallsFollowOneAnother) {
   });
 }
 
-// Tests a vector that just fits into one message, in which one part is nearly everything.
+// Tests a vector that just fits into one message, in which one rank's part is nearly the whole vector.
 TEST_P(Leaders, ScatterAndGatherAVectorThatFillsAMessage) {
   run([](Communicator& comm) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 300);

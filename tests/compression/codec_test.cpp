@@ -162,10 +162,10 @@ float through(const Codec& codec, float value) {
 
 TEST(Bf16, EdgesOfRounding) {
   const auto rounded = [](std::uint32_t bits) { return bits_of(through(bf16_codec(), float_of(bits))); };
-  EXPECT_EQ(rounded(0x3f808000u), 0x3f800000u);  // ties to even
+  EXPECT_EQ(rounded(0x3f808000u), 0x3f800000u);  // a tie is rounded to the even value
   EXPECT_EQ(rounded(0x3f818000u), 0x3f820000u);
   EXPECT_EQ(rounded(0x3f808001u), 0x3f810000u);
-  EXPECT_EQ(rounded(0x7f7f7fffu), 0x7f7f0000u);  // the greatest that stays finite
+  EXPECT_EQ(rounded(0x7f7f7fffu), 0x7f7f0000u);  // the greatest f32 whose bf16 stays finite
   EXPECT_EQ(rounded(0x7f7f8000u), 0x7f800000u);
   EXPECT_EQ(rounded(0x00400000u), 0x00400000u);  // 2^-127, a denormal
   EXPECT_EQ(rounded(0x80008001u), 0x80010000u);

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Number of elements of a vector that is copied in several groups of rounds: 12 MB of floats.
-#if defined(__SANITIZE_THREAD__)  // the thread sanitizer, with which a call takes ten times as long
+#if defined(__SANITIZE_THREAD__)  // fewer elements, because a call takes ten times as long with the thread sanitizer
 constexpr std::size_t kLong = 600'001;
 #else
 constexpr std::size_t kLong = 3'000'001;

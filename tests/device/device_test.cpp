@@ -59,7 +59,7 @@ TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
     EXPECT_STREQ(error.what(),
                  "all_reduce: input is device memory, output is host memory: both must be the device's or both the "
                  "host's");
-    comm.all_reduce(in.buffer());  // nothing was sent
+    comm.all_reduce(in.buffer());  // the communicator still works, because the refused call sent nothing
     EXPECT_EQ(in.values(), sum_of<float>(2, kCount));
   });
 }

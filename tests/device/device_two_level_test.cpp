@@ -90,7 +90,8 @@ TEST_F(DeviceTwoLevel, SeveralRounds) {
               [&](Communicator& comm) {
                 constexpr std::size_t kLong = 1'000'003;
                 for (const char* backend : {"hierarchical", "hierarchical_one_shot"}) {
-                  // Sums are exact in any order, because a ring of three hosts adds in another order.
+                  // The contributions have exact sums in any order of addition, because a ring of three hosts adds in
+                  // another order.
                   const OnGpu<float> exact(gpus, input_of<float>(comm.rank(), kLong));
                   comm.all_reduce(exact.buffer(), ReduceOp::sum, {.backend = backend});
                   EXPECT_TRUE(same_bits(exact.values(), sum_of<float>(comm.size(), kLong))) << backend;

@@ -87,7 +87,7 @@ TEST_F(NcclCalls, WhatNcclCannotDoIsRefusedWhereItIsForced) {
         const Error address = error_of([&] { comm.all_reduce(odd); });
         EXPECT_EQ(address.code(), Errc::invalid_argument);
         EXPECT_SAYS(address.what(), "lies at no multiple of the 4 bytes");
-        comm.all_reduce(data.buffer());  // nothing was sent
+        comm.all_reduce(data.buffer());  // the communicator still works, because the refused call sent nothing
         comm.barrier();
         EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
       },

@@ -172,7 +172,8 @@ TEST_F(NcclOnGpusWithPeerAccess, TwoRanksOfAHostOnOneGpuAreStaged) {
 }
 
 /// Tests a split after which NCCL connects the new communicator and each of its hosts, although it connects neither the
-/// parent nor its hosts. Ranks 0 and 4 share a GPU, and rank 4 is left out. Construction then makes every exchange.
+/// parent nor its hosts. Ranks 0 and 4 share a GPU, and rank 4 is left out. The construction of the new communicator
+/// then makes all exchanges that are possible.
 TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0

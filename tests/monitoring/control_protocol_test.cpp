@@ -20,7 +20,7 @@ namespace {
 
 constexpr ArenaShape kOneRank{.ranks = 1, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-/// Keeps posted control messages, and returns those that the test has put into it.
+/// Wire that keeps the control messages that the protocol sends, and delivers those that the test has put into it.
 class ControlOnlyWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "control only"; }

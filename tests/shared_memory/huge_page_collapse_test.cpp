@@ -61,7 +61,8 @@ TEST(HugePageCollapse, MakesNoCallWhileCoresAreScarce) {
 
 TEST(HugePageCollapse, MakesNoCallAfterTheDeadline) {
   Machine machine;
-  machine.call_takes = 10ms;                  // slower than the deadline allows for 8 MiB, but not slow
+  // Longer than the deadline grants for 8 MiB, but not so long that collapsing ends.
+  machine.call_takes = 10ms;
   EXPECT_EQ(machine.run(256 * kMiB), 32u);    // 320 ms of 356 ms
   EXPECT_EQ(machine.run(1024 * kMiB), 113u);  // the deadline of 1124 ms passes in the 113th call
   machine.now += 1h;

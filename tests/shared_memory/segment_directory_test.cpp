@@ -69,7 +69,7 @@ TEST(SegmentDirectory, ANameCoversExactlyTheBytesOfItsSegment) {
   EXPECT_EQ(segments.resolve(0, name, memory.size() + 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size(), 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size() + 1, 0), nullptr);
-  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name is one of rank 0
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name belongs to rank 0, not to rank 1
 }
 
 TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {
