@@ -41,7 +41,7 @@ struct Environment {
   std::optional<int> port;                          ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
   std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
   std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
-  std::optional<bool> mpi_stats;                  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
+  std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
   /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI.
   std::optional<int> mpi_after;
   std::optional<std::string> mpi_wire;            ///< COLLECTIVES_MPI_WIRE: bf16: the drop-in sends sums of f32 as bf16
