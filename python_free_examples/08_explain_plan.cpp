@@ -1,4 +1,5 @@
-// Plans a call for a machine that is not this one. A plan is a pure function of its arguments.   08_explain_plan
+// Plans a call for a machine that is not this one. A plan is the algorithm and protocol of a call. It depends only on
+// the arguments of the function that makes it. 08_explain_plan
 #include <collectives/collectives.hpp>
 #include <cstdio>
 

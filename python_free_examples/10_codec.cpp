@@ -25,7 +25,8 @@ class SharedExponent final : public collectives::Codec {
         greatest = std::max(greatest, std::abs(value));
         finite = finite && std::isfinite(value);
       }
-      // 0 means that all values are negligible, and 255 that there is a NaN or an infinity. Other blocks have 1 to 254.
+      // The exponent byte is 0 if all values are negligible, and 255 if there is a NaN or an infinity. Other blocks
+      // have 1 to 254.
       const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::min(std::ilogb(greatest) + 128, 254);
       *wire++ = static_cast<std::byte>(exponent);
       for (const float value : block) {

@@ -21,7 +21,7 @@ struct Mail {
 };
 struct Link {  // from one rank to another
   std::deque<Mail> mail;
-  std::deque<std::string> control;  // failures and arrival records
+  std::deque<std::string> control;  // messages of the library itself, such as a report of a failure
 } links[kRanks][kRanks];
 std::mutex mutex;  // protects all links
 
@@ -31,7 +31,8 @@ class PostWire final : public Wire {
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}
   std::string_view name() const noexcept override { return "post"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  std::byte* acquire_frame(Rank to) override {  // memory for the next message, or null while two are in flight
+  // Memory for the next message (a frame), or null while two are in flight.
+  std::byte* acquire_frame(Rank to) override {
     const std::lock_guard lock(mutex);
     acquired_[to].frame.resize(frame_bytes_ / sizeof(Line) + 1);
     return links[self_][to].mail.size() < 2 ? acquired_[to].frame[0].bytes : nullptr;

@@ -41,7 +41,7 @@ int main() {
     if (step == 0) first = last;
   }
 
-  // Equal gradients have given equal weights, bit for bit.
+  // All ranks must have the same weights, bit for bit, because all gradients were equal.
   const torch::Tensor weights = model->parameters()[0].detach();
   const torch::Tensor of_rank_0 = weights.clone();
   comm.broadcast(view(of_rank_0), 0);

@@ -73,7 +73,7 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// Returns the monitoring page of a process that its descriptor `path` refers to. Returns null if the descriptor refers
+/// Returns the monitoring page that the descriptor `path` of a process refers to. Returns null if the descriptor refers
 /// to something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of another
 /// version.
 Mapped page_at(const std::string& path, int pid, std::string& refused) {

@@ -4,7 +4,7 @@
 // --rotate each area holds many buffers of equal length, and every timed call uses the next one. Before a call uses a
 // buffer again, others have replaced it in the caches.
 //
-// Memory of a GPU has an image, a copy in host memory. The CPU fills and checks the image. send() copies it to the GPU,
+// Memory of a GPU has an image, a copy in CPU memory. The CPU fills and checks the image. send() copies it to the GPU,
 // and fetch() copies it back. Calls receive addresses in GPU memory, which are away() bytes after those of the image.
 #pragma once
 

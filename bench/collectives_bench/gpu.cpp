@@ -77,7 +77,7 @@ Gpu::~Gpu() {
 void Gpu::wait() {
   device_->record(event_, stream_);
   const auto deadline = std::chrono::steady_clock::now() + 2min;
-  // A sleep delays the end of the wait by 0.1 ms, which is 0.5 % of the bound.
+  // A wait of more than 20 ms sleeps. A sleep delays its end by 0.1 ms, which is 0.5 % of 20 ms.
   for (BoundedYield pause(20ms); !device_->reached(event_); pause.wait()) {
     if (std::chrono::steady_clock::now() > deadline)
       throw Error(Errc::timeout, "the GPU has not performed in two minutes what it was given");

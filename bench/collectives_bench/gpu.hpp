@@ -1,6 +1,6 @@
 // GPU of a rank, for measurements of buffers in GPU memory (--buffers device).
 //
-// The CPU fills and checks an image, a copy of the GPU's memory in host memory. This file copies the image to the GPU
+// The CPU fills and checks an image, a copy of the GPU's memory in CPU memory. This file copies the image to the GPU
 // and back. The program needs no header or library of CUDA, because it calls the library's component for CUDA.
 #pragma once
 
@@ -29,10 +29,10 @@ class Gpu {
   void* stream() const noexcept { return stream_; }
   /// Blocks until the stream has completed. Throws Error{timeout} after two minutes.
   void wait();
-  /// Copies between host and GPU in the stream, then waits.
+  /// Copies between CPU and GPU memory in the stream, then waits.
   void copy(void* to, const void* from, std::size_t bytes);
 
-  /// Allocates pinned host memory, filled with zeros.
+  /// Allocates pinned CPU memory, filled with zeros.
   std::byte* allocate_image(std::size_t bytes);
   void free_image(std::byte* image) noexcept;
 

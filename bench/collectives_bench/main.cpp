@@ -70,7 +70,8 @@ int refuse(Bootstrap& bootstrap, const Refusal& refusal) {
   return refusal.code;
 }
 
-/// Prints the refusal before the ranks are connected. Connects them first; if that fails, every rank prints the text.
+/// Prints a refusal that is found before the ranks are connected. Tries to connect the ranks, so that only rank 0
+/// prints it. If that fails, every rank prints it.
 int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   try {
     const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kRefusalTimeout);

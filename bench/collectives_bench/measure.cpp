@@ -44,8 +44,9 @@ bool same_on_all_ranks(Collective collective) {
          collective == Collective::broadcast;
 }
 
-/// Returns the plan as text, such as "hierarchical/inline" or "ring+bf16". For a GPU it names the device path, such as
-/// "kernels". "host_copy:ring" means that the GPU's data is copied to host memory and the plan `ring` is used there.
+/// Returns the plan, the algorithm and protocol of a call, as text: "hierarchical/inline" or "ring+bf16". For a GPU the
+/// text names the device path, the way to handle buffers in GPU memory, such as "kernels". "host_copy:ring" means that
+/// the GPU's data is copied to CPU memory, and the plan `ring` is performed there.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);
@@ -169,7 +170,8 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
                                  std::uint64_t& wrong) {
   const auto output = std::span<const std::byte>(bytes_of(call.output));
   const std::size_t part = call.input.bytes();
-  // A coded value is rounded twice. After top-k the test can only check that all ranks have equal results.
+  // With a codec, each contribution and each sum is rounded once. After top-k the test can only check that all ranks
+  // have equal results.
   const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
   const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
   if (comparable) switch (call.collective) {
@@ -237,14 +239,15 @@ void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool w
     time_loop(repetitions.calls, competitor_times, [&] { competitor_->perform(rotation.next()); });
   };
   for (std::size_t left = repetitions.loops; left > 0; --left) {
-    const bool ours_first = left % 2 == 0;  // our call comes last, so the buffers hold our result
+    const bool ours_first = left % 2 == 0;  // our call is the last one of all, so the buffers hold our result
     if (ours_first) time_ours();
     if (with_competitor) time_competitor();
     if (!ours_first) time_ours();
   }
 }
 
-/// Measures both kinds of stores, each half as often as the calls, after one call that warms up code and caches.
+/// Measures the bound (roofline.hpp) with both kinds of stores, each half as often as the calls. One call before that
+/// warms up code and caches.
 Bound Measurement::bound(const Case& c, Repetitions repetitions) {
   roofline_->use(c);
   std::optional<Bound> best;

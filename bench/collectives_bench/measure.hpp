@@ -47,7 +47,7 @@ struct Times {
   std::vector<double> samples;  ///< every timed call; back to back: every loop over its calls
 };
 
-/// Measured time of the least possible memory traffic for a call (roofline.hpp).
+/// Measured time of the minimum memory traffic of a call (roofline.hpp).
 struct Bound {
   double time = 0;  ///< microseconds, as Times::time
   Stores stores = Stores::plain;

@@ -18,7 +18,8 @@ enum class Buffers : std::uint8_t { ordinary, allocated, device };
 
 enum class BootstrapKind : std::uint8_t { automatic, mpi, environment, threads };
 
-/// Compression of gradients: none, a codec, or top-k.
+/// Compression of gradients: none, a codec, which sends every f32 value in fewer bytes, or top-k, which sends only the
+/// largest elements.
 struct Compression {
   std::string name = "none";
   const Codec* codec = nullptr;

@@ -98,7 +98,7 @@ void Roofline::use(const Case& c) {
   sets_ = sets_for({set.input, set.output}, settings_.rotate);
   at_ = 0;
 
-  // This rank moves a part of the vector, or a slice of its cache lines.
+  // This rank moves its part of the vector, or its share of the vector's cache lines.
   std::size_t first = rank * set.part, source_at = first, destination_at = first;
   bytes_ = set.part;
   if (has_parts(c.collective)) {

@@ -4,12 +4,12 @@
 // every rank's contribution, and filling and comparing a buffer takes no longer than copying it. The period is prime,
 // so lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
 //
-// Data `exact`: small integers, and for products the values 1 and 2 with signs. Every order of summation gives the same
-// value in every type, so results are compared bit for bit.
+// Every result is verified with two kinds of values. Kind `exact` has small integers, and for products the values 1 and
+// 2 with signs. Every order of summation gives the same value in every type, so results are compared bit for bit.
 //
-// Data `random`: floats in [-1, 1), and for products floats near 1. Integers, copies and user ops use all bit patterns.
-// Integers, min, max, user ops and copies are compared bit for bit. Sums and products of p floats x must differ from
-// the float64 value e by at most
+// Kind `random` has floats in [-1, 1), and for products floats near 1. Integers, copies and user ops use all bit
+// patterns. Integers, min, max, user ops and copies are compared bit for bit. Sums and products of p floats x must
+// differ from the float64 value e by at most
 //
 //       sum      2 p u S + v |e|          S = sum of |x|
 //       product  (2 p u + v) |e|

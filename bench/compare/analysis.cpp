@@ -1,4 +1,5 @@
-// Implementation of the analysis: reads samples, forms ratios with confidence intervals, and judges each cell.
+// Implementation of the analysis: reads samples, forms ratios with confidence intervals, and judges each cell. A cell
+// is one collective at one size. A contender is a library that is timed, and a round times each contender once.
 #include "analysis.hpp"
 
 #include <fmt/format.h>
@@ -115,7 +116,7 @@ std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::stri
 
   const auto [value, peer] = best_in(rounds);
   if (peer == nullptr) return std::nullopt;
-  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): the same interval every time
+  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): equal samples give equal intervals
   std::vector<double> ratios;
   for (std::size_t i = 0; i < kResamples; ++i) {
     std::vector<int> drawn(rounds.size());

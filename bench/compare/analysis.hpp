@@ -1,13 +1,14 @@
-// Analysis of the comparison with other libraries. A cell is one collective at one size, number of ranks and placement.
-// For every cell it gives our time, the best peer's time, their ratio and its confidence interval.
+// Analysis of the comparison with other libraries. A cell is one collective at one size and number of ranks, in place
+// or out of place. For every cell the analysis gives our time, the best peer's time, their ratio and its confidence
+// interval.
 //
 // A contender is a library that is timed: ours or a peer. In each round every contender is timed once. A sample is one
 // contender's time for one cell in one round. Contenders of a round meet the same state of the machine. A ratio is
 // therefore formed for each round, and the result is the median over the rounds.
 //
 // The 95 % interval is a statistical bootstrap. Rounds are drawn at random with replacement, many times. From each draw
-// the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. Ours counts as slower only
-// if the whole interval lies below a limit, the bar.
+// the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. The ratio is the peer's time
+// divided by ours. Our library counts as slower only if the whole interval lies below a limit, the bar.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,5 @@
-// Implementation of the harness: reads the command line of a contender's program, and times every cell.
+// Implementation of the harness: reads the command line of a contender's program, and times every cell. A contender is
+// a library that is timed. A cell is one collective at one size.
 #include "harness.hpp"
 
 #include <fmt/format.h>
@@ -62,7 +63,7 @@ void Contender::select_backend(const std::string& backend) {
 
 namespace {
 
-/// One cell: the subject of one measurement.
+/// One cell: the call that one measurement times.
 struct Cell {
   Operation operation;
   bool in_place;

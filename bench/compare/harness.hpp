@@ -14,8 +14,8 @@
 // Backends of one library are timed in turns within one start of the program, because the times of two starts may
 // differ more than those of two backends.
 //
-// A contender implements the four collectives, for vectors of f32, the op sum and root 0. It says which of them it
-// offers.
+// A contender implements all-reduce, reduce-scatter, all-gather and broadcast, or some of them. The element type is
+// f32, the op is sum and the root is rank 0.
 #pragma once
 
 #include <cstddef>

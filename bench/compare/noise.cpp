@@ -15,8 +15,8 @@ constexpr auto kPause = std::chrono::milliseconds(20);  // time before the next 
 }  // namespace
 
 CoreTicks CoreTicks::now() {
-  // Number of fields of the line "cpu" that are added, and the index of "steal". The fields after them are parts of
-  // them.
+  // Number of fields of the line "cpu" that are added, and the index of "steal". Later fields are contained in these
+  // fields.
   constexpr int kFields = 8, kStolen = 7;
   CoreTicks ticks;
   std::ifstream file("/proc/stat");
@@ -68,8 +68,8 @@ NoiseFilter::Observed NoiseFilter::measure_quietly(const std::function<void()>& 
   }
 }
 
-/// Adds the time since `since` to the time lost by disturbances. Returns whether the limit allows more. Rank 0's clock
-/// decides for all ranks.
+/// Adds the time since `since` to the time lost by disturbances. Returns whether that time is still below its limit.
+/// Rank 0's clock decides for all ranks.
 bool NoiseFilter::has_patience_left_after(Clock::time_point since) {
   const auto lost = std::chrono::nanoseconds(Clock::now() - since).count();
   lost_ns_ += sync_.exchange(static_cast<std::uint64_t>(lost)).front();

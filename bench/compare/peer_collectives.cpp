@@ -1,5 +1,6 @@
-// Contender of the comparison that uses this library. mpirun starts the program, which does not use MPI itself. If it
-// is compiled with COMPARE_WITH_MPI, it initializes MPI, and the library sends the bytes between hosts by MPI.
+// Program that times this library for the comparison with other libraries. A library that is timed is a contender.
+// mpirun starts the program, which does not use MPI itself. Compiled with COMPARE_WITH_MPI, the program initializes
+// MPI, and the library sends the bytes between hosts by MPI.
 #include <collectives/collectives.hpp>
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>

@@ -1,5 +1,6 @@
-// Contender of the comparison that uses the library Gloo. Gloo sends over TCP, on the loopback interface or on the one
-// that COMPARE_INTERFACE names. The variants `ring` and `bcube` are its two algorithms for all-reduce.
+// Program that times the library Gloo for the comparison with other libraries. Gloo sends over TCP, on the loopback
+// interface or on the one that COMPARE_INTERFACE names. The variants `ring` and `bcube` are its two algorithms for
+// all-reduce.
 //
 // Gloo's reduce_scatter is an object that works at one address, and it overwrites its input. A call in place uses it
 // directly. A call out of place first copies the input, as programs with Gloo must.
@@ -87,8 +88,8 @@ class Gloo final : public Contender {
   }
 
   bool offers(Operation operation, bool /*in_place*/) const override {
-    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;  // both variants share the other
-                                                                                 // collectives
+    // The variants differ in all-reduce only, so `bcube` offers no other collective.
+    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;
   }
 
  private:

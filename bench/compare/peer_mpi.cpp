@@ -1,5 +1,5 @@
-// Contender of the comparison that uses MPI. scripts/compare.sh compiles this file once for each implementation of MPI,
-// with its compiler wrapper.
+// Program that times MPI for the comparison with other libraries. scripts/compare.sh compiles this file once for each
+// implementation of MPI, with its compiler wrapper.
 #include <mpi.h>
 
 #include "harness.hpp"

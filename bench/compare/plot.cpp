@@ -1,4 +1,5 @@
-// Implementation of the plot: writes a gnuplot program with the data of each curve.
+// Implementation of the plot of the comparison with other libraries: writes a gnuplot program with the data of each
+// curve.
 #include "plot.hpp"
 
 #include <fmt/format.h>
@@ -40,7 +41,8 @@ std::string style_of(Role role, std::size_t color) {
   return "";
 }
 
-/// Returns the columns of the plot: collectives and placements of `ranks` ranks, as cells without a size.
+/// Returns the columns of the plot, as cells without a size: the collectives of `ranks` ranks, in place and out of
+/// place.
 std::vector<Cell> columns_of(const Samples& samples, int ranks) {
   std::set<Cell> columns;
   for (const auto& [cell, contenders] : samples.cells) {

@@ -1,5 +1,6 @@
-// Plot of the comparison. Each collective has a column of two diagrams. The upper one shows the times of all
-// contenders, and the lower one shows the ratios of the best peer's time to ours, with confidence intervals.
+// Plot of the comparison with other libraries, our peers. Each collective has a column of two diagrams. The upper one
+// shows the times of all libraries. The lower one shows the ratios of the best peer's time to ours, with confidence
+// intervals.
 #pragma once
 
 #include <string>

@@ -1,23 +1,23 @@
 // Bound of the comparison of libraries: a program that only loads, adds and stores the data of a collective. Each rank
 // accesses the vectors of the others directly in shared memory, and ranks synchronize only at the end.
 //
-// Every input is loaded once and every output is stored once, which is the least possible traffic:
+// Every input is loaded once and every output is stored once, which is the minimum of traffic:
 //
 //   all_reduce      each rank owns 1/p of the vector: loads it from p inputs, stores the sum to p outputs
 //   reduce_scatter  each rank loads its part from p inputs, stores the sum to its own output
 //   all_gather      each rank loads its part once, stores it to p outputs
 //   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 other ranks
 //
-// All four are one loop over a slice, some sources and some destinations. There are three variants, and the bound is
-// the fastest:
+// All four use one loop over a range of elements, with some sources and some destinations. There are three variants,
+// and the bound is the fastest:
 //
 //   plain   stores stay in the cache
 //   stream  stores bypass the cache
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
 // For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
-// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, it checks no arguments, chooses
-// no plan, and detects no failures.
+// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
+// chooses no algorithm, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 constexpr hn::ScalableTag<float> kVector;
-constexpr std::size_t kLine = 64 / sizeof(float);  // slices end on cache lines
+constexpr std::size_t kLine = 64 / sizeof(float);  // elements of a cache line; each rank's range ends on a cache line
 
 /// Stores the sum of the sources in every destination, for the elements in [first, last).
 template <bool stream>

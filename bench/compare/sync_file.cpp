@@ -112,8 +112,8 @@ Clock::time_point SyncFile::start_together() {
   constexpr auto kHeadStart = std::chrono::microseconds(1);  // time for the word to reach every core
   barrier();
   if (oversubscribed_) return Clock::now();
-  // The lowest bit distinguishes this start from the previous one, which all ranks had read before they entered the
-  // barrier.
+  // The lowest bit of the word distinguishes this start from the previous one. All ranks read the previous word before
+  // they entered the barrier.
   const std::uint64_t parity = ++starts_ & 1;
   std::atomic<std::uint64_t>& word = slots()[0].start;
   if (rank_ == 0) {

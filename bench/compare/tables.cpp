@@ -13,8 +13,9 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// Sizes in bytes between which the table shows no bound. The variant `lines` is a bound up to the first. In the other
-// variants the barrier takes longer than the traffic below the second.
+// Sizes in bytes between which the table shows no bound. The bound of roofline.cpp has several variants. Up to the
+// first size, its variant `lines` is the bound. From the second size on, the other variants are. Below the second size,
+// their barrier takes longer than their traffic.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {
@@ -35,8 +36,8 @@ void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   row.push_back(fmt::format("{:.2f}..{:.2f}", ratio->low, ratio->high));
 }
 
-/// Returns the summary: one row for each collective, number of ranks and placement, over all sizes. `ratio` selects the
-/// peers.
+/// Returns the summary over all sizes, with one row for each collective and number of ranks, in place and out of place.
+/// `ratio` selects the ratio to peers with default or with best settings.
 Table summary_table(const std::string& title, const std::vector<Line>& lines, std::optional<Ratio> Verdict::*ratio) {
   const auto mean_text = [](double mean) { return mean > 0 ? fmt::format("{:.2f}", mean) : "-"; };
   Table table{title, {}, {}};

@@ -1,6 +1,6 @@
 // Benchmark of the codecs, which convert f32 values to fewer bytes and back, against memcpy. The result is in bytes
-// moved per second: bytes read plus bytes written. Both move equally many bytes, so a codec that is as fast as memory
-// has the share 1.
+// moved per second: bytes read plus bytes written. Codec and memcpy move equally many bytes. A codec that is as fast as
+// memcpy therefore has the ratio 1.
 //
 // Codec and memcpy take turns of some microseconds, because the speed of a machine changes from one second to the next.
 // The results are medians.

@@ -1,6 +1,7 @@
-// Benchmark of the executor, the part of the library that performs the Steps of a plan. One thread progresses both
-// ranks of an all-reduce in turns, so no rank ever waits. The times include the work of the executor, copies and
-// arithmetic. They include no wake-ups, and no traffic between cores.
+// Benchmark of the executor, the part of the library that performs the Steps of a plan. A plan is the algorithm of a
+// call, and a Step is one action of a rank, such as a send. One thread progresses both ranks of an all-reduce in turns,
+// so no rank ever waits. The times include the work of the executor, copies and arithmetic. They include no wake-ups,
+// and no traffic between cores.
 #include <benchmark/benchmark.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Benchmark of the machine: the least times of data exchange between two cores. No call of the library between two
+// Benchmark of the machine: the minimum times in which two cores can exchange data. No call of the library between two
 // ranks can be faster.
 //
 //   line_exchange   each core writes a cache line and reads the other core's line: bound of a short call of two ranks

@@ -1,12 +1,15 @@
-// Benchmark of the selection of the k greatest elements (compression/select.hpp). It is compared with a lower bound and
-// with std::nth_element. The lower bound only adds the gradient to the accumulated vector, which reads 2n floats and
-// writes n. The function std::nth_element runs on pairs of magnitude and index, each packed into one integer.
+// Benchmark of select(), which adds a gradient of n elements to an accumulated vector and selects the k elements with
+// the largest magnitude (compression/select.hpp). The elements that are not selected stay in the accumulated vector, as
+// the residual. select() is compared with a lower bound and with std::nth_element. The lower bound only adds the
+// gradient, which reads 2n floats and writes n. The function std::nth_element runs on pairs of magnitude and index,
+// each packed into one integer.
 //
-// The name of a result is: source of the elements/n/n divided by k. A round times each of the three once, in CPU time,
-// so that all meet the same state of the machine. Counters are medians over rounds. Counter `passes` is the time of
-// select() divided by that of the addition. Counter `x_nth_element` is the time of std::nth_element divided by that of
-// select(), which also adds the gradient. In `x_both` both times include the addition. Several gradients are made in
-// advance and used in turns. The residual of one selection is the start of the next, as in training.
+// The name of a result is: source of the elements/n/n divided by k. A round times select(), the lower bound and
+// std::nth_element once each, so that all meet the same state of the machine. Times are CPU times. Counters are medians
+// over rounds. Counter `passes` is the time of select() divided by that of the lower bound. Counter `x_nth_element` is
+// the time of std::nth_element divided by that of select(), which includes the addition. In counter `x_both`, the time
+// of std::nth_element includes the addition, too. Several gradients are made in advance and used in turns. The residual
+// of one selection is the start of the next, as in training.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -26,20 +29,20 @@ namespace collectives {
 namespace {
 
 using Vector = std::vector<float>;
-/// Function that fills gradient number `draw`.
+/// Function that fills `gradient` with values. Equal `draw` gives equal values.
 using Filling = std::function<void(Vector& gradient, std::size_t draw)>;
 
 struct Row {
   std::string name;
   Filling filling;
   bool feedback = true;   ///< select() adds to an accumulated vector
-  bool carried = true;    ///< residual and threshold of one selection are the start of the next
-  bool threshold = true;  ///< the threshold is, even if the residual is not
+  bool carried = true;    ///< the next selection starts with the residual and the threshold of this one
+  bool threshold = true;  ///< the next selection starts with this threshold, even if `carried` is false
   bool velocity = false;
 };
 
 constexpr std::size_t kDraws = 6;
-constexpr std::size_t kPairsRounds = 9;  // fewer rounds, because the pairs take long
+constexpr std::size_t kPairsRounds = 9;  // rounds of std::nth_element; few, because it takes long
 
 double processor_seconds() {
   timespec now{};

@@ -17,7 +17,7 @@ class Accumulator {
   /// Adds up `gradients`, which are in the memory of `device`. Both must outlive this object.
   Accumulator(Device& device, std::span<float> gradients) : device_(device), gradients_(gradients) {}
 
-  /// Adds the gradients of a batch that another batch follows.
+  /// Adds the gradients of a batch that is not the last one of its step.
   void keep();
   /// Adds the sum to the gradients of the last batch, from element `from` to the end. These gradients must be final.
   /// Each element is added once.

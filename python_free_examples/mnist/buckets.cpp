@@ -79,7 +79,7 @@ void GradientReducer::finish() {
   } else {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
       comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, on_device(compressor_.options(i)));
-    wait_for(device_);  // the sums may still be in its stream
+    wait_for(device_);  // the device may still be computing the sums
   }
   leave(entered);
 }

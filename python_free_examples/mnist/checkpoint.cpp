@@ -184,7 +184,8 @@ void require_same_run(const Description& description, const RunIdentity& run, co
   same("batches of a step", saved.accumulate, run.accumulate);
   same("training images", saved.train_images, run.train_images);
   same("data checksum", saved.data_checksum, run.data_checksum);
-  // A run that keeps residuals may resume from a checkpoint without residuals.
+  // A run that keeps residuals, values that its compressor has not sent, may resume from a checkpoint without
+  // residuals.
   if (!(run.keeps_residuals && description.state_bytes.empty()))
     same("compression", saved.compression, run.compression);
 }

@@ -37,7 +37,7 @@ struct RunIdentity {
   std::uint32_t data_checksum = 0;   ///< CRC32 of all images and labels
   std::size_t accumulate = 1;        ///< batches of a step
   std::string compression = "none";  ///< options of the compression, as Compression::text()
-  bool keeps_residuals = false;      ///< the compressor keeps residuals
+  bool keeps_residuals = false;      ///< the compressor keeps values that it has not sent
   bool operator==(const RunIdentity&) const = default;
 };
 

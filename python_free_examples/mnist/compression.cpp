@@ -152,7 +152,7 @@ std::optional<CompressionReport> Compressor::take_report() {
       const collectives::TopKReport last = top_k_->report(tensor.name);
       const double squared = last.residual_norm * last.residual_norm;
       report.residual_norm += squared;  // until take_report() this is a sum of squares
-      if (last.relative_error > 0)      // the square of the ratio's denominator; 0 means unknown
+      if (last.relative_error > 0)      // adds the square of residual_norm / relative_error; 0 means unknown
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();

@@ -1,5 +1,5 @@
-// Implementation of data sets. The images of a batch are copied one by one, and 784 bytes become 784 floats from 0 to
-// 1.
+// Implementation of data sets. The images of a batch are copied one by one. The 784 bytes of an image become floats
+// from 0 to 1.
 #include "dataset.hpp"
 
 #include <zlib.h>

@@ -9,7 +9,8 @@ namespace mnist {
 
 void wait_for(Device& device, const std::function<void()>& while_waiting) {
   constexpr auto kPatience = std::chrono::minutes(10);
-  constexpr auto kSpin = std::chrono::microseconds(200);  // most steps on a GPU end that soon
+  // Duration of polling without a sleep; most steps on a GPU end sooner.
+  constexpr auto kSpin = std::chrono::microseconds(200);
   const auto start = std::chrono::steady_clock::now();
   while (!device.idle()) {
     const auto waited = std::chrono::steady_clock::now() - start;

@@ -51,8 +51,8 @@ class Pass {
   virtual ~Pass() = default;
 
   std::size_t images = 0;
-  std::span<float> pixels;           ///< input in host memory: images x 784
-  std::span<std::uint8_t> labels;    ///< input in host memory: images, each 0 to 9
+  std::span<float> pixels;           ///< input in CPU memory: images x 784
+  std::span<std::uint8_t> labels;    ///< input in CPU memory: images, each 0 to 9
   std::span<const float> logits;     ///< output of the forward calls in device memory: images x 10
   std::span<float> logit_gradients;  ///< output of loss() and input of the backward calls in device memory: images x 10
   std::vector<Call> forward, backward;
@@ -91,17 +91,17 @@ class Device {
 
   virtual std::string_view name() const = 0;    ///< one of kDeviceNames
   virtual std::string description() const = 0;  ///< for messages
-  /// Returns the cudaStream_t that the collectives wait for before they read device memory. Returns nothing if that is
-  /// host memory.
+  /// Returns the cudaStream_t that the collectives wait for before they read device memory. Returns nothing if device
+  /// memory is CPU memory.
   virtual std::optional<void*> stream() const = 0;
 
   /// Returns a vector of zeros.
   virtual Vector make(std::size_t count) = 0;
   virtual void clear(std::span<float> values) = 0;
   virtual void copy(std::span<const float> from, std::span<float> to) = 0;
-  /// Copies from device memory to host memory, then waits.
+  /// Copies from device memory to CPU memory, then waits.
   virtual void read(std::span<const float> from, std::span<float> to) = 0;
-  /// Copies from host memory to device memory, then waits.
+  /// Copies from CPU memory to device memory, then waits.
   virtual void write(std::span<const float> from, std::span<float> to) = 0;
   /// Computes sum += more.
   virtual void add(std::span<const float> more, std::span<float> sum) = 0;

@@ -1,5 +1,5 @@
-// Implementation of the device on the CPU. Its device memory is host memory, reads and writes are copies, and no
-// function waits.
+// Implementation of the device on the CPU. Its device memory is ordinary memory of the process, reads and writes are
+// copies, and no function waits.
 #include "processor.hpp"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-// Implementation of the actions of all ranks together, by small collectives with one word for each rank.
+// Implementation of the actions that all ranks perform together. They use small collectives with one word for each
+// rank.
 #include "replicas.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Actions of all ranks together, and checks that ranks agree. Every rank holds a replica of the model, and all replicas
-// must have the same bits.
+// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model, and
+// all replicas must have the same bits.
 #pragma once
 
 #include <collectives/communicator.hpp>

@@ -1,5 +1,6 @@
 // Implementation of the training loop. Each rank keeps its loss, counts and times until the epoch ends, or until a test
-// or checkpoint needs those of all ranks. A step therefore communicates only its gradients.
+// or checkpoint needs those of all ranks. A step therefore communicates only its gradients. A group is the steps
+// between two averages of the ranks' weights (trainer.hpp). It has one step unless the run has local steps.
 #include "trainer.hpp"
 
 #include <fmt/format.h>
@@ -174,7 +175,7 @@ Score Trainer::gradients_of_step(std::span<const std::uint32_t> order) {
       accumulator_.release(0);  // a rank without images in the last batch has released nothing
       if (!local_) reducer_.finish();
     }
-    if (pass != nullptr) sum += pass->score();  // waits for a GPU, so other work of the host comes first
+    if (pass != nullptr) sum += pass->score();  // waits for a GPU, so other work of the CPU comes first
     at_.images += mine.size();
   }
   return sum;

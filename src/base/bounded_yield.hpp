@@ -1,7 +1,7 @@
-// Wait of a program that does not link the library's own waits (wait.hpp): benchmarks and their harness.
+// Wait for the benchmarks, which do not link the library's own waits (wait.hpp).
 //
-// wait() yields for a bounded time, then sleeps for 50 us at a time. The head of wait.hpp explains why no loop may
-// yield for long.
+// A loop that tests a condition calls wait() in each turn. For a bounded time wait() yields the core. After that, each
+// call sleeps for 50 us. The head of wait.hpp explains why no loop may yield for long.
 #pragma once
 
 #include <sched.h>
@@ -11,7 +11,7 @@
 
 namespace collectives {
 
-/// One object per wait.
+/// State of one such loop. Each loop makes an object of its own.
 class BoundedYield {
  public:
   /// Yields until `bound` has passed since the first call. Sleeps after that.
@@ -28,7 +28,7 @@ class BoundedYield {
 
  private:
   static void sleep() noexcept {
-    constexpr timespec kSleep{0, 50'000};  // Linux adds 50 us of timer slack
+    constexpr timespec kSleep{0, 50'000};  // 50 us in nanoseconds; Linux adds 50 us of timer slack
     ::nanosleep(&kSleep, nullptr);
   }
 

@@ -1,8 +1,8 @@
-// The environment of the process.
+// Reads the environment of the process.
 //
-// The library reads all COLLECTIVES_ variables here. It also finds the cores that the process may use, their name, and
-// the memory that is still available. Parsing is a function of the environment's text, so tests pass literals. Nothing
-// is stored between calls.
+// The library reads all COLLECTIVES_ variables here. It also finds the cores that the process may use, the name of the
+// processor, and the memory that is still available. Parsing is a function of the environment's text, so tests pass
+// literals. Nothing is stored between calls.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ namespace collectives {
 /// Values of the variables; empty if a variable is unset or empty. The drop-in is a library that users preload into an
 /// MPI program. It performs collectives of the program in place of MPI.
 struct Environment {
-  std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: a name that choose_plan() knows
+  std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm
   std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi
-  std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: tcp, ucx, mpi
+  std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: transport between hosts: tcp, ucx, mpi
   std::vector<std::string> interfaces;   ///< COLLECTIVES_INTERFACE: network interfaces, by name or address prefix
   std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: datagrams in addition to TCP connections
@@ -41,10 +41,11 @@ struct Environment {
   std::optional<int> port;                          ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
   std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
   std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
-  std::optional<bool> mpi_stats;                  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
-  std::optional<int> mpi_after;                   ///< COLLECTIVES_MPI_AFTER: calls that stay with MPI at first
-  std::optional<std::string> mpi_wire;            ///< COLLECTIVES_MPI_WIRE: bf16; the drop-in sends sums of f32 in it
-  std::optional<std::size_t> mpi_wire_min_bytes;  ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: minimum vector for mpi_wire
+  std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
+  /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI.
+  std::optional<int> mpi_after;
+  std::optional<std::string> mpi_wire;            ///< COLLECTIVES_MPI_WIRE: bf16: the drop-in sends sums of f32 as bf16
+  std::optional<std::size_t> mpi_wire_min_bytes;  ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: shortest vector sent so
 };
 
 /// Parses "NAME=value" strings with a null at the end, like main's third argument. Throws Error{invalid_argument} that

@@ -13,9 +13,9 @@
 // the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system call
 // does not run the handlers. Its child keeps the parent's locks until it calls exec or ends.
 //
-// Price: one load per call. A child keeps inherited resources until it ends. If a parent is killed, its TCP peers see
-// the connections closed only after its children have ended. Until then, the calls of these peers end only by their
-// deadline.
+// Price: each call reads one counter. A child keeps inherited resources until it ends. If a parent is killed, its TCP
+// peers see the connections closed only after its children have ended. Until then, the calls of these peers end only by
+// their deadline.
 #pragma once
 
 #include <pthread.h>
@@ -30,7 +30,7 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // number of forks down to this process; a child adds 1
+extern std::atomic<std::uint32_t> generation;  // number of forks from the first process to this one; a child adds 1
 }
 
 /// The process that created an object.

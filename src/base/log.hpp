@@ -25,8 +25,8 @@ inline constexpr LogLevel kLogLevels[] = {LogLevel::off, LogLevel::error, LogLev
 
 std::string_view to_string(LogLevel) noexcept;
 
-/// Returns the current level. This is the last argument of set_log_level(). Without such a call it is the value that
-/// COLLECTIVES_LOG had when the first line was logged, or `warning`.
+/// Returns the current level. The level is the last argument of set_log_level(). If that was never called, it is the
+/// value that COLLECTIVES_LOG had when the first line was logged, or `warning`.
 LogLevel log_level() noexcept;
 void set_log_level(LogLevel) noexcept;
 

@@ -1,8 +1,8 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
-// A tick is a count of the processor's counter, which takes a few nanoseconds to read. The counter is used if it runs
-// at a constant rate and equally on all cores. Otherwise a tick is a nanosecond of the steady clock. Records of calls
-// hold ticks. A reader of a record converts them to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. The counter is used
+// if it has a constant rate and is equal on all cores. Otherwise a tick is a nanosecond of the steady clock. Records of
+// calls hold ticks. A reader of a record converts them to nanoseconds.
 #pragma once
 
 #include <chrono>

@@ -16,10 +16,11 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Time for which a wait spins while each rank has a core. A longer wait may be for a rank that needs this core.
+// Time for which a wait spins while each rank has a core. If a wait is longer, the awaited rank may need this core
+// after all.
 constexpr auto kSpin = 5us;
-// Time after which a wait sleeps instead of yielding, while each rank has a core. Until then a yield disturbs little,
-// and a sleep would wake up late.
+// Time after which a wait sleeps instead of yielding, while each rank has a core. A short series of yields disturbs
+// other programs little, whereas a sleep would wake up late.
 constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
 // in 15 us, so most waits end before 200 us. With 50 us the all-reduce took a fifth longer.
@@ -29,8 +30,8 @@ constexpr auto kSpinForWire = 300us;
 // Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;
 constexpr auto kShortestSleep = 1us;  // minimum request to the kernel; Linux adds 50 us of timer slack
-// Duration of a yield that makes it late. A busy program takes a time slice of 2.8 ms; ranks that wait take
-// microseconds.
+// Duration from which a yield counts as late. A busy program keeps the core for a time slice of 2.8 ms. A rank that
+// waits keeps it for microseconds.
 constexpr auto kLateYield = 2ms;
 // Time for which waits sleep at once after a single late yield. A system service or the start of a process may have
 // caused the yield, so the time is as short as a time slice.

@@ -3,8 +3,8 @@
 // A wait is a loop that tests a condition. Each turn of the loop that finds the condition false calls wait(). The first
 // turns spin, later ones yield, and all after that sleep:
 //
-//   spin    continues at once, so the loop sees a change after one cache miss; right while each rank has a core
-//   yield   leaves the core to another thread at once; right while that thread is the awaited rank
+//   spin    continues at once, so the loop sees a change after one cache miss; useful while each rank has a core
+//   yield   leaves the core to another thread at once; useful while that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
 // No loop may yield for long. Linux counts each yield as a whole time slice of use. A thread that yields beside busy
@@ -40,7 +40,7 @@ using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;
 
-/// Longest sleep of a wait: 1 ms, the interval at which waits look at deadlines.
+/// Longest sleep of a wait: 1 ms, because waits check deadlines that often.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
 /// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
 /// each message may need several calls.

@@ -1,6 +1,6 @@
-// Implementation of rank 0 of a rendezvous (rendezvous.hpp). Connections carry records. The first record is a hello,
-// which names the version, the rank and the number of ranks. A stranger is a connection that has not sent a valid hello
-// yet.
+// Implementation of rank 0 of a rendezvous (rendezvous.hpp). Connections carry records. The first record of a
+// connection is a hello: it contains the version of the library, the rank and the number of ranks. A stranger is a
+// connection that has not sent a valid hello yet.
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>
@@ -53,7 +53,7 @@ class Hub final : public Member {
     Deadline patience;
   };
 
-  /// Starts a wait: only rank 0 has arrived.
+  /// Starts a wait for all ranks. Only rank 0 itself has arrived.
   void begin() {
     here_.assign(ranks(), false);
     here_[0] = true;

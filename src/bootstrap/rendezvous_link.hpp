@@ -18,8 +18,8 @@
 
 namespace collectives::tcp {
 
-/// Kind of a record, which is its first word. The first record of a connection is `hello`. Its value is one that other
-/// programs are unlikely to send.
+/// Kind of a record, which is its first word. The first record of a connection is `hello`. The value of `hello` is one
+/// that other programs are unlikely to send.
 enum class Kind : std::uint64_t {
   hello = 0x31304c4c4f43c3a9,  // To rank 0: a Hello.
   seen = 1,                    // From rank 0: the hello is accepted.

@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::size_t kMaxAnswer = std::size_t{1}
                                    << 20;  // Maximum payload from a listener that may be another program.
-constexpr auto kVerdictPatience = std::chrono::seconds(1);  // Time after a timeout for rank 0 to name its cause.
+// Time after this rank's deadline in which rank 0 may still name the cause.
+constexpr auto kVerdictPatience = std::chrono::seconds(1);
 
 /// A rank of a rendezvous other than rank 0.
 class Spoke final : public Member {

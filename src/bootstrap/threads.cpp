@@ -96,8 +96,8 @@ class Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t round_ = 0;
-  std::vector<std::string> slots_;  // Contributions to the open round.
-  std::vector<bool> here_;          // Whether each rank has arrived at the open round.
+  std::vector<std::string> slots_;  // Contributions to the current round.
+  std::vector<bool> here_;          // Whether each rank has arrived at the current round.
   std::size_t arrived_ = 0;
   std::vector<bool> left_;  // Whether the bootstrap of each rank is destroyed.
   // Result of the last round. A rank that wakes late still finds it, because the next round cannot end without that

@@ -1,5 +1,5 @@
 // Implementation of world_of(), which finds rank, size and the address of rank 0. Each launcher sets variables of its
-// own, and one function reads those of each.
+// own, and a function for that launcher reads them.
 #include "bootstrap/world.hpp"
 
 #include <fmt/format.h>

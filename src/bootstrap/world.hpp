@@ -32,9 +32,9 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 ///   PMI_RANK, PMI_SIZE                           MPICH and MPIs derived from it
 ///   SLURM_PROCID, SLURM_NTASKS                   srun
 ///
-/// The last three do not contain an address. MASTER_ADDR and MASTER_PORT are used if they are set. Otherwise rank 0
-/// listens at 127.0.0.1 if all ranks are on one host, and on the first host of a Slurm step. The port is then computed
-/// from the id of the job (15000 to 29999).
+/// The variables of the last three launchers contain no address. MASTER_ADDR and MASTER_PORT are used if they are set.
+/// Otherwise rank 0 listens at 127.0.0.1 if all ranks are on one host, and on the first host of a Slurm step. The port
+/// is then computed from the id of the job (15000 to 29999).
 ///
 /// `port` (COLLECTIVES_PORT) replaces any other port. `parent` is the process id of the parent. It replaces the id of
 /// the job if PMI names none. Without any description the result is rank 0 of 1. Throws Error{bootstrap} with one line

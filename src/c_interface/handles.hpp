@@ -56,7 +56,7 @@ struct collectives_codec {
 };
 struct collectives_top_k {
   collectives::TopK top_k;
-  std::string reason;  // Text that the last report refers to.
+  std::string reason;  // Text to which the last report points.
 };
 
 namespace collectives::c {

@@ -1,4 +1,5 @@
-// Converts values and structs of the C interface to those of the C++ interface, and reports back.
+// Converts values and structs of the C interface to those of the C++ interface. Converts reports in the other
+// direction.
 //
 // A program may be compiled with an older or newer header than the library. The field `size` of a struct holds its size
 // in the program. Fields that the program does not have count as 0. Fields that the library does not know must be 0.

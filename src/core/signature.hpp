@@ -1,12 +1,12 @@
 // Signature of a call: its arguments in a form that ranks can compare.
 //
-// Every unit of data that ranks exchange carries the tag of its call. The units are messages, and cache lines and chunk
-// counters in shared memory. A tag consists of the call's sequence number and a hash of its signature. If a tag has the
-// expected number and another hash, the ranks have made different calls. The receiver then refuses the data before it
-// uses any of it.
+// All data that ranks exchange carries the tag of its call: each message, and in shared memory each cache line of data
+// and each counter of chunks. A tag consists of the call's sequence number and a hash of its signature. If a tag has
+// the expected number and another hash, the ranks have made different calls. The receiver then refuses the data before
+// it uses any of it.
 //
 // The full signatures are stored in arrival records. An arrival record is what a rank publishes when it enters a call.
-// Peers read it only for the error message. Price: a few stores per call.
+// Peers read it only for the error message. Price: each call stores its record, which takes a few stores.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@
 
 namespace collectives {
 
-/// Name of the codec that encodes the messages, cut to 16 characters, and a hash of the whole name.
+/// Name of the codec, which converts the f32 values of messages to fewer bytes. Holds the first 16 characters, and a
+/// hash of the whole name.
 struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
@@ -43,7 +44,7 @@ struct Signature {
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
   std::uint64_t op_detail = 0;    ///< bits of the factor of pre_scaled_sum, or hash of the user op's name
-  std::uint64_t counts_hash = 0;  ///< hash of these lengths, or of the tensors of a fused group
+  std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
   WireName wire = {};             ///< codec of the messages; all zero: none
   bool force = false;             ///< the codec is used even if that is slower
 

@@ -1,5 +1,5 @@
 // Implementation of the tuning: reads and writes it as JSON, and makes the built-in values for this machine. Fields
-// that an older version named otherwise are accepted by their old names.
+// that had another name in an older version are also accepted by that name.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>

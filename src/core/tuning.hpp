@@ -1,5 +1,5 @@
-// The tuning as text. A tuning is the table of numbers by which plans are chosen: costs, limits and sizes. Rank 0
-// broadcasts it in this form, and files hold it.
+// The tuning as text. A tuning is the table of numbers by which the library chooses the algorithm of each call: costs,
+// limits and sizes. Rank 0 broadcasts the tuning in this form, and files hold it in this form.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,7 +1,8 @@
 // All numbers of a tuning: the eight of the public Tuning, and the internal ones.
 //
-// The library chooses plans with TuningParameters. A Tuning is the form in which a program reads and passes them. It
-// holds the internal numbers by a handle. Either form converts to the other without loss.
+// The numbers are costs, limits and sizes. The library chooses plans with TuningParameters: a plan is the algorithm and
+// protocol of a call. A program reads and passes a Tuning instead. A Tuning holds the internal numbers through a
+// pointer that programs do not see. Either form converts to the other without loss.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +13,27 @@
 
 namespace collectives {
 
-/// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes at which an
-/// intra-host collective changes from one protocol to another are bytes of the whole vector, unless a field says
-/// otherwise.
+/// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes are bytes of the
+/// whole vector unless a field says otherwise.
+///
+/// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
+/// which they exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of all
+/// ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single copy, the kernel
+/// copies from a peer's buffer. In the staged protocol, ranks copy their data to staging memory, from which peers read.
 struct MachineParameters {
-  std::size_t one_shot_bytes = 64 << 10;      ///< Largest one-shot all-reduce of two ranks.
-  std::size_t one_shot_bytes_of_many = 8192;  ///< Largest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
-  /// Largest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
+  std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
+  std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
+  /// Longest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
   std::size_t one_shot_bytes_oversubscribed = 96 << 10;
-  /// Smallest vector that is processed in the ranks' buffers, if all of them are mapped.
+  /// Shortest vector for zero copy, if the buffers of all ranks are mapped.
   std::size_t zero_copy_bytes = 2048;
-  /// Smallest gather or broadcast of oversubscribed ranks that is processed in mapped buffers.
+  /// Shortest gather or broadcast of oversubscribed ranks for zero copy.
   std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
-  /// Smallest reduction for which the kernel copies, counted as Tuning::single_copy_bytes.
+  /// Shortest reduction by single copy, in the bytes that Tuning::single_copy_bytes counts.
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
-  /// Smallest total of the inputs and outputs of a host's ranks for which results bypass the caches.
+  /// Total bytes of the inputs and outputs of a host's ranks from which results are stored past the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Smallest vector whose staged data bypasses the caches. This pays if ranks have no cache in common.
+  /// Shortest vector whose data is staged past the caches. This saves time only if ranks have no cache in common.
   std::size_t streamed_staging_bytes = Tuning::kNever;
   std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy in the time of one signal for a chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.

@@ -1,18 +1,19 @@
 // Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the share of
 // the vector that one rail handles. An algorithm of this file reduces a slice among the ranks of its rail.
 //
-// The best one depends on the length of the slice and on H, the number of hosts. A hop is one message between two
+// The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is one message between two
 // hosts, and takes one latency:
 //
-//   Ring      fewest bytes, 2(H-1) hops: long slices
+//   Ring      minimum of bytes, 2(H-1) hops: long slices
 //   OneShot   one latency, H-1 slices out of each host: short slices, and any slice of two hosts
 //   Doubling  log2(H) latencies and as many slices out of each host: short slices of many hosts
 //   Halving   the bytes of Ring in 2 log2(H) hops
 //   Unsummed  host h owns piece h of the slice and adds the sums of all hosts: for messages that a codec encodes
 //
-// Every type has three functions. The function depths(hosts) returns the number of depths of an all-reduce. A depth is
-// the position of a Step in its round (steps/schedule.hpp). The function pieces(hosts) returns n such that no message
-// of an all-reduce is longer than 1/n of the slice. The function all_reduce() emits the Steps.
+// Every type has three functions for all-reduce. A Step is one action of a rank, such as a send. A round performs all
+// Steps for one segment, a piece of the slice. The depth of a Step is its position in its round (steps/schedule.hpp).
+// The function depths(hosts) returns the number of depths of an all-reduce. The function pieces(hosts) returns n such
+// that no message of an all-reduce is longer than 1/n of the slice. The function all_reduce() emits the Steps.
 //
 // All types but Unsummed have broadcast(). Its Steps all have depth 0, because rounds of a broadcast overlap without a
 // schedule: each rank forwards a segment as soon as it arrives. OneShot and Doubling have barrier(). No rank leaves a

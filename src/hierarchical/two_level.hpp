@@ -10,16 +10,16 @@
 // in the shared memory of the host (shared_memory/subgroup_memory.hpp).
 //
 // Price: a collective takes several host Steps, and each one synchronizes ranks. Short vectors therefore use one host
-// Step of all ranks. Sums that must be added in rank order do, too. All domains must have equally many ranks. With
-// several hosts, the collectives inside a host do not use domains. The cost of a crossing is a guess until it is
-// measured (domain_us and domain_us_per_byte of the tuning).
+// Step of all ranks. Sums that must be added in rank order use one host Step of all ranks, too. All domains must have
+// equally many ranks. With several hosts, the collectives inside a host do not use domains. The cost of a crossing is a
+// guess until it is measured (domain_us and domain_us_per_byte of the tuning).
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"
 
 namespace collectives::two_level {
 
-/// Returns a host Step of a subgroup. The rank with index l owns parts[owners[l]].
+/// Returns a host Step of a subgroup. The rank with index l in the subgroup owns the range parts[owners[l]].
 constexpr Step subgroup_step(Subgroup subgroup, Step::Kind kind, const Parts& parts, Peers owners,
                              const Reduction& how) {
   Step step = hierarchical::host_step(kind, parts, owners, how);

@@ -27,7 +27,8 @@ struct MpiBootstrap::Shared {
   Rank rank = 0;
   int size = 1;
   std::atomic<std::size_t> next_context = 0;  // Number of wires made so far; gives each its MPI tags.
-  std::optional<Error> end;                   // Error of a failed operation, thrown again later.
+  // Error that has ended the exchanges; every later exchange throws it again.
+  std::optional<Error> end;
 
   ~Shared() {
     int finalized = 0;

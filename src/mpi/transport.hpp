@@ -3,8 +3,8 @@
 // Frames. A frame is memory for one message. For each peer there are four frames to send, each with its own MPI_Isend,
 // and one frame to receive. A message that arrives before the caller asks for it stays inside MPI.
 //
-// Order. Messages with data have one MPI tag, and control messages (failures and arrival records) have another. MPI
-// keeps the order of messages with equal tags. Neither kind waits for the other.
+// Order. Messages with data have one MPI tag. Control messages, such as reports of failures, have another. MPI keeps
+// the order of messages with equal tags. Neither kind waits for the other.
 //
 // Format. A message is the tag of its call, which is one word, followed by the payload. MPI transmits the length.
 #pragma once

@@ -1,5 +1,5 @@
-// Implementation of the collectives in calls.hpp. The eligibility of a call tells whether the library may perform it,
-// and its job is the call in the library's form.
+// Implementation of the collectives in calls.hpp. The drop-in performs MPI calls of a program by this library. The
+// eligibility of a call tells whether the library may perform it. The job of a call is the call in the library's form.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // forms use the same structs.
 //
 // Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
-// ranks. They decide whether the library performs it. The second, job(), returns the call of the library that performs
-// it on this rank.
+// ranks. These properties decide whether the library performs the call. The second, job(), returns the call of the
+// library that performs it on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

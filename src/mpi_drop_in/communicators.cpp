@@ -1,5 +1,5 @@
 // Implementation of the drop-in's communicators: builds, finds and ends the library's communicator of an MPI
-// communicator.
+// communicator. The drop-in performs collectives of an MPI program by this library.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
 // Decision whether the library performs an MPI call (takes it over) or forwards it to MPI. The drop-in is a library
 // that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
-// All ranks must decide equally, and they do not communicate about it. A decision therefore depends only on values that
-// MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a reduction, the
-// root, and the length of the data in bytes.
+// All ranks must decide equally, and they do not communicate for that purpose. A decision therefore depends only on
+// values that MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a
+// reduction, the root, and the length of the data in bytes.
 //
 // A decision never depends on how a rank describes its memory. It ignores addresses, alignment, and whether the call is
 // in place. It ignores how a datatype arranges bytes in memory, because ranks may use different datatypes in calls that
@@ -42,7 +42,7 @@ inline constexpr std::string_view kKindNames[kKinds] = {
 /// Reason why a call is forwarded to MPI. `none`: the library performs it.
 enum class Reason : std::uint8_t {
   none,
-  young,         ///< The communicator has had too few calls so far to be built.
+  young,         ///< The communicator has had too few calls so far. The library builds its own communicator later.
   alone,         ///< The communicator has one rank.
   inter,         ///< The communicator is an inter-communicator.
   foreign,       ///< Some ranks of the communicator do not belong to this MPI_COMM_WORLD.

@@ -3,7 +3,7 @@
 //
 // The process may run another MPI than the one for which the drop-in was built. Handles of that MPI may have another
 // size. An entry point therefore takes its arguments as machine words, and converts them only if the MPI is the right
-// one. Another MPI receives the words unchanged. Price: one or two nanoseconds per call.
+// one. Another MPI receives the words unchanged. Price: the conversion takes one or two nanoseconds per call.
 #include <dlfcn.h>
 
 #include <cstdint>

@@ -20,15 +20,15 @@ namespace {
 void answer(MPI_Fint* error, int code) noexcept {
   if (error != nullptr) *error = code;
 }
-/// Returns the function that the program would have called without the drop-in. It is called to initialize MPI, and
-/// while the drop-in is inactive.
+/// Returns the function that the program would have called without the drop-in. The drop-in calls that function to
+/// initialize MPI, and for every call while it is inactive.
 void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
 MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 
 }  // namespace
 
-// Defines mpi_NAME. It executes the statements after the arguments, or calls MPI's function of that name if the drop-in
-// is inactive.
+// Defines mpi_NAME. The function executes the statements that follow the arguments of this macro. If the drop-in is
+// inactive, it calls MPI's function of that name.
 #define COLLECTIVES_FORTRAN_AS(name, parameters, arguments, ...)                            \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \

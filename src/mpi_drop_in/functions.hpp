@@ -1,5 +1,6 @@
-// Functions that replace those of MPI. Each performs the call by this library, or forwards it to MPI. They are called
-// only while the drop-in is active (process.hpp).
+// Functions that replace those of MPI. The drop-in is a library that users preload into an MPI program. Each function
+// performs a call by this library, or forwards it to MPI. The functions are called only while the drop-in is active
+// (process.hpp).
 #pragma once
 
 #include "mpi_drop_in/mpi.hpp"

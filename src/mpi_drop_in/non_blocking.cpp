@@ -1,4 +1,5 @@
-// Implementation of non-blocking operations: the list of pending ones, and their progress inside calls of MPI.
+// Implementation of the drop-in's non-blocking operations: the list of pending ones, and their progress inside calls of
+// MPI. The drop-in performs collectives of an MPI program by this library.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -43,7 +44,7 @@ int free_operation(void* state) noexcept {
   delete static_cast<Pending*>(state);
   return MPI_SUCCESS;
 }
-int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // like MPI's own collectives, it cannot be cancelled
+int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // an operation cannot be cancelled, like MPI's own collectives
 
 /// Progresses the operation. Returns true if it is finished.
 bool progress(Pending& operation) noexcept {
@@ -68,8 +69,8 @@ void complete(Pending& operation) noexcept {
   PMPI_Grequest_complete(operation.request);  // may free the operation
 }
 
-/// Progresses all pending operations. Returns the number of operations that it has finished. MPI calls it in each of
-/// its calls, on any thread, and in the waits of the library.
+/// Progresses all pending operations. Returns the number of operations that it has finished. MPI calls this function in
+/// each call of MPI, on any thread. Waits of the library progress MPI, so the function also runs there.
 int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;

@@ -1,4 +1,5 @@
-// Performs each MPI call of a program with the drop-in, by this library or by MPI. decision.hpp defines which.
+// Performs each MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in, a library that
+// users preload into an MPI program, contains this code.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI.
+// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI. The drop-in is a
+// library that users preload into an MPI program, and which performs the program's collectives in place of MPI.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -37,11 +38,11 @@ Settings in_force;
 int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Progresses MPI. To answer a question about an incomplete request, MPI progresses all operations of this process. Any
-/// thread may call it.
+/// Progresses MPI, by a test of an incomplete request. For this test, MPI progresses all operations of this process.
+/// Any thread may call the function.
 ///
-/// A call of MPI_Iprobe would not suffice: MPICH then examines the queue of one communicator only. A peer in
-/// MPI_Win_flush would continue to wait for this process.
+/// A call of MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
+/// MPI_Win_flush would then wait for this process without end.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
@@ -118,7 +119,8 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
 /// 0 logs the reason.
 bool agree() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
-  long long agreed[] = {-1, -1};  // calls before taking over; shortest vector in bytes whose sums of f32 are encoded
+  // Number of calls before the library takes over; shortest vector in bytes whose sums of f32 are sent as bf16.
+  long long agreed[] = {-1, -1};
   try {
     const Environment here = environment();
     in_force.stats = here.mpi_stats.value_or(false);

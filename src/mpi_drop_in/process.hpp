@@ -1,6 +1,6 @@
 // State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
-// collectives of the program in place of MPI. It is active from MPI_Init until MPI_Finalize begins, if the process runs
-// the MPI for which the drop-in was built.
+// collectives of the program in place of MPI. The drop-in is active from MPI_Init until MPI_Finalize begins, if the
+// process runs the MPI for which it was built.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace collectives::drop_in {
 struct Settings {
   std::size_t after = 0;      ///< Blocking calls that are forwarded before the library's communicator is built.
   bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
-  bool coded = false;         ///< True: COLLECTIVES_MPI_WIRE=bf16.
+  bool coded = false;         ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
   std::size_t coded_from_bytes = 0;
   bool stats = false;  ///< True: print statistics. It is a setting of this rank's own environment.
 };

@@ -1,4 +1,4 @@
-// Implementation of the statistics: counters of MPI calls, and the text that shows them.
+// Implementation of the drop-in's statistics: counters of the program's MPI calls, and the text that shows them.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Statistics of the drop-in, with COLLECTIVES_MPI_STATS. The drop-in is a library that users preload into an MPI
-// program. It performs collectives of the program in place of MPI. The statistics count the calls that it took over,
-// and those that it forwarded to MPI with the reasons. Rank 0 of MPI_COMM_WORLD prints its own numbers to stderr at
+// program. It performs collectives of the program in place of MPI. The statistics count the calls that the drop-in took
+// over, and those that it forwarded to MPI, by reason. Rank 0 of MPI_COMM_WORLD prints its own numbers to stderr at
 // MPI_Finalize:
 //
 //   collectives: MPI_Allreduce: 1200 taken over (4.6 MiB, 1.2 ms); forwarded: 223 young communicator (892 KiB, 0.3 ms)

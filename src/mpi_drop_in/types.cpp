@@ -83,7 +83,7 @@ void init_types() {
   number(MPI_INTEGER8, DataType::i64);
   number(MPI_REAL4, DataType::f32);
   number(MPI_REAL8, DataType::f64);
-  int bytes = 0;  // an option of the Fortran compiler may have made REAL longer
+  int bytes = 0;  // bytes of the Fortran type; an option of the Fortran compiler may have made REAL longer
   if (PMPI_Type_size(MPI_REAL, &bytes) == MPI_SUCCESS && bytes == 4) number(MPI_REAL, DataType::f32);
   if (PMPI_Type_size(MPI_DOUBLE_PRECISION, &bytes) == MPI_SUCCESS && bytes == 8)
     number(MPI_DOUBLE_PRECISION, DataType::f64);

@@ -1,5 +1,6 @@
 // Tests of waits: a waiting rank yields its core for a bounded time, and then sleeps. This file replaces sched_yield()
-// and nanosleep() by functions that count their calls.
+// and nanosleep() by functions that count their calls. A late yield is one that takes over 2 ms, because another
+// program had the core. Waits then sleep at once for up to 20 ms.
 #include "base/wait.hpp"
 
 #include <gtest/gtest.h>
@@ -91,7 +92,7 @@ void yield_late(int times) {
   yields_take = {};
 }
 
-constexpr auto kAnyBound = 20ms;  // time after which no wait yields any more
+constexpr auto kAnyBound = 20ms;  // time after which no wait yields any more, with or without a core for each rank
 
 TEST(CollectiveBackoff, SleepsAfterABoundedTimeIfRanksOutnumberCores) {
   CollectiveBackoff backoff(true);

@@ -126,7 +126,8 @@ TEST(BenchMeasurement, BackToBackEveryLoopIsASample) {
   };
   measure(2, settings_of, [](const Result& result) {
     EXPECT_EQ(result.ours.samples.size(), 4);
-    EXPECT_EQ(result.iterations, 40);  // 42 calls are not a multiple of the calls of one timed loop
+    // 40, not 42, because the number must be a multiple of the calls of one timed loop.
+    EXPECT_EQ(result.iterations, 40);
   });
 }
 
@@ -138,7 +139,8 @@ TEST(BenchMeasurement, IterationsFollowFromTheTime) {
     settings.seconds_per_size = 1e-9;
     return settings;
   };
-  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });  // the minimum
+  // 3 is the minimum number of timed calls.
+  measure(2, settings_of, [](const Result& result) { EXPECT_EQ(result.iterations, 3); });
 }
 
 /// A library to compare with that does nothing. It counts its calls and records their buffers.

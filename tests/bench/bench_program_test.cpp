@@ -164,7 +164,8 @@ TEST(BenchProgram, AVariableThatTheLibraryRefusesIsOneLineFromRankZero) {
   for (const std::string variable :
        {"COLLECTIVES_TIMEOUT=soon", "COLLECTIVES_BACKEND=smoke", "COLLECTIVES_PORT=http"}) {
     for (const std::string& start : {kRun + " -n 3 " + kBench, kBench + " --bootstrap threads:3"}) {
-      if (variable.starts_with("COLLECTIVES_PORT") && start.starts_with(kBench)) continue;  // threads need none
+      // Ranks that are threads need no port.
+      if (variable.starts_with("COLLECTIVES_PORT") && start.starts_with(kBench)) continue;
       const Outcome outcome = run(variable + " " + start + " all_reduce --max-bytes 64");
       EXPECT_EQ(outcome.status, 2) << variable << "\n" << outcome.text;
       const std::string said = "collectives_bench: ";

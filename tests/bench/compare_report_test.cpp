@@ -1,5 +1,6 @@
 // Tests of the report program of scripts/compare.sh, which writes tables and plots from samples. They run it as the
-// script does, on samples that were recorded in seven rounds on a machine with two cores.
+// script does, on samples that were recorded on a machine with two cores. They have seven rounds, each of which timed
+// every library once.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

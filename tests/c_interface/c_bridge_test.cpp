@@ -1,4 +1,5 @@
-// Tests of c_bridge.hpp, by which C++ code hands a communicator to the C interface, and errors as error codes.
+// Tests of c_bridge.hpp. By its functions, C++ code hands a communicator to the C interface, and converts errors to
+// error codes.
 #include "communicator/c_bridge.hpp"
 
 #include <gtest/gtest.h>

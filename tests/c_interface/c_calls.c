@@ -312,7 +312,7 @@ void NoMemoryOfAGpu(Comm* comm) {
   collectives_device_memory_free(memory);
 }
 
-// ---- what can be asked ----
+// ---- properties ----
 
 void ExplainThePlan(Comm* comm) {
   const collectives_options ring = {.size = sizeof ring, .backend = "ring", .deterministic = COLLECTIVES_OFF};

@@ -86,7 +86,7 @@ void AreToldWhoLeft(Comm* comm) {
     check_broken(part, COLLECTIVES_ERROR_PEER_LOST);
   }
   collectives_communicator_free(part);
-  OK(collectives_barrier(comm, NULL));  // this operation is not affected
+  OK(collectives_barrier(comm, NULL));  // the failed call does not affect this barrier
 }
 
 void AreToldWhyOneAborted(Comm* comm) {
@@ -104,7 +104,7 @@ void FreeInAnyOrder(Comm* comm) {
   OK(collectives_memory_allocate(part, 100, 0, &memory));
   OK(collectives_all_reduce_async(part, data, data, 10, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &finished));
   OK(collectives_work_wait(finished));
-  OK(collectives_barrier(comm, NULL));  // complete on all ranks
+  OK(collectives_barrier(comm, NULL));  // after this barrier, `finished` is complete on all ranks
   OK(collectives_all_reduce_async(part, data, data, 1000000, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &unfinished));
   collectives_communicator_free(part);
   OK(collectives_work_wait(finished));

@@ -85,7 +85,7 @@ void SendBf16(Comm* comm) {
   check_coded(comm, &options, 2.0 / 2048, 2);
   options.wire = "int8";
   check_coded(comm, &options, 4.0 / 254, 3.9);
-  options.wire = "f32";  // values without a code
+  options.wire = "f32";  // values are sent as f32, without a codec
   float value = 1;
   OK(collectives_all_reduce(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
   options.wire = "bf17";
@@ -124,7 +124,7 @@ void SendByACodecOfTheirOwn(Comm* comm) {
                                                  .decode = halves_decode};
   collectives_codec* codec;
   OK(collectives_codec_create(&functions, &codec));
-  memset(name, 'x', sizeof name - 1);  // this codec has its own
+  memset(name, 'x', sizeof name - 1);  // changes nothing, because the codec has a copy of its name
   collectives_options options = {.size = sizeof options, .codec = codec, .force = COLLECTIVES_ON};
   check_coded(comm, &options, 2.0 / 128, 2);
   char* text;
@@ -193,7 +193,7 @@ void ChooseTopKAndContinueFromACheckpoint(Comm* comm) {
 
   collectives_top_k* fresh;
   OK(collectives_top_k_create(NULL, &fresh));
-  OK(collectives_top_k_load(fresh, states, all_bytes, p, 0, 1));  // one rank loads the states of all
+  OK(collectives_top_k_load(fresh, states, all_bytes, p, 0, 1));  // one rank loads the states of all ranks
   INVALID("a saved state", collectives_top_k_load(fresh, states, &(size_t){3}, 1, 0, 1));
   INVALID("a state is null", collectives_top_k_load(fresh, &(const void*){NULL}, &(size_t){3}, 1, 0, 1));
   INVALID("rank 2 of 2", collectives_top_k_load(fresh, states, all_bytes, p, 2, 2));

@@ -363,7 +363,8 @@ void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
   // A program compiled when `name` was the last field: later fields are ignored.
   collectives_options old = {.size = offsetof(collectives_options, timeout_seconds), .timeout_seconds = -1};
   OK(collectives_all_reduce(comm, data, data, 4, COLLECTIVES_F32, COLLECTIVES_SUM, &old));
-  // A program compiled with more fields than this library has, which it does not use or does.
+  // A program compiled with a newer header, whose struct has a field that this library does not know. The program
+  // leaves that field 0, and later sets it.
   struct {
     collectives_options options;
     const char* more;
@@ -372,7 +373,7 @@ void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
   newer.more = "turbo";
   FAILS(UNSUPPORTED, "collectives_options uses a field that this library",
         collectives_all_reduce(comm, data, data, 4, COLLECTIVES_F32, COLLECTIVES_SUM, &newer.options));
-  // The library fills a report as far as the program knows its fields.
+  // The library writes the fields of a report that the program's struct has. It sets fields that it does not know to 0.
   struct {
     collectives_coding_report report;
     uint64_t more;
@@ -392,9 +393,9 @@ void TooMuchMemoryIsRefused(Comm* comm) {
   char byte = 0;
   FAILS(SYSTEM, "", collectives_memory_allocate(comm, SIZE_MAX / 4, 0, &memory));
   CHECK(memory == NULL && strlen(collectives_last_error()) > 10);
-  // Tensors that are packed into one: two that exceed memory, and three whose size overflows.
+  // Tensors that a group packs into one: the size of two exceeds memory, and the size of three overflows.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const int few = 3;  // allocators of sanitizers end the program if an allocation fails
+  const int few = 3;  // not two, because allocators of sanitizers end the program if an allocation fails
 #else
   const int few = 2;
 #endif

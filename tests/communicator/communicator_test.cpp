@@ -50,7 +50,7 @@ TEST(Group, FusesTensorsOfOneKind) {
         EXPECT_EQ(other, std::vector<double>(9, 2.));
         EXPECT_EQ(largest, std::vector<double>(3, comm.size() - 1));
       }
-      group.run();  // no element
+      group.run();  // the group is empty now
     });
 }
 
@@ -85,7 +85,7 @@ TEST(Group, RefusesABadTensorAndKeepsTheOthers) {
 
 TEST(Group, IsAMismatchIfTensorsDiffer) {
   run_communicators(2, [](Communicator& comm) {
-    // An equal number of elements in tensors of other lengths.
+    // All ranks pass the same number of elements, in tensors of different lengths.
     std::vector<float> a(comm.rank() == 0 ? 4 : 6, 1.f), b(comm.rank() == 0 ? 6 : 4, 1.f);
     Group group = comm.group();
     group.all_reduce(a, a);
@@ -278,7 +278,7 @@ TEST(Communicator, UsesTheTuningOfTheProgramAndPassesItToItsParts) {
                       EXPECT_EQ(comm.split(0)->tuning(), comm.tuning());
                     },
                     {.tuning = tuning});
-  // Ranks that are threads are never measured.
+  // No tuning is measured between ranks that are threads. They use the built-in numbers.
   run_communicators(2, [](Communicator& comm) {
     EXPECT_EQ(comm.tuning().source.substr(0, 8), "built-in");
     EXPECT_EQ(to_string(comm.topology()), "2 ranks (1 host)");
@@ -302,8 +302,8 @@ TEST(Communicator, CountsTheBytesItSends) {
   });
 }
 
-// On 2 hosts of 2 ranks, a ring has neighbours on other hosts. The hierarchical algorithm sends every byte once between
-// hosts.
+// Tests the bytes that leave a host, on 2 hosts of 2 ranks. A ring has neighbours on other hosts. The hierarchical
+// algorithm sends every byte once between hosts.
 TEST(Communicator, CountsTheBytesBetweenHosts) {
   run_hosts({0, 0, 1, 1}, [](Communicator& comm) {
     std::vector<float> data(4000, 1.f);

@@ -90,7 +90,7 @@ TEST_P(Leaders, BringSumsAndPartsToWhereTheyBelong) {
   });
 }
 
-// A contribution is scaled once and a sum is divided once, on every path.
+// Tests that a contribution is scaled once and a sum is divided once, by every algorithm.
 TEST_P(Leaders, ScaleAndDivideOnce) {
   run([](Communicator& comm) {
     const auto counts = counts_of(comm.size(), 5);
@@ -100,7 +100,7 @@ TEST_P(Leaders, ScaleAndDivideOnce) {
   });
 }
 
-// When a call returns, the caller's buffers are no longer being sent.
+// Tests that no bytes of the caller's buffers are still being sent when a call returns.
 TEST_P(Leaders, CallsFollowOneAnother) {
   run([](Communicator& comm) {
     const auto p = static_cast<std::size_t>(comm.size());
@@ -115,7 +115,7 @@ TEST_P(Leaders, CallsFollowOneAnother) {
   });
 }
 
-// Tests a vector that just fits into one message, in which one part is nearly everything.
+// Tests a vector that just fits into one message, in which one rank's part is nearly the whole vector.
 TEST_P(Leaders, ScatterAndGatherAVectorThatFillsAMessage) {
   run([](Communicator& comm) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 300);

@@ -285,7 +285,8 @@ TEST(NoMemory, IsSaidByTheRank) {
   });
 }
 
-TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {  // a limit that the check before the allocation does not see
+// The library's check before the allocation does not detect this limit.
+TEST(NoMemory, IsReportedIfTheKernelHasNoPages) {
   expect_refusal(
       8 * kMiB,
       [] {

@@ -117,7 +117,7 @@ TEST(Work, DestructionOfUnfinishedWorkWaits) {
     { const Work work = comm.all_reduce_async(data, data); }
     EXPECT_EQ(data, std::vector<int>(5000, 3));
     Work work = comm.all_reduce_async(data, data);
-    work = comm.barrier_async();  // the assignment first waits for the old operation
+    work = comm.barrier_async();  // the assignment first waits for the operation that `work` held
     EXPECT_EQ(data, std::vector<int>(5000, 9));
     work.wait();
   });

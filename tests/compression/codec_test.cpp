@@ -162,10 +162,10 @@ float through(const Codec& codec, float value) {
 
 TEST(Bf16, EdgesOfRounding) {
   const auto rounded = [](std::uint32_t bits) { return bits_of(through(bf16_codec(), float_of(bits))); };
-  EXPECT_EQ(rounded(0x3f808000u), 0x3f800000u);  // ties to even
+  EXPECT_EQ(rounded(0x3f808000u), 0x3f800000u);  // a tie is rounded to the even value
   EXPECT_EQ(rounded(0x3f818000u), 0x3f820000u);
   EXPECT_EQ(rounded(0x3f808001u), 0x3f810000u);
-  EXPECT_EQ(rounded(0x7f7f7fffu), 0x7f7f0000u);  // the greatest that stays finite
+  EXPECT_EQ(rounded(0x7f7f7fffu), 0x7f7f0000u);  // the greatest f32 whose bf16 stays finite
   EXPECT_EQ(rounded(0x7f7f8000u), 0x7f800000u);
   EXPECT_EQ(rounded(0x00400000u), 0x00400000u);  // 2^-127, a denormal
   EXPECT_EQ(rounded(0x80008001u), 0x80010000u);
@@ -233,7 +233,8 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
     const Bytes wire = encoded(int8_codec(), values);
     const std::vector<float> result = decoded(int8_codec(), wire.data(), 256);
     ASSERT_TRUE(encoded(int8_codec(), result) == wire) << "greatest magnitude of bits " << greatest;
-    // Half a step, and the increase by rounding up the scale. At least half of the least scale.
+    // The error bound is half a step, increased because the scale is rounded up. It is at least half of the smallest
+    // scale.
     const double bound = std::max(double{float_of(greatest)} / 127 * 0.5 * (1 + 0x1p-15), 0x1p-126);
     for (std::size_t i = 0; i < 256; ++i) {
       ASSERT_LE(std::abs(double{result[i]} - double{values[i]}), bound) << "greatest magnitude of bits " << greatest;
@@ -242,7 +243,7 @@ TEST(Int8, LawForGreatestMagnitudesFromEndToEnd) {
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += kSanitized ? 0x2fffff : 0x1ffff) {
     ASSERT_NO_FATAL_FAILURE(try_block(static_cast<std::uint32_t>(bits)));
   }
-  // Magnitudes: the greatest of all, values around the least scale and half of it, and around 127 times it.
+  // Magnitudes around the largest f32, the smallest scale, half of that scale, and 127 times that scale.
   for (const std::uint32_t middle :
        {0x7f800000u - 600u, 0x00800000u, 0x01000000u, 0x01000000u + 127 * 4, bits_of(127 * 0x1p-125f),
         bits_of(127 * 0x1.0204p121f), bits_of(63.5f * 0x1p-125f)}) {

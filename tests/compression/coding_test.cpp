@@ -1,7 +1,7 @@
 // Tests of collectives whose messages a codec encodes, with every backend, codec and world (a layout of ranks on
 // hosts).
 //
-// All ranks must get the same bits, even if ranks forwarded a value several times. The error of a result must be at
+// All ranks must get the same bits, even of a value that several ranks have forwarded. The error of a result must be at
 // most that of two roundings.
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ struct Coded {
   const char* name;
   const Codec& (*codec)();
   double unit;
-  bool by_element;  ///< true: the magnitude of the value itself; false: the greatest magnitude of its block
+  bool by_element;  ///< true: that magnitude is the value's own; false: it is the greatest magnitude of its block
 };
 const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8, true};
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};
@@ -292,8 +292,8 @@ TEST_P(CodingConformance, NaNAndInfinityAreReceivedByEveryRank) {
   });
 }
 
-/// The owner sums contributions that went through the codec once, in rank order, and scales and rounds the sum once.
-/// `deterministic` promises that for every backend.
+/// One rank owns each part of the vector. It sums contributions that went through the codec once, in rank order. It
+/// scales and rounds the sum once. `deterministic` promises that for every backend.
 TEST_P(CodingConformance, DeterministicBitsAreThoseOfTheOwnersSum) {
   if (!coding_is_possible()) return;
   run([&](Communicator& comm, const Coded& coded, const Options& options) {
@@ -339,7 +339,7 @@ INSTANTIATE_TEST_SUITE_P(, CodingConformance,
                                   std::get<1>(parameters.param).name;
                          });
 
-// ---- what it is for: no rank count is too many ----
+// ---- sums over many ranks ----
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kMany = 64;  // sanitizers take minutes for more ranks
@@ -454,7 +454,7 @@ TEST(CodingRule, CountsTheBytesThatAreSent) {
   });
 }
 
-// ---- what does not go together ----
+// ---- refused calls and codecs ----
 
 TEST(CodingMistakes, UnsupportedTypesAreRefused) {
   run_communicators(2, [](Communicator& comm) {

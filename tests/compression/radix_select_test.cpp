@@ -1,5 +1,6 @@
 // Tests of the algorithm by which GPUs select the k elements with the greatest magnitudes. Loops on the CPU replace the
-// GPU's kernels. The results are compared with those of the CPU's Selector.
+// GPU's kernels. The results are compared with those of the CPU's Selector. Elements that are not selected stay in a
+// residual, to which the next gradient is added.
 #include "compression/radix_select.hpp"
 
 #include <gtest/gtest.h>

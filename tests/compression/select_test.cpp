@@ -1,5 +1,6 @@
 // Tests of the selection of the k elements with the greatest magnitudes, with the loops for every instruction set that
-// this processor has. An oracle that sorts all elements gives the expected results.
+// this processor has. An oracle that sorts all elements gives the expected results. Elements that are not selected stay
+// in a residual, to which the next gradient is added.
 #include "compression/select.hpp"
 
 #include <gtest/gtest.h>

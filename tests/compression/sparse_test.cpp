@@ -1,5 +1,5 @@
-// Tests of the message format of selected elements, indices with values: a reader gets what was written, and refuses
-// invalid data with a text.
+// Tests of the message format of selected elements, indices with values: a reader gets the elements that were written,
+// and refuses invalid data with an error text.
 #include "compression/sparse.hpp"
 
 #include <gtest/gtest.h>

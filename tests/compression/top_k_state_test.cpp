@@ -102,7 +102,7 @@ TEST(TopKNonFinite, OverflowIsReportedOnTheDensePathToo) {
 TEST(TopKSkip, DropsOnlyNonFiniteValues) {
   for (const auto& hosts : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}})
     run_hosts(hosts, [](Communicator& comm) {
-      // A residual that overflows is dropped, and later calls count.
+      // A residual that overflows is dropped. Later calls send their own gradients.
       TopK overflows({.k = 2, .non_finite = NonFinite::skip});
       const auto call = [&](TopK& top_k, float value) {
         std::vector<float> data{value, 1, 2, 3};
@@ -320,7 +320,7 @@ TEST(TopKFailure, ByNaNInsideAHostKeepsTheResidual) {
   }
 }
 
-// ---- what is kept, in other hands ----
+// ---- states loaded on other ranks, and malformed states ----
 
 TEST(TopKState, LoadOnOtherRanksLosesNoResidual) {
   const std::size_t count = 400;

@@ -54,8 +54,8 @@ class TopKWorlds : public ::testing::TestWithParam<std::tuple<World, SparseForm>
   }
 };
 
-/// Computes the expected results, call by call. On several hosts, the ranks of a host first add their gradients. The
-/// owner of each slice of that sum then selects from its residual.
+/// Computes the expected results, call by call. On several hosts, the ranks of a host first add their gradients. A
+/// slice is the share of one rank in that sum. Each rank then adds its slice to its residual and selects from it.
 class Oracle {
  public:
   Oracle(const World& world, std::size_t count, std::size_t k) : world_(world), count_(count), k_(k) {
@@ -404,7 +404,7 @@ TEST(TopKSlices, EverySliceSendsEvenForSmallK) {
       comm.all_reduce(data, ReduceOp::average, sparse(propagates));
       EXPECT_TRUE(std::isnan(data[59])) << "top " << k;
     }
-    // Every rank reports it, not only the owner of the slice.
+    // Every rank reports the NaN, not only the rank whose slice contains it.
     TopK aborts({.k = 2, .non_finite = NonFinite::abort});
     std::vector<float> data(60, 1);
     if (comm.rank() == 2) data[59] = std::numeric_limits<float>::quiet_NaN();

@@ -1,6 +1,6 @@
 // Conformance suite that every backend (ring, hierarchical ...) must pass. It tests every collective, in place and out
-// of place, with any count and any root. All ranks must get equal bits. A backend enters by one line in
-// backend_test.cpp.
+// of place, with any count and any root. All ranks must get equal bits. One line in backend_test.cpp runs the suite for
+// a backend.
 //
 // Inputs are small integers, so their sums are exact in any order, and results are compared bit for bit. reduction_test
 // tests rounding, NaN and overflow. A world is a layout of ranks on hosts (support/worlds.hpp).
@@ -28,7 +28,7 @@ inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
-  /// Returns true unless NCCL performs the calls. The backend then accepts ops of the program and unaligned elements.
+  /// Returns true unless NCCL performs the calls. Only NCCL refuses ops of the program and unaligned elements.
   static bool on_the_host() { return std::get<0>(GetParam()) != std::string_view("nccl"); }
   int ranks() const { return std::get<1>(GetParam()).ranks(); }
   void run(const std::function<void(Subject&)>& f, CommunicatorOptions options = {}) {
@@ -205,7 +205,7 @@ void check_every_op(Subject& comm, bool functions) {
         if (op.kind() == ReduceOp::Kind::min) result = low;
         if (op.kind() == ReduceOp::Kind::pre_scaled_sum) result = sum * 0.5;
         if (op.kind() == ReduceOp::Kind::average) {
-          // Divided in the type's accumulator: f64, f32, or an integer.
+          // An average is divided in the type in which sums are accumulated: f64, f32, or an integer.
           if constexpr (std::is_same_v<T, double>)
             result = sum / comm.size();
           else if constexpr (is_floating(data_type_v<T>))

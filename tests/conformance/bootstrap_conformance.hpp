@@ -1,5 +1,5 @@
 // Conformance suite of bootstraps, the means by which ranks find one another and exchange bytes before they have a
-// transport. An implementation enters by a type that makes worlds, which are groups of ranks:
+// transport. A test instantiates the suite with a type that makes worlds, which are groups of ranks:
 //
 //   struct ThreadsWorlds {
 //     static int most_ranks();

@@ -1,5 +1,5 @@
 // Conformance suite of transports, which move messages between ranks. A frame is memory that a transport lends for one
-// message. An implementation enters by a type that makes transports:
+// message. A test instantiates the suite with a type that makes transports:
 //
 //   struct LocalTransports {
 //     static int ranks();   // at least 2

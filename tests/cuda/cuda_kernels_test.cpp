@@ -28,7 +28,8 @@ const std::size_t kLong = [] {
 
 void expect_ok(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
 
-/// GPU memory with a copy of the vector `host`. The copy begins `shift` elements after an aligned address.
+/// GPU memory with a copy of the vector `host`, which is in CPU memory. The copy begins `shift` elements after an
+/// aligned address.
 template <class T>
 class OnDevice {
  public:
@@ -238,7 +239,8 @@ TEST_F(CudaKernels, SparseSumsAreThoseOfTheProcessor) {
       there.push_back({index_copies.back()->data(), value_copies.back()->data(), indices[t].size()});
     }
     const OnDevice<std::byte> scratch(cuda::sparse_scratch_bytes(kN));
-    for (int call = 0; call < 2; ++call) {  // the first call leaves its scratch memory unchanged
+    // The second call reuses the scratch memory of the first, which must be as before.
+    for (int call = 0; call < 2; ++call) {
       std::vector<float> expected(kN);
       const std::size_t union_size = SparseSum().add(here.data(), here.size(), divisor, expected.data(), kN);
       const OnDevice<float> sum(kN);

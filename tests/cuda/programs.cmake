@@ -1,7 +1,8 @@
-# Programs on the fake of CUDA: the benchmark, the benchmark of kernels, the script for machines with a GPU, and
-# collectives_info. The benchmark runs with every collective and backend, with compression, on two hosts, without a GPU.
+# Tests that run programs on the fake of CUDA: collectives_bench, the benchmark of kernels, the script for machines with
+# a GPU, and collectives_info. collectives_bench runs with every collective and backend, with compression, on two
+# simulated hosts, and without a GPU.
 
-# This test shows that the benchmark runs. Its figures hold only on a GPU.
+# This test shows that the benchmark of kernels runs. Its figures are meaningful only on a GPU.
 add_executable(gpu_bench_on_fake_cuda ${PROJECT_SOURCE_DIR}/bench/micro/gpu_bench.cpp)
 collectives_defaults(gpu_bench_on_fake_cuda)
 collectives_hardly_optimised(gpu_bench_on_fake_cuda)
@@ -11,7 +12,7 @@ add_test(NAME on_fake_cuda.gpu_bench COMMAND gpu_bench_on_fake_cuda --bytes 6553
 on_fake_cuda(on_fake_cuda.gpu_bench)
 set_tests_properties(on_fake_cuda.gpu_bench PROPERTIES PASS_REGULAR_EXPRESSION "cast-reduce-scale of 4 x f32, fused .* GB/s")
 
-# The benchmark, with ranks that are processes.
+# Runs collectives_bench with ranks that are processes.
 set(bench $<TARGET_FILE:collectives_bench> all --buffers device --factor 128 --odd --iterations 2 --warmup 1)
 set(every_backend --backend auto,ring,hierarchical,reduce_to_one)
 set(types f32,bf16,i64)

@@ -25,7 +25,7 @@ std::vector<World> some_worlds() { return {{"1", {0}}, {"3", {0, 0, 0}}, {"2host
 COLLECTIVES_BACKEND_CONFORMS(auto);
 COLLECTIVES_BACKEND_CONFORMS(ring);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers would take minutes
-// Worlds with more ranks than one kernel can write to, and with hosts in which some ranks have no slice of the vector.
+// Worlds with more ranks than one kernel can write to, and with hosts in which some ranks have no share of the vector.
 INSTANTIATE_TEST_SUITE_P(more, BackendConformance,
                          ::testing::Combine(::testing::Values("auto"),
                                             ::testing::Values(World{"10", std::vector<int>(10)},

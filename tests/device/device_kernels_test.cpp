@@ -1,6 +1,7 @@
-// Tests of the device path `kernels`, on which GPU kernels read and write the memory of other ranks. They count kernels
-// and copies, and check the calls for which another path is used. They also check ranks that are processes, and
-// failures during a call. device_backend_test tests the results of every collective.
+// Tests of the device path `kernels`, on which GPU kernels read and write the memory of other ranks. A device path is a
+// way to handle buffers in GPU memory. The tests count kernels and copies, and check the calls for which another path
+// is used. They also check ranks that are processes, and failures during a call. device_backend_test tests the results
+// of every collective.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -56,7 +57,7 @@ class DeviceKernels : public ::testing::Test {
   }
 };
 
-// ---- what it costs ----
+// ---- numbers of kernels and copies ----
 
 TEST_F(DeviceKernels, AnAllReduceIsAKernelOfEachRankAndNoCopy) {
   run(4, [&](Communicator& comm) {
@@ -85,7 +86,7 @@ TEST_F(DeviceKernels, GathersAreCopiesToEachRank) {
     const OnGpu<float> in(gpus, input_of<float>(comm.rank(), kCount)), all(gpus, 3 * kCount);
     EXPECT_EQ(counted(comm, [&] { comm.all_gather(in.buffer(), all.buffer()); }), (Counted{0, 9}));
     EXPECT_EQ(counted(comm, [&] { comm.broadcast(in.buffer(), 2); }),
-              (Counted{0, 6}));  // none to the root, which has the values
+              (Counted{0, 6}));  // no copy to the root, which has the values
     EXPECT_EQ(in.values(), input_of<float>(2, kCount));
   });
 }
@@ -136,7 +137,7 @@ TEST_F(DeviceKernels, TensorsOfAGroupArePacked) {
   });
 }
 
-// ---- when it is done ----
+// ---- choice of the path ----
 
 TEST(DevicePaths, AreChosenByWhatAllRanksKnow) {
   Topology host = Topology::from_hosts({"a", "a", "a"}, 4);
@@ -196,7 +197,7 @@ TEST_F(DeviceKernels, GpusWithoutPeerAccessUseTheHostCopyPath) {
   });
 }
 
-// ---- a kernel under way ----
+// ---- a kernel in progress ----
 
 /// Two ranks in one process, each with a GPU, perform an all-reduce of two elements. The test itself calls progress()
 /// of either rank.

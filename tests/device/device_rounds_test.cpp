@@ -1,6 +1,6 @@
-// Tests of vectors in GPU memory that are copied to the host in rounds (device/pipelined_copy.hpp). A round is one
-// pass of a plan over a segment of the vector. The copies of one round overlap with the work of another. The tests
-// check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
+// Tests of vectors in GPU memory that are copied to CPU memory in rounds (device/pipelined_copy.hpp). A round is one
+// pass of a plan, the algorithm of a call, over a segment of the vector. The copies of one round overlap with the work
+// of another. The tests check equal bits with every plan, copies that overlap, and a GPU that stops during a call.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Number of elements of a vector that is copied in several groups of rounds: 12 MB of floats.
-#if defined(__SANITIZE_THREAD__)  // the thread sanitizer, with which a call takes ten times as long
+#if defined(__SANITIZE_THREAD__)  // fewer elements, because a call takes ten times as long with the thread sanitizer
 constexpr std::size_t kLong = 600'001;
 #else
 constexpr std::size_t kLong = 3'000'001;
@@ -116,7 +116,7 @@ TEST_F(DeviceRounds, MessagesLeaveAndResultsGoBackWhileTheRestComes) {
                                 near_the_end = copies_when_sent(kBytes / 10 * 9);
               work.wait();
               comm.barrier();
-              const std::size_t all = gpus.copies() - before;  // half of them to the host, half of them back
+              const std::size_t all = gpus.copies() - before;  // half of them to CPU memory, half of them back
               EXPECT_GT(all, 2 * 2 * 40);
               EXPECT_LT(at_first, all / 3);
               EXPECT_GT(near_the_end, all / 2 + all / 8);

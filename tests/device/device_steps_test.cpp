@@ -1,9 +1,10 @@
-// Tests of the device path `steps`, on which GPUs perform the plan for host memory, Step by Step
-// (device/step_path.hpp). A Step is one action of a rank, such as to add a message to its values and to send the
-// result.
+// Tests of the device path `steps`, one of the ways to handle buffers in GPU memory. GPUs perform the same plan (the
+// algorithm of a call) as for CPU memory, Step by Step (device/step_path.hpp). A Step is one action of a rank, such as
+// to add a message to its values and to send the result.
 //
-// The tests check GPU messages as a transport, equal bits with every plan, and numbers of copies. They also check ranks
-// that are processes, and failures during a call. device_backend_test tests the results of every collective.
+// The tests run the conformance suite of transports on messages between GPUs. They check that every plan gives the same
+// bits as on the CPU, and count copies. They also check ranks that are processes, and failures during a call.
+// device_backend_test tests the results of every collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// ---- as a transport ----
+// ---- conformance suite of transports ----
 
 struct GpuTransports {
   static int ranks() { return 3; }
@@ -132,10 +133,11 @@ TEST(GpuMessages, APinnedFrameThatTheWireStillReadsIsNotWrittenTo) {
 
 // ---- the same bits as on the CPU ----
 
-#if defined(__SANITIZE_THREAD__)  // the thread sanitizer takes ten times as long
+#if defined(__SANITIZE_THREAD__)  // fewer elements, because a call takes ten times as long with the thread sanitizer
 constexpr std::size_t kLong = 300'001;
 #else
-constexpr std::size_t kLong = 4'000'001;  // elements of a long vector: 16 MB of floats, which take several rounds
+// Elements of a long vector: 16 MB of floats, which are sent in several rounds.
+constexpr std::size_t kLong = 4'000'001;
 #endif
 constexpr std::size_t kCount = 1000;
 
@@ -271,7 +273,7 @@ TEST_P(DeviceStepsBy, ARootKeepsWhatItSendsUntilAllHaveIt) {
 
 INSTANTIATE_TEST_SUITE_P(, DeviceStepsBy, ::testing::Values("ring", "reduce_to_one_direct", "reduce_to_one_tree"));
 
-// ---- what it costs ----
+// ---- numbers of copies and kernels ----
 
 /// Every byte of a message is read once from the sender's GPU: by the kernel that adds it, or by the copy that stores
 /// it.
@@ -406,7 +408,7 @@ TEST_F(DeviceProcesses, PassMessages) {
             0);
 }
 
-// ---- a Step under way ----
+// ---- a Step in progress ----
 
 /// Two ranks of one process, progressed by the test: an all-reduce of two elements.
 class StepInProgress : public ::testing::Test {
@@ -498,7 +500,7 @@ TEST_F(StepInProgress, NoStepBeginsAfterAFailure) {
   EXPECT_EQ(gpus.kernels() + gpus.copies(), 0u);
 }
 
-// ---- what fails ----
+// ---- failures ----
 
 TEST_F(DeviceSteps, AGpuThatStopsIsNamed) {
   gpus.allocate_when_idle(1);
@@ -576,7 +578,7 @@ TEST_F(DeviceSteps, AGpuStopsInAStepOfItsHost) {
             {.timeout = 60s});
 }
 
-/// Its signals have arrived, and their data is in memory of the host.
+/// Its signals have arrived, and their data is in CPU memory.
 TEST_F(DeviceSteps, ARankPassesMemoryOfTheHost) {
   run_communicators(2,
                     [&](Communicator& comm) {

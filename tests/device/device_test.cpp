@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kCount = 1000;
 
-/// Tests that run with each device path, a way to handle buffers in GPU memory, that exists on one host.
+/// Tests that run with each device path for one host. A device path is a way to handle buffers in GPU memory.
 class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
  protected:
   DeviceCalls() {
@@ -48,7 +48,7 @@ class DeviceCalls : public ::testing::TestWithParam<DevicePath> {
   }
 };
 
-// ---- what is refused ----
+// ---- refused calls ----
 
 TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
   run(2, [&](Communicator& comm) {
@@ -59,7 +59,7 @@ TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
     EXPECT_STREQ(error.what(),
                  "all_reduce: input is device memory, output is host memory: both must be the device's or both the "
                  "host's");
-    comm.all_reduce(in.buffer());  // nothing was sent
+    comm.all_reduce(in.buffer());  // the communicator still works, because the refused call sent nothing
     EXPECT_EQ(in.values(), sum_of<float>(2, kCount));
   });
 }
@@ -170,7 +170,7 @@ TEST_P(DeviceCalls, DeviceBuffersAreRefusedWithoutADriver) {
   });
 }
 
-// ---- what counts as whose ----
+// ---- kinds of memory ----
 
 TEST_P(DeviceCalls, ManagedMemoryIsTheHostsUnlessThereIsAStream) {
   run(2, [&](Communicator& comm) {
@@ -231,7 +231,7 @@ TEST_P(DeviceCalls, ExplainNamesTheDevicePath) {
   });
 }
 
-// ---- what is done ----
+// ---- successful calls ----
 
 TEST_P(DeviceCalls, TheStageGrowsWithTheVector) {
   run(2, [&](Communicator& comm) {
@@ -419,7 +419,7 @@ TEST_P(DeviceStreams, ACommunicatorGoesBeforeItsResultIsThere) {
   EXPECT_EQ(gpus.allocations(), allocations);
 }
 
-// ---- GPUs in trouble ----
+// ---- GPUs that stop or fail ----
 
 TEST_P(DeviceCalls, OneGpuIsSlow) {
   run_ranks(2, [&](Bootstrap& bootstrap) {

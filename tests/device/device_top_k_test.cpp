@@ -1,5 +1,5 @@
 // Tests of top-k on the GPU: an all-reduce that sends only the k elements with the greatest magnitudes. The rest stays
-// in a residual in GPU memory.
+// in a residual in GPU memory. A slice is the share of one rank in the sum of its host's gradients.
 //
 // The tests check that all options give the same bits as on the CPU, also if some calls of a tensor select on the CPU.
 // They also check the number of copies, the residual that is copied back, and calls that fail. cuda_kernels_test tests
@@ -265,7 +265,7 @@ TEST_F(DeviceTopK, ASavedStateContinuesOnTheGpu) {
   run(kTwoByTwo, steps);
 }
 
-// ---- who does what ----
+// ---- selection and copies ----
 
 TEST_F(DeviceTopK, SaysThatTheGpuChooses) {
   run(2, [&](Communicator& comm) {
@@ -386,7 +386,7 @@ TEST_F(DeviceTopK, SeveralCommunicatorsHaveOneTensor) {
   });
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(DeviceTopK, InfinityIsSentAndComesToAll) {
   run(2, [&](Communicator& comm) {

@@ -1,5 +1,6 @@
-// Tests of the device path `multi_host`: an all-reduce on several hosts, by GPU kernels inside hosts and by the CPU
-// along rails between hosts. A rail is one rank of each host.
+// Tests of the device path `multi_host`, one of the ways to handle buffers in GPU memory. It performs an all-reduce on
+// several hosts, by GPU kernels inside hosts and by the CPU along rails between hosts. A rail is one rank of each host.
+// A slice is the share of the vector that one rail handles.
 //
 // The tests check that every algorithm gives the same bits as on the CPU, the copies of each rank, and failures during
 // a call. Other collectives are tested by device_backend_test.
@@ -89,7 +90,8 @@ TEST_F(DeviceTwoLevel, SeveralRounds) {
               [&](Communicator& comm) {
                 constexpr std::size_t kLong = 1'000'003;
                 for (const char* backend : {"hierarchical", "hierarchical_one_shot"}) {
-                  // Sums are exact in any order, because a ring of three hosts adds in another order.
+                  // The contributions have exact sums in any order of addition, because a ring of three hosts adds in
+                  // another order.
                   const OnGpu<float> exact(gpus, input_of<float>(comm.rank(), kLong));
                   comm.all_reduce(exact.buffer(), ReduceOp::sum, {.backend = backend});
                   EXPECT_TRUE(same_bits(exact.values(), sum_of<float>(comm.size(), kLong))) << backend;
@@ -159,7 +161,7 @@ TEST_F(DeviceTwoLevel, CallsFollowOneAnotherInAStream) {
             {.timeout = 60s});
 }
 
-// ---- who does what ----
+// ---- work and copies of each rank ----
 
 TEST_F(DeviceTwoLevel, ARankMovesItsSliceOnly) {
   run_hosts(kTwoByTwo,
@@ -209,7 +211,7 @@ TEST(DeviceTwoLevelWithout, GpusThatAreApartAreStaged) {
             {.timeout = 60s});
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(DeviceTwoLevel, RanksDisagreeAboutTheLength) {
   run_hosts(kTwoByTwo,

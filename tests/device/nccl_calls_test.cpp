@@ -55,7 +55,7 @@ class NcclCalls : public ::testing::Test {
   }
 };
 
-// ---- what is chosen, and what is refused ----
+// ---- chosen backends and refused calls ----
 
 TEST_F(NcclCalls, AutoTakesNcclWhereItCan) {
   run(3, [&](Communicator& comm) {
@@ -87,7 +87,7 @@ TEST_F(NcclCalls, WhatNcclCannotDoIsRefusedWhereItIsForced) {
         const Error address = error_of([&] { comm.all_reduce(odd); });
         EXPECT_EQ(address.code(), Errc::invalid_argument);
         EXPECT_SAYS(address.what(), "lies at no multiple of the 4 bytes");
-        comm.all_reduce(data.buffer());  // nothing was sent
+        comm.all_reduce(data.buffer());  // the communicator still works, because the refused call sent nothing
         comm.barrier();
         EXPECT_EQ(data.values(), sum_of<float>(2, kCount));
       },
@@ -520,7 +520,7 @@ TEST_F(NcclCalls, AMismatchOfCountsFreesTheStreams) {
     });
     EXPECT_EQ(error.code(), Errc::mismatch);
     EXPECT_STREQ(error.what(), "all_reduce #1: rank 1 passed 999 x f32, ranks 0, 2 passed 1000 x f32");
-    gpus.synchronize(stream);  // the freed memory
+    gpus.synchronize(stream);  // ends all use of the buffers before they are freed
   });
 }
 

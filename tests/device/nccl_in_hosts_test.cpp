@@ -64,7 +64,7 @@ class NcclInHosts : public ::testing::Test {
   }
 };
 
-// ---- when ----
+// ---- choice of the path ----
 
 TEST_F(NcclInHosts, WhereGpusOfAHostAreApart) {
   run(kTwoByTwo, [](Communicator& comm) {
@@ -172,7 +172,8 @@ TEST_F(NcclOnGpusWithPeerAccess, TwoRanksOfAHostOnOneGpuAreStaged) {
 }
 
 /// Tests a split after which NCCL connects the new communicator and each of its hosts, although it connects neither the
-/// parent nor its hosts. Ranks 0 and 4 share a GPU, and rank 4 is left out. Construction then makes every exchange.
+/// parent nor its hosts. Ranks 0 and 4 share a GPU, and rank 4 is left out. The construction of the new communicator
+/// then makes all exchanges that are possible.
 TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
   ::setenv("COLLECTIVES_GPU_PEERS", "off", 1);
   run_hosts({0, 1, 1, 1, 0},  // ranks 0 and 4 have GPU 0
@@ -192,7 +193,7 @@ TEST_F(NcclOnGpusWithPeerAccess, APartMayHaveNcclThatTheWholeHasNot) {
             {.timeout = 60s});
 }
 
-// ---- what comes of it ----
+// ---- results ----
 
 /// Makes calls in place and out of place, and compares the results with those on the CPU. Buffers begin `at` elements
 /// after the beginning of their allocation.
@@ -329,7 +330,7 @@ TEST_F(NcclInHosts, PartsMeetByThemselves) {
   });
 }
 
-// ---- what goes wrong ----
+// ---- failures ----
 
 TEST_F(NcclInHosts, RanksDisagreeAboutTheLength) {
   for (const Rank other : {1, 3})
@@ -363,7 +364,7 @@ TEST_F(NcclInHosts, NcclFails) {
   }
 }
 
-/// A failed call delivers nothing, even if all its data had reached the host.
+/// Tests that a failed call delivers nothing, even if all its data had reached CPU memory.
 TEST_F(NcclInHosts, TheSelectionIsRestoredWhenNcclFailsAtTheEnd) {
   for (const DataType values : {DataType::f32, DataType::bf16}) {
     std::atomic<int> have_it_back = 0;

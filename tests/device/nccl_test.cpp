@@ -181,7 +181,8 @@ struct Contributions {
 
 class NcclCalls : public ::testing::TestWithParam<int> {};
 
-/// Runs all reductions of one type and op, in place and out of place, of difficult lengths, in few rounds or many.
+/// Runs all reductions of one type and op, in place and out of place, of difficult lengths. Depending on the scratch
+/// memory, a call takes few rounds or many, each on some of the elements.
 template <class T>
 void check_reductions(int size, const ReduceOp& op, bool unsummed, std::size_t scratch_bytes) {
   SCOPED_TRACE(std::string(to_string(data_type_v<T>)) + " " + std::string(to_string(op.kind())) +
@@ -379,7 +380,7 @@ TEST_P(NcclComms, OfPartsOfTheRanks) {
     wait_until_ready(*part);
     const Device::Stream stream = gpus.new_stream();
     OnGpu<std::int32_t> one(gpus, std::vector<std::int32_t>{1}), count(gpus, 1);
-    const Rank there = (size - 1 - rank) / 2;  // ordered by key, the last rank is the first
+    const Rank there = (size - 1 - rank) / 2;  // ranks are ordered by key, which reverses their order
     NcclCollective by(device, std::move(part), members, there);
     put(by, {.input = bytes_of(one),
              .output = bytes_of(count),
@@ -490,7 +491,7 @@ TEST(NcclFailures, InAStream) {
   const NcclComm::Call call{.input = value.data(), .output = value.data(), .count = 1};
   nccl_comm->start(std::span(&call, 1), stream);
   EXPECT_THROW(for (;;) wait_until_ready(*nccl_comm), Error);
-  gpus.synchronize(stream);  // the freed memory
+  gpus.synchronize(stream);  // ends all use of the buffers before they are freed
   EXPECT_THROW(nccl_comm->start(std::span(&call, 1), stream), Error);
   EXPECT_THROW((void)nccl_comm->ready(), Error);
   EXPECT_THROW((void)nccl_comm->split(0, 0), Error);

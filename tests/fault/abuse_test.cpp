@@ -133,7 +133,8 @@ TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {
 }
 
 TEST(AbuseOfZeroCopy, ABufferIsReturnedAfterTheLastRemoteAccessEnds) {
-  // Rank 0 detects the death while rank 2 works on a piece of rank 0's buffer. Rank 2 detects it after that piece.
+  // Rank 0 detects the death while rank 2 works on a piece of rank 0's buffer. Rank 2 detects the death after it has
+  // finished that piece.
   const Outcome outcome = run(3, "protocol=zero_copy victim=1 how=kill_inside", "COLLECTIVES_CORES=8");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: peer_lost of rank 1 after at most 2 s"), 2) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, "written afterwards"), 0) << outcome.out;
@@ -148,7 +149,7 @@ TEST_P(Abuse, CallsThatDoNotAgreeAreAnErrorOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(Protocols, Abuse, ::testing::ValuesIn(kProtocols),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-// ---- what the system refuses ----
+// ---- refused system calls and limits ----
 
 void expect_work(const std::string& refused, int warnings, const std::string& warning,
                  const std::string& environment = "") {

@@ -79,7 +79,7 @@ class Fork : public ::testing::TestWithParam<Setting> {
   void SetUp() override {
 #if defined(__SANITIZE_THREAD__)
     if (!GetParam().processes || GetParam().progress_thread) GTEST_SKIP() << "forks while another thread is busy";
-    ::setenv("COLLECTIVES_DATAGRAMS", "off", 1);  // a thread retransmits them
+    ::setenv("COLLECTIVES_DATAGRAMS", "off", 1);  // datagrams are off, because a thread of the library retransmits them
 #endif
   }
   /// Runs `f(Communicator&)` on two ranks.

@@ -52,7 +52,7 @@ TEST_P(UnderMpirun, AKilledRankLeavesNothingBehind) {
 TEST(UnderMpirunOnTwoHosts, TheHostOfRankZeroMeasuresForAll) {
   std::string cache = (std::filesystem::temp_directory_path() / "mpi_processes_test.XXXXXX").string();
   ASSERT_NE(::mkdtemp(cache.data()), nullptr);
-  // Ranks 0 and 1 share one host, with a core each, and rank 2 is on another. A busy machine is not measured.
+  // Ranks 0 and 1 share one host, with a core each, and rank 2 is on another. No tuning is measured on a busy machine.
   const auto run = [&] {
     return run_command("COLLECTIVES_TUNING= XDG_CACHE_HOME=" + cache +
                        " COLLECTIVES_CORES=2 timeout 60 " MPIRUN

@@ -152,15 +152,15 @@ TEST(Processes, FindTheNumbersOfTheirSituationInTheCache) {
       TuningCache(cache.file()).keep(situation_of(2, 2, kernel_copy, barrier_ns), {{"inline_bytes", 333}}, {});
   const Outcome outcome = run(2, "tuning", cache.environment());
   EXPECT_EQ(of_cache(outcome, cache, "inline 333 in communicator [12]"), 4) << outcome.out;
-  // A single rank, and more ranks than cores, are not measured.
+  // No tuning is measured for a single rank, or for more ranks than cores.
   EXPECT_EQ(occurrences(run(3, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with more"), 6);
   EXPECT_EQ(occurrences(run(1, "tuning", cache.environment()).out, "tuning built-in .nothing to measure with one"), 2);
 }
 
 TEST(Processes, AreMeasuredOnce) {
   const Cache cache;
-  // A busy machine is not measured, and a line reports that. If the cores of a virtual machine move, every distance
-  // between them is measured once.
+  // No tuning is measured on a busy machine, and a line of the log reports that. If the cores of a virtual machine
+  // move, every distance between them is measured once.
   bool measured = false;
   for (int attempt = 0; attempt < 20 && !measured; ++attempt) {
     const Outcome outcome = run(2, "tuning", cache.environment());

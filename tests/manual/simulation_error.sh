@@ -12,8 +12,8 @@
 #     --build build/release
 #
 # The rate of the simulated links is a payload rate that is measured in the same run, by two opposite TCP streams
-# between all pairs of hosts at once. Latency and handling are the numbers that the library measured at its start. The
-# other numbers are built in.
+# between all pairs of hosts at once. The latency, and the CPU time of a message, are the numbers that the library
+# measured at its start. The other numbers are built in.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 refuse() {

@@ -1,4 +1,5 @@
-// Arrival table: which ranks have entered a call, on the own host and on others, and the texts that name the others.
+// Tests of the arrival table, which tells a rank the ranks that have entered a call, on its own host and on others.
+// They also check the error texts that name the missing ranks.
 #include "monitoring/arrival_table.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Control messages between hosts: their bytes, and the rejection of bytes that are no message.
+// Tests of control messages, by which ranks of different hosts report failures, arrivals at calls and departures. They
+// check the bytes of each message, and that other bytes are rejected.
 #include "monitoring/control_messages.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +34,7 @@ bool is(std::string_view bytes) {
   return std::holds_alternative<Message>(decode_control_message(bytes));
 }
 
-/// Expects that no begin of `bytes` of fewer bytes is a message of its kind, down to `shortest` bytes.
+/// Expects that no prefix of `bytes` with fewer than `shortest` bytes is a message of this kind.
 template <class Message>
 void expect_no_begin_is_decoded(std::string_view bytes, std::size_t shortest) {
   for (std::size_t length = 0; length < shortest; ++length)

@@ -1,4 +1,5 @@
-// Control protocol: which messages a rank sends to other hosts and when, and the effect of those that it receives.
+// Tests of the control protocol, by which ranks of different hosts report failures, arrivals at calls and departures.
+// They check the messages that a rank sends and when, and the effect of those that it receives.
 #include "monitoring/control_protocol.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr ArenaShape kOneRank{.ranks = 1, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
-/// Keeps posted control messages, and returns those that the test has put into it.
+/// Wire that keeps the control messages that the protocol sends, and delivers those that the test has put into it.
 class ControlOnlyWire final : public Wire {
  public:
   std::string_view name() const noexcept override { return "control only"; }

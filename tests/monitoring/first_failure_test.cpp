@@ -1,4 +1,5 @@
-// First failure: which failure stays, which bytes of its texts, and the wait for a rank that writes it.
+// Tests of the first failure of a communicator, which a host stores in shared memory. They check that later failures
+// are dropped, how long texts are cut, and the wait for a rank that is still writing.
 #include "monitoring/first_failure.hpp"
 
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ TEST_F(FlightRecorder, ReportsAnUnwritableFileAtConstruction) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which delivers no signal to a child of fork()
+#if !defined(__SANITIZE_THREAD__)  // the thread sanitizer delivers no signal to a child of fork()
 TEST_F(FlightRecorder, IsWrittenOutAtASignalHoweverLongThePath) {
   std::filesystem::path far = directory_;
   for (int part = 0; part < 6; ++part) far /= std::string(200, 'x');
@@ -102,7 +102,8 @@ TEST_F(FlightRecorder, RemembersWhatWasCalled) {
     EXPECT_GE(records[1].issued, before);
     EXPECT_GE(records[1].started, records[1].issued);
     EXPECT_GE(records[1].finished, records[1].started);
-    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);  // the same allowance
+    // 1 ms allows for errors of converted times.
+    EXPECT_LE(records[1].finished, OperationRecord::Time::clock::now() + 1ms);
   });
 }
 
@@ -169,7 +170,7 @@ TEST_F(FlightRecorder, IsWrittenOutWhenARankIsLate) {
     EXPECT_EQ(occurrences(text, "#2 all_reduce 10 x f32 sum .late., .*: failed after .*, had waited for rank 2"), 2)
         << text;
   }
-  // The file of a rank says how far each rank has come that shares memory with it.
+  // The file of a rank states the last operation of each rank that shares memory with it.
   EXPECT_EQ(occurrences(written_by(0),
                         "ranks 0-1 in all_reduce #2; rank 2 after barrier #1|rank 2 after barrier #1; "
                         "ranks 0-1 in all_reduce #2"),

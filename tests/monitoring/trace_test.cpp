@@ -126,7 +126,7 @@ TEST_F(Trace, ShowsPhasesInsideOperationsAndWhatTheProgramDoes) {
     EXPECT_LE(end(phase), end(found->second) + 0.002);  // 0.002 us allow for rounding
   }
   EXPECT_TRUE(phases.contains("intra-host collective"));
-  EXPECT_TRUE(phases.contains("messages"));  // of the ring
+  EXPECT_TRUE(phases.contains("messages"));  // the phase of the ring algorithm
   EXPECT_TRUE(phases.contains("top-k"));
   std::set<std::string> program;
   for (const json& event : of_category(all, "program"))
@@ -189,7 +189,7 @@ TEST_F(Trace, EndsAtItsMaximumLength) {
       << outcome.out;
   const auto bytes = std::filesystem::file_size(file());
   EXPECT_GE(bytes, 64u << 10);
-  EXPECT_LE(bytes, (64u << 10) * 3);  // each rank may write once more than the limit
+  EXPECT_LE(bytes, (64u << 10) * 3);  // each rank may write once more when the limit is reached
   EXPECT_GT(of_category(events({file()}), "operation").size(), 20u);
 }
 

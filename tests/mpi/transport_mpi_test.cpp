@@ -97,7 +97,7 @@ TEST(TransportMpi, DyingWithMessagesInFlightDoesNotHang) {
     const Rank next = (end.rank + 1) % end.ranks;
     while (end.transport.acquire_frame(next)) end.transport.send(next, 0, kBytes);
     end.wire->post_control(next, "farewell");
-    end.transport.receive(next);  // may leave a receive posted
+    end.transport.receive(next);  // may leave a receive of MPI pending
   });
 }
 

@@ -1,5 +1,6 @@
 # drop_in_tests(MPI PACKAGE OTHER RANKS...): declares all cases for the MPI of PACKAGE. The program of corner cases runs
-# with each number of RANKS. The drop-in for the MPI OTHER must refuse this MPI.
+# with each number of RANKS. The drop-in is a preloaded library that performs the collectives of an MPI program. The
+# drop-in for the MPI OTHER must refuse this MPI.
 function(drop_in_tests mpi package other)
   find_program(COLLECTIVES_MPIRUN_${mpi} mpirun.${mpi})
   set(mpirun ${COLLECTIVES_MPIRUN_${mpi}})
@@ -58,7 +59,7 @@ function(drop_in_tests mpi package other)
     drop_in_case(${mpi}.Processes.${situation} COMMAND ${mpirun} -np 3 ${intercepted} ${processes} ${situation}
                  EXPECT "MPI_Allreduce: [1-9][0-9]* taken over" REFUSE "collectives: [a-z]+: ")
   endforeach()
-  # Ranks of one host share memory, so they do not code. Over TCP they do.
+  # Ranks of one host share memory, so they do not encode values. Over TCP they do.
   set(coded ${intercepted} COLLECTIVES_MPI_WIRE=bf16 COLLECTIVES_MPI_WIRE_MIN_BYTES=65536)
   drop_in_case(${mpi}.CodedSums COMMAND ${mpirun} -np 2 ${coded} COLLECTIVES_TRANSPORT=tcp
                COLLECTIVES_DETERMINISTIC=on ${scenarios} coded EXPECT "sums of f32 are coded")
@@ -102,7 +103,7 @@ function(drop_in_tests mpi package other)
                  COMMAND ${mpirun} -np 2 env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${other}> ${corner_cases}
                  EXPECT "this drop-in is for .*nothing is taken over")
   endif()
-  # The drop-in leaves a program without MPI alone; the shell is one.
+  # The drop-in does nothing in a program without MPI, such as the shell.
   drop_in_case(${mpi}.WithoutAnyMpi COMMAND ${intercepted} sh -c "echo unharmed" EXPECT "unharmed")
   drop_in_fortran_tests(${mpi})
 endfunction()

@@ -1,5 +1,5 @@
 // Corner cases of an MPI program (corner_cases.hpp): operations that are pending at the same time, threads, and
-// persistent collectives.
+// persistent collectives. The drop-in is a preloaded library that performs MPI's collectives.
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -8,7 +8,7 @@
 
 void foreign_messages_progress_during_collectives() {
   // A long message arrives only if its sender progresses MPI. The sender is already in the all-reduce, so the drop-in
-  // must do that.
+  // must progress MPI.
   const int length = 1 << 20;
   for (int round = 0; round < 3; ++round) {
     std::vector<int> message(static_cast<std::size_t>(length), rank);
@@ -28,7 +28,7 @@ void foreign_messages_progress_during_collectives() {
 }
 
 void one_sided_calls_complete_at_a_waiting_target() {
-  // The type has gaps, so the target itself must place the elements.
+  // The type has gaps, so the code of the target process must store the elements.
   const int count = 64;
   MPI_Datatype gaps = MPI_DATATYPE_NULL;
   MPI_Type_vector(count, 1, 2, MPI_INT, &gaps);

@@ -1,4 +1,4 @@
-# Functions that declare the tests of the drop-in.
+# Functions that declare the tests of the drop-in, a preloaded library that performs the collectives of an MPI program.
 set(drop_in_environment ${COLLECTIVES_MPIRUN_ENVIRONMENT} COLLECTIVES_TEST_COMMUNICATORS=30)
 if(COLLECTIVES_SANITIZE)
   list(APPEND drop_in_environment ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0)

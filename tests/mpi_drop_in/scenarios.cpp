@@ -66,7 +66,7 @@ void lengths() {
   std::vector<char> bytes(1 << 20), whole(1 << 20);
   for (const int length : {256, 257, 16384, 16385}) MPI_Bcast(bytes.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD);
   for (const int ints : {64, 65}) MPI_Reduce(bytes.data(), whole.data(), ints, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
-  for (const int mine : {1, 1 << 19})  // of two
+  for (const int mine : {1, 1 << 19})  // bytes of one rank; the vector of two ranks has twice as many
     MPI_Allgather(bytes.data(), mine, MPI_CHAR, whole.data(), mine, MPI_CHAR, MPI_COMM_WORLD);
 }
 

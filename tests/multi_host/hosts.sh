@@ -36,16 +36,16 @@
 # elsewhere. In the file system a bed has a folder in $TMPDIR and nothing else. It ends with its keeper, a process that
 # watches the owner. Requires root, iproute2 (5.17 for links of a rate), ethtool and util-linux.
 #
-# The rate holds in each direction of each host's link. A token bucket at both ends (tc htb) acts as network interface
-# and switch do. A packet that the kernel has joined, up to --packet bytes, leaves at once if the bucket owes nothing.
-# An idle link saves up --burst bytes more. A link carries both without charge, so they are small. With 14000 and 7000,
-# 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, which is the time at the full rate. But each packet that waits costs
-# a timer. On some virtual machines a timer takes 50 us of a core and is late by as much, and bytes that the bucket
-# cannot hold in this time are lost. With prompt timers 28 KiB take 0.18 ms, and 0.23 ms at the full rate with --burst
-# 1600. Vectors of megabytes on slow timers need --packet 64kb --burst 16kb. Two cores then keep four links full in both
-# directions, and 28 KiB take half of the time. tc tbf is not used for two reasons. It sets its timer again whenever
-# another packet waits, which took half of both cores. Its burst must hold a whole packet before it sends at all. Hosts
-# use cubic.
+# The rate holds in each direction of each host's link. A token bucket at both ends (tc htb) limits it, in place of a
+# network interface and a switch. The kernel may join packets to one of up to --packet bytes. That packet leaves at once
+# if the bucket has tokens. An idle link saves up --burst bytes more. A link carries both without charge, so they are
+# small. With 14000 and 7000, 28 KiB take 0.22 to 0.23 ms one way at 1 Gbit/s, which is the time at the full rate. But
+# each packet that waits costs a timer. On some virtual machines a timer takes 50 us of a core and is late by as much,
+# and bytes that the bucket cannot hold in this time are lost. With prompt timers 28 KiB take 0.18 ms, and 0.23 ms at
+# the full rate with --burst 1600. Vectors of megabytes on slow timers need --packet 64kb --burst 16kb. Two cores then
+# keep four links full in both directions, and 28 KiB take half of the time. tc tbf is not used for two reasons. It sets
+# its timer again whenever another packet waits, which took half of both cores. Its burst must hold a whole packet
+# before it sends at all. Hosts use cubic.
 set -eu
 self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 beds=${TMPDIR:-/tmp}/collectives-hosts

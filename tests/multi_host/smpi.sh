@@ -13,8 +13,8 @@
 #
 # SMPI_TIMEOUT=600 is the limit of the whole run in seconds.
 #
-# The network is a switch with a full-duplex link to every host. Links have plain latency and bandwidth, without factors
-# for protocols of MPI implementations, and without contention between the two directions of a link.
+# The network is a switch with a full-duplex link to every host. Links have plain latency and bandwidth. The simulation
+# has no factors for protocols of MPI implementations, and no contention between the two directions of a link.
 set -eu
 refuse() {
   echo "smpi.sh: $1" >&2

@@ -18,7 +18,7 @@ Outcome smpi(const std::string& arguments) {
   return run_command(std::string("SMPI_TIMEOUT=50 ") + kSmpiSh + " " + arguments + " --build " + kBuild);
 }
 
-/// Returns the simulated microseconds of each line.
+/// Returns the simulated microseconds that each line of the output states.
 std::vector<double> times(const std::string& output) {
   std::vector<double> times;
   for (std::size_t at = output.find(": "); at != std::string::npos; at = output.find(": ", at + 1))

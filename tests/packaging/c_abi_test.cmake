@@ -8,7 +8,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(list_file ${ROOT}/tests/packaging/c_abi.txt)
 
-# Both headers as one line, without comments and preprocessor, "@" for ";".
+# Text of both headers in one line, without comments and preprocessor lines, with "@" in place of ";".
 set(text)
 foreach(header collectives.h collectives_mpi.h)
   file(READ ${ROOT}/include/collectives/${header} one)
@@ -31,8 +31,8 @@ foreach(declaration IN LISTS declarations)
   endif()
 endforeach()
 
-# A program that prints the layout of enums and structs. Structs have no padding, because a new field in it would not
-# change the size, which tells versions apart.
+# Source of a program that prints the layout of enums and structs. Structs have no padding: a new field inside padding
+# would not change the size, by which the library tells versions apart.
 set(program "#include <stdio.h>\n#pragma GCC diagnostic error \"-Wpadded\"\n#include \"collectives/collectives.h\"\n")
 string(APPEND program "int main(void) {\n")
 string(REGEX MATCHALL "COLLECTIVES_[A-Z0-9_]+ = " enumerators "${text}")
@@ -74,7 +74,7 @@ function(compare recorded lost added)
   set(${added} "${only_actual}" PARENT_SCOPE)
 endfunction()
 
-# The test detects one line more, and one line less.
+# Proves that the comparison detects one line more, and one line less.
 compare("${actual};int collectives_gone(void)" lost added)
 list(POP_FRONT printed one)
 set(fewer "${actual}")

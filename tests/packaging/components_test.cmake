@@ -1,4 +1,4 @@
-# find_package with versions and components that exist, and with some that do not.
+# Tests find_package(collectives) with versions and components that exist, and with some that do not.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 string(REGEX REPLACE "\\.[0-9]+$" "" minor ${VERSION})
@@ -8,7 +8,7 @@ string(REGEX REPLACE "^lib/?" "" architecture ${LIBDIR})
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/installed)
 
-# configure(LINES...): a project of these lines. Sets `status` and, on one line, `errors`.
+# configure(LINES...): configures a project of these lines. Sets `status`, and `errors` as one line.
 function(configure)
   list(JOIN ARGN "\n" lines)
   file(REMOVE_RECURSE ${SCRATCH}/project)
@@ -22,7 +22,7 @@ function(configure)
   set(errors "${errors}" PARENT_SCOPE)
 endfunction()
 
-# found(ARGUMENTS VERDICT): checks whether find_package(ARGUMENTS) finds it.
+# found(ARGUMENTS VERDICT): checks that find_package(ARGUMENTS) finds the installation (VERDICT 1) or does not (0).
 function(found arguments verdict)
   configure("find_package(${arguments} QUIET)"
             "if(NOT collectives_FOUND EQUAL ${verdict})"

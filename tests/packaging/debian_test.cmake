@@ -8,7 +8,7 @@ file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_CPACK_COMMAND} -G DEB --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH}/packages)
 file(GLOB packages ${SCRATCH}/packages/*.deb)
 
-# field(PACKAGE FIELD PATTERN): checks a field of the control file.
+# field(PACKAGE FIELD PATTERN): checks that FIELD in the package's control file matches PATTERN.
 function(field package field pattern)
   file(GLOB file ${SCRATCH}/packages/${package}_${VERSION}_*.deb)
   run(dpkg-deb --field ${file} ${field})

@@ -1,5 +1,5 @@
-# The project as a part of another project, which sets C++23 and static libraries for itself. The test configures the
-# project and compiles one source of it and one of the consumer, because building the whole library takes minutes.
+# Tests the project as a part of another project, which sets C++23 and static libraries for itself. The test configures
+# the project and compiles one source of it and one of the consumer, because building the whole library takes minutes.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 
@@ -16,7 +16,8 @@ check("files would be installed" NOT rules MATCHES "file\\(INSTALL")
 run(${CMAKE_CTEST_COMMAND} --test-dir ${SCRATCH} --show-only)
 check("tests come along: ${output}" output MATCHES "Total Tests: 0")
 
-# command_of(SOURCE): how SOURCE is compiled. Sets `command` and the file that it makes, `object`.
+# command_of(SOURCE): sets `command` to the command that compiles SOURCE, and `object` to the file that the command
+# writes.
 file(READ ${SCRATCH}/compile_commands.json commands)
 function(command_of source)
   string(JSON count LENGTH "${commands}")

@@ -1,4 +1,4 @@
-# The project in an installed tree, in a Debian package, and as a part of another project.
+# Declares the tests of the project in an installed tree, in a Debian package, and as a part of another project.
 
 # collectives_package_test(NAME SCRIPT [VARIABLE=VALUE...]): runs SCRIPT_test.cmake in a scratch directory of its own.
 function(collectives_package_test name script)

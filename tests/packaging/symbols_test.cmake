@@ -1,10 +1,10 @@
 # Checks that LIBRARY exports only names that the public HEADERS declare: C++ names of the namespace, and C names that
 # begin with its name. Members of a class that the headers name but do not define must not be exported.
 #
-# The rules are first applied to names that break them, so that a rule without effect fails the test.
+# The test first applies its rules to names that break them. It fails if a rule does not report them.
 cmake_minimum_required(VERSION 3.25)
 
-# symbol_errors(NAMES HEADERS OUT): a sentence for each demangled name in the list NAMES that should not be exported.
+# symbol_errors(NAMES HEADERS OUT): sets OUT to a sentence for each demangled name in NAMES that must not be exported.
 function(symbol_errors names headers out)
   set(text)
   foreach(header IN LISTS headers)

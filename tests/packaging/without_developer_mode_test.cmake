@@ -1,5 +1,5 @@
-# The README's installation: library and programs, configured without the packages of tests and benchmarks. Nothing is
-# built, because other tests do that.
+# Tests the installation that the README describes: library and programs, configured without the packages that tests and
+# benchmarks need. Nothing is built, because other tests do that.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
 

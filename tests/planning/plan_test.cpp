@@ -1,5 +1,6 @@
 // Tests of planning, which chooses the algorithm of a call by its estimated time. Planning is a pure function, so the
-// tests need no network: they pass topologies and tunings as literals.
+// tests need no network. They pass topologies (layouts of ranks on hosts) and tunings (numbers of the cost model) as
+// literals.
 #include "collectives/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -145,8 +146,8 @@ TEST(Plan, InterHostAlgorithmsOnOneHostAreRefused) {
     }
 }
 
-// A long vector is cut into rounds. Between hosts several rounds are in flight, so that they hide one another's
-// latency.
+// A long vector is cut into segments, and a round communicates one of them. Between hosts several rounds are in flight,
+// so that they hide one another's latency.
 TEST(Plan, RoundsOverlapBetweenHosts) {
   const Topology hosts = Topology::regular(8, 2);
   const Plan plan = plan_of({.count = 16 << 20, .backend = "hierarchical"}, hosts);

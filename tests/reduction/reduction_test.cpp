@@ -330,7 +330,7 @@ TYPED_TEST(FloatReduction, InfinitiesAndDenormalsHaveTheirPlaceInMinAndMax) {
   const W infinity = std::numeric_limits<W>::infinity();
   check_min_max<T>({-infinity, 1, infinity, -1, 0}, T(-infinity), T(infinity));
   T denormal{};
-  reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // the least byte of a little-endian value
+  reinterpret_cast<unsigned char*>(&denormal)[0] = 1;  // the lowest byte of a little-endian value
   check_min_max<T>({static_cast<W>(denormal), W(0.0)}, T(W(0.0)), denormal);
 }
 

@@ -1,7 +1,9 @@
 // Tests of intra-host collectives, which the ranks of a host perform through shared memory by one of several protocols.
 //
-// Each protocol runs a random mixture of collectives, whose results are compared with known values. Limits in the
-// tuning force the protocol. Ranks are threads or processes, with and without a core for each.
+// Each protocol runs a random mixture of collectives, whose results are compared with known values. A protocol is a way
+// to exchange data, such as by staging memory or through mapped buffers. The tests force it by the limits in the
+// tuning, which are the lengths at which the protocol changes. Ranks are threads or processes, with and without a core
+// for each.
 //
 // Buffers that are not on the heap end at inaccessible pages. Inputs gathered in place lie in read-only pages.
 // COLLECTIVES_TEST_OPERATIONS makes the mixture longer.
@@ -32,7 +34,7 @@ namespace collectives {
 namespace {
 
 /// Buffers that are mapped, so that every rank can access them by pointers: none, all, or a random choice (by_turns).
-/// In the last case, the kernel copies from and to buffers that are not mapped.
+/// With by_turns_or_by_the_kernel, the kernel copies from and to the buffers that are not mapped.
 enum class Mapped { none, all, by_turns, by_turns_or_by_the_kernel };
 
 struct Setting {
@@ -74,7 +76,7 @@ TuningParameters zero_copy_tuning() {
   return tuning;
 }
 
-/// Returns a tuning for short vectors by zero copy or the staged protocol, and for longer ones by single copy.
+/// Returns a tuning with which short vectors use zero copy or the staged protocol, and longer ones use single copy.
 TuningParameters zero_copy_and_single_copy_tuning() {
   TuningParameters tuning = zero_copy_tuning();
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = 4096;
@@ -185,7 +187,8 @@ struct Expected {
   Range mine() const { return combines ? whole() : slice(self); }
   Range wanted() const { return all_want_all ? whole() : slice(self); }
 
-  /// Index of the owner of an element before, or 0.
+  /// Returns the expected element `i`. `owner` is the rank whose slice contains an earlier element, or 0, and advances
+  /// to the rank of element `i`.
   std::int32_t result(std::size_t number, std::size_t i, int& owner) const {
     if (!combines) {
       while (i >= slice(owner).first + slice(owner).count) ++owner;

@@ -1,4 +1,5 @@
-// Limits of the collapse of huge pages, with a clock, a load and a system call that the test controls.
+// Tests of the limits of the collapse, by which the kernel replaces small pages by huge pages. The tests control the
+// clock, the load of the cores and the system call.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 struct Machine {
   HugePageCollapse::Clock::time_point now{1h};
   std::chrono::nanoseconds call_takes = 2ms;
-  std::size_t busy_from_call = ~std::size_t{0};  ///< Number of the call before which cores stop being free.
+  std::size_t busy_from_call = ~std::size_t{0};  ///< Number of the call from which on the cores are busy.
   std::vector<std::pair<std::size_t, std::size_t>> calls;
   HugePageCollapse collapse{{.now = [this] { return now; },
                              .cores_are_free = [this] { return calls.size() < busy_from_call; },
@@ -60,7 +61,8 @@ TEST(HugePageCollapse, MakesNoCallWhileCoresAreScarce) {
 
 TEST(HugePageCollapse, MakesNoCallAfterTheDeadline) {
   Machine machine;
-  machine.call_takes = 10ms;                  // slower than the deadline allows for 8 MiB, but not slow
+  // Longer than the deadline grants for 8 MiB, but not so long that collapsing ends.
+  machine.call_takes = 10ms;
   EXPECT_EQ(machine.run(256 * kMiB), 32u);    // 320 ms of 356 ms
   EXPECT_EQ(machine.run(1024 * kMiB), 113u);  // the deadline of 1124 ms passes in the 113th call
   machine.now += 1h;

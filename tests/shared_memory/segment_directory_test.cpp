@@ -28,7 +28,9 @@ namespace collectives::testing {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::string_view kSegmentFile = "memfd:collectives ";  // arenas have no token in their names
+// Text in the name of each segment's file, before a token. It also matches the files of arenas, whose names have no
+// token.
+constexpr std::string_view kSegmentFile = "memfd:collectives ";
 
 const ArenaShape kTwoRanks{.ranks = 2, .inline_bytes = 64, .chunk_bytes = 64, .frame_bytes = 64};
 
@@ -67,7 +69,7 @@ TEST(SegmentDirectory, ANameCoversExactlyTheBytesOfItsSegment) {
   EXPECT_EQ(segments.resolve(0, name, memory.size() + 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size(), 1), nullptr);
   EXPECT_EQ(segments.resolve(0, name + memory.size() + 1, 0), nullptr);
-  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name is one of rank 0
+  EXPECT_EQ(segments.resolve(1, name, 1), nullptr);  // the name belongs to rank 0, not to rank 1
 }
 
 TEST(SegmentDirectory, ProcessesReadAndWriteEachOthersMemory) {

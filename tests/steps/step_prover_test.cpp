@@ -1,5 +1,6 @@
-// Faults that the prover of Steps reports (support/step_prover.hpp), each planted in an algorithm for two ranks. The
-// player that finds them also runs Steps for the critical path and the simulator (steps/step_player.hpp).
+// Tests of the faults that the prover of Steps reports (support/step_prover.hpp). A Step is one action of a rank, such
+// as a send. Each fault is planted in an algorithm for two ranks. The prover runs Steps by the step player, which also
+// finds critical paths and serves the simulator (steps/step_player.hpp).
 #include "support/step_prover.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Proves every algorithm. An algorithm is a list of Steps, which are actions of a rank such as to add a message and to
 // send the result. The prover runs the Steps of all ranks on sets in place of numbers (support/step_prover.hpp), for
-// every collective, topology, length and number of rounds. Further tests compare the traffic of each algorithm with its
-// formula.
+// every collective, topology, length and number of rounds. A round performs the Steps on one segment of the vector.
+// Further tests compare the traffic of each algorithm with its formula.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -202,7 +202,8 @@ TEST(Leaders, ScatterAndGatherInLogHMessages) {
     const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
     for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
       const Traffic one = busiest("hierarchical_halving", Topology::regular(hosts, 1), collective, 10 * 13 * 16);
-      // If the number of hosts is no power of 2, parts may wrap from the last host to the first, in two messages.
+      // If the number of hosts is no power of 2, the parts to send may reach from the last host to the first. They then
+      // take two messages.
       EXPECT_LE(one.messages, power ? log : 2 * log) << hosts;
       EXPECT_LE(one.elements, 10 * 13 * 16 - 130u) << "the bytes of a direct exchange, " << hosts;
       const Traffic two = busiest("hierarchical_leaders_halving", Topology::regular(2 * hosts, 2), collective, 960);

@@ -29,7 +29,7 @@ void run_on_arenas(const ArenaShape& shape, F&& f) {
         f(*arena, barrier);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << arena->self() << ": " << error.what();
-        barrier_of_threads.arrive_and_drop();  // other ranks need not wait
+        barrier_of_threads.arrive_and_drop();  // other ranks need not wait for this rank any more
       }
     });
 }

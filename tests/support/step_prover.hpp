@@ -7,8 +7,9 @@
 //   - a message whose length its two ends disagree on, or that no rank receives
 //   - a partial result that is used after another one has replaced it
 //   - a sum of coded values that is rounded more than twice, or whose copies on different ranks are not rounded alike
-//   - a deadlock. A channel between two ranks holds one message more than the number of rounds in flight. No transport
-//     holds fewer, so a schedule that can deadlock on any transport does so here
+//   - a deadlock. A round performs the Steps on one segment of the vector. A channel between two ranks holds one
+//   message more than the number of rounds in flight. No transport holds fewer, so a schedule that can deadlock on any
+//   transport does so here
 #pragma once
 
 #include <algorithm>

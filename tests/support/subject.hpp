@@ -1,5 +1,6 @@
-// A communicator as conformance suites call it. The suites pass buffers in host memory. With a BufferPlacement, each
-// call copies them to other memory, such as that of a GPU, works on the copies, and copies the result back.
+// Wrapper of a communicator, by which conformance suites make calls. The suites pass buffers in CPU memory. With a
+// BufferPlacement, each call copies them to other memory, such as that of a GPU, works on the copies, and copies the
+// result back.
 #pragma once
 
 #include <cstdint>

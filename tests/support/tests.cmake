@@ -16,7 +16,8 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 #                   further sources, libraries, definitions and options of the target; targets to build before; properties
 #                   and environment of its tests
 #
-# Shards write one file of results each to COLLECTIVES_CASES, where scripts/test.sh counts the cases.
+# A shard is one process of SHARDS. Each shard writes a file of results to the folder COLLECTIVES_CASES, in which
+# scripts/test.sh counts the cases.
 set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
 function(collectives_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;LIGHT" "SHARDS"

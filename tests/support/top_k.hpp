@@ -28,7 +28,7 @@ inline Options sparse(TopK& top_k, const char* name = "tensor") {
   return {.name = name, .compressor = &top_k, .force = true};
 }
 
-/// Returns options with a high price of encoding, so that only forced calls send selected elements.
+/// Returns options by which encoding seems to take so long that only forced calls send selected elements.
 inline CommunicatorOptions never_worth_it() {
   TuningParameters tuning;
   tuning.coding_us_per_byte = 1000;

@@ -68,8 +68,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// Returns counts that p does not divide, and counts that take several rounds. Some end one element into a round, so
-/// that only the first rank owns an element of the last round.
+/// Returns counts that p does not divide, and counts so long that the vector is communicated in several rounds, one
+/// segment each. Some counts leave one element for the last round, so that only the first rank owns an element of it.
 inline std::vector<std::size_t> awkward_counts(int p) {
   const auto n = static_cast<std::size_t>(p);
   return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};

@@ -110,7 +110,8 @@ TEST(Simulation, HalvingTakesTheBytesOfARingInFewerHops) {
 
 TEST(Simulation, AChainIsAPipeline) {
   TuningParameters tuning = free_tuning();
-  tuning.wire_frame_bytes = 5000;  // a message takes half a latency, so the frames suffice to keep the link busy
+  // A message takes half a latency, so the frames (memory for one message each) suffice to keep the link busy.
+  tuning.wire_frame_bytes = 5000;
   const double piece = on_link(5000);
   for (const std::size_t rounds : {1u, 2u, 40u})
     EXPECT_NEAR(us("ring", Collective::broadcast, rounds * 5000, Topology::regular(4, 1), tuning),

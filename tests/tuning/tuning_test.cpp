@@ -1,4 +1,5 @@
-// Tests of tuning, the numbers with which plans are chosen: as text, in files, in the cache, and from measurements.
+// Tests of the tuning, the numbers by which the library chooses algorithms and protocols: as text, in files, in the
+// cache, and from measurements.
 #include "core/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -88,7 +89,7 @@ TEST_F(TuningFiles, EveryNumberSurvivesText) {
 TEST_F(TuningFiles, EveryKeySurvivesTextAndTheFormThatProgramsSee) {
   nlohmann::json numbers = to_json(TuningParameters{});
   EXPECT_EQ(numbers.size(), 28u);
-  std::size_t next = 100;  // in the range of every key
+  std::size_t next = 100;  // a value that every field accepts
   for (auto& [key, value] : numbers.items()) {
     value = ++next;
     if (key.find("_us") != std::string::npos) value = static_cast<double>(next) / 8;
@@ -108,7 +109,7 @@ TEST_F(TuningFiles, TuningsThatDifferInInternalNumbersAreNotEqual) {
   EXPECT_FALSE(Tuning(numbers) == before);
 }
 
-/// Names a file in COLLECTIVES_TUNING as long as it lives.
+/// Sets COLLECTIVES_TUNING to the path of a file while the object lives.
 struct FileInForce {
   explicit FileInForce(const std::string& file) { ::setenv("COLLECTIVES_TUNING", file.c_str(), 1); }
   ~FileInForce() { ::unsetenv("COLLECTIVES_TUNING"); }
@@ -382,7 +383,7 @@ TEST(BestCut, DoesNotBuyNothingWithALoss) {
 // ---- calibration ----
 
 TEST(Calibration, EveryCallIsMadeByProtocolsThatDiffer) {
-  ::setenv("COLLECTIVES_CORES", "9", 1);  // it applies to ranks with a core each
+  ::setenv("COLLECTIVES_CORES", "9", 1);  // calibration requires a core for each rank
   for (const int ranks : {2, 3, 9}) {
     std::mutex mutex;
     std::vector<nlohmann::json> tunings;

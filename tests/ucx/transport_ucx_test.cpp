@@ -1,6 +1,6 @@
 // Tests of the UCX wire, which carries messages between hosts by UCX: the conformance suites of transports, and tests
 // of this wire alone. Ranks are threads, or processes that claim to be on hosts of their own. Any network that UCX
-// finds is enough, even TCP over loopback.
+// finds is enough, even TCP over loopback. A frame is memory for one message.
 #include <unistd.h>
 
 #include <atomic>
@@ -121,8 +121,8 @@ TEST(TransportUcx, AllFramesMayBeInFlight) {
         end.receive(0);
         end.transport.release(0);
       }
-      // Rank 1 has sent notice of the frames that it released in full batches. A message carries the rest of the
-      // notice.
+      // Rank 1 reports in batches how many frames it has released. A message carries the rest, which does not fill a
+      // batch.
       if (end.rank == 1) end.send(0, 1, "all");
       if (end.rank == 0) end.take(1, 1);
     }
@@ -158,7 +158,7 @@ TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
 
 TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
   constexpr std::size_t kBytes = 200'000;
-  const std::string text = payload(0, 0, kBytes);  // outlives the wires
+  const std::string text = payload(0, 0, kBytes);  // memory that outlives the wires, because they send from it
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   UcxTransports::run(2, kBytes, [&](End& end) {
     for (std::uint64_t i = 0; i < 100; ++i) {

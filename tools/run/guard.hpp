@@ -14,10 +14,10 @@ namespace collectives::run {
 /// Returns the reading and the writing end of a new pipe. exec() closes both.
 std::array<int, 2> make_pipe();
 
-/// The launcher's end of the guard process. The launcher writes words to the guard through a pipe. A positive word is
-/// the id of a process group that starts. A negative word is the negated id of a group that has ended. The word 0 means
-/// that the launcher ends regularly. If the pipe closes before that, the launcher was killed, and the guard kills the
-/// groups that are left.
+/// The guard process, as the launcher sees it. The launcher writes words to the guard through a pipe. A positive word
+/// is the id of a process group that starts. A negative word is the negated id of a group that has ended. The word 0
+/// means that the launcher ends regularly. If the pipe closes before that, the launcher was killed, and the guard kills
+/// the groups that are left.
 class Guard {
  public:
   Guard();

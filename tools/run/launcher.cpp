@@ -35,9 +35,10 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
-constexpr auto kTermToKill = std::chrono::seconds(1);             // time from SIGTERM to SIGKILL of a rank
-constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);  // time from the first failure to the decision
-constexpr auto kLongestDeath = std::chrono::seconds(5);           // maximum of that time while a rank is exiting
+constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
+// Time from the first failure until it is decided which rank failed first.
+constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum of that time if a rank is still exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 

@@ -11,7 +11,7 @@
 namespace collectives::run {
 namespace {
 
-constexpr std::size_t kLongestLine = 65536;  // bytes after which the rest of a line becomes a line of its own
+constexpr std::size_t kLongestLine = 65536;  // maximum bytes of a line; the rest becomes a line of its own
 
 }  // namespace
 
@@ -55,7 +55,8 @@ void Forwarder::pass_on(std::string_view line) {
   for (std::size_t done = 0; done < text.size() && from_ >= 0;) {
     const ssize_t bytes = ::write(to_, text.data() + done, text.size() - done);
     if (bytes > 0) done += static_cast<std::size_t>(bytes);
-    if (bytes < 0 && errno != EINTR) close_source();  // the reader has closed: the rank gets SIGPIPE at its next write
+    // The reader of the output has closed it, so the rank gets SIGPIPE at its next write.
+    if (bytes < 0 && errno != EINTR) close_source();
   }
 }
 

@@ -24,7 +24,7 @@ struct Ended {
 template <class Handle, auto end>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Ended<end>>;
 
-/// Memory of the current device, or pinned memory of the host, with an owner.
+/// Memory of the current device, or pinned CPU memory, with an owner.
 template <class T>
 std::shared_ptr<T> device_memory(std::size_t count) {
   void* data = nullptr;

@@ -68,7 +68,7 @@ class EveryDevice : public ::testing::TestWithParam<std::string_view> {
 #endif
   }
 
-  /// Copies host vectors to the device.
+  /// Copies vectors from CPU memory to the device.
   Vector there(const std::vector<float>& values) {
     const Vector copy = device_->make(values.size());
     device_->write(values, copy.span());
@@ -239,14 +239,15 @@ TEST_P(EveryDevice, WaitingCallsTheGivenFunction) {
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("fake_cuda", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
-/// While it lives, the stand-in runs calls at once, and its memory can be accessed from the host.
+/// While the object lives, the stand-in runs calls at once, and the CPU can access its memory.
 class Eager {
  public:
   Eager() { fake_cuda::machine().eager = true; }
   ~Eager() { fake_cuda::machine().eager = false; }
 };
 
-/// Device of the stand-in that declares its memory as host memory. Ranks as threads can then exchange that memory.
+/// Device of the stand-in that declares its memory as CPU memory. Ranks that are threads can then exchange its
+/// contents.
 class Hosted : public Device {
  public:
   Hosted() : device_(fake_cuda_device()) {}

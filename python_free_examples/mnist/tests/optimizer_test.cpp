@@ -15,7 +15,7 @@ namespace {
 /// Makes three updates of one parameter and compares them with the formula.
 template <class Formula>
 void expect_three_updates(OptimizerKind kind, Formula formula) {
-  constexpr std::size_t kCount = 37;  // no multiple of a vector's length
+  constexpr std::size_t kCount = 37;  // no multiple of the length of a vector register
   Optimizer optimizer(kind, kCount);
   std::vector<float> weights(kCount, 0.5f), gradients(kCount);
   double w = 0.5;

@@ -163,7 +163,8 @@ TEST_F(Program, AContinuedRunOfLocalStepsEndsWithTheSameWeights) {
   EXPECT_EQ(trainer(2, run + file("whole.json")).code, 0);
   EXPECT_EQ(trainer(2, run + file("first.json") + " --max-steps 4 --checkpoint " + file("run.ckpt")).code, 0);
   EXPECT_EQ(trainer(2, run + file("second.json") + " --resume " + file("run.ckpt")).code, 0);
-  EXPECT_EQ(json_lines("first.json").back().at("steps"), 6);  // the group that reaches 4
+  // Training ends with the group of 3 local steps that contains step 4.
+  EXPECT_EQ(json_lines("first.json").back().at("steps"), 6);
   EXPECT_NE(json_lines("first.json").back(), json_lines("whole.json").back());
   EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());
 }

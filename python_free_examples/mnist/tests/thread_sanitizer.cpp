@@ -1,4 +1,4 @@
-// Settings of the thread sanitizer for the tests: it ignores data races inside oneDNN. The library is not built for the
+// Settings of the thread sanitizer for the tests: it ignores data races inside oneDNN. oneDNN is not built for the
 // sanitizer, which therefore does not see its locks.
 #include <collectives/export.hpp>
 

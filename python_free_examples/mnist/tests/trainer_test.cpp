@@ -1,4 +1,5 @@
-// Tests of whole training runs on synthetic digits. Ranks are threads.
+// Tests of whole training runs on synthetic digits. Ranks are threads. A group is the steps between two averages of the
+// ranks' weights (trainer.hpp).
 #include "trainer.hpp"
 
 #include <gtest/gtest.h>

@@ -28,7 +28,7 @@ struct FakeGpus::State {
   explicit State(int gpus) : machine(gpus) {}
 
   FakeGpuMachine machine;
-  std::mutex mutex;  // guards the fields below
+  std::mutex mutex;  // protects the fields that follow
   bool spread = false;
   const Nccl* nccl = nullptr;
 };

@@ -1,8 +1,8 @@
-// Fake GPUs for tests on machines without a GPU. Their memory is host memory that only their own copies and kernels may
-// touch. Any other access ends the process by SIGSEGV. A stream is a thread with a queue.
+// Fake GPUs for tests on machines without a GPU. Their memory is CPU memory that only their own copies and kernels may
+// access. Any other access ends the process by SIGSEGV. A stream is a thread with a queue.
 //
 // An illegal access by a copy or kernel fails the fake GPU, as it fails a real one. Examples are a copy past the end of
-// an allocation, and a kernel that touches host memory.
+// an allocation, and a kernel that accesses CPU memory.
 //
 //   FakeGpus gpus(2);                        // while it lives, communicators find their devices here
 //   FakeGpus::set_current(1);                // for this thread, as cudaSetDevice does
@@ -44,7 +44,7 @@ class FakeGpus {
   /// Allocates memory of the current GPU and fills it with a pattern that no result has.
   void* allocate(std::size_t bytes, Device::Kind kind = Device::Kind::device);
   void free(void* memory);
-  /// Copies between GPU memory and host memory. Blocks until the copy is done.
+  /// Copies between GPU memory and CPU memory. Blocks until the copy is done.
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   Device::Stream new_stream();

@@ -427,7 +427,7 @@ void FakeGpuMachine::wait(int number, Stream stream, Event event) {
   });
 }
 
-// ---- what there is ----
+// ---- counts of objects ----
 
 std::size_t FakeGpuMachine::allocations() {
   const Lock lock(mutex_);

@@ -104,7 +104,7 @@ class FakeGpuMachine {
   bool reached(int gpu, Event event);
   void wait(int gpu, Stream stream, Event event);
 
-  // ---- what there is ----
+  // ---- counts of objects ----
 
   std::size_t allocations();
   std::size_t streams();

@@ -2,8 +2,8 @@
 //
 // A group of calls becomes an entry of its stream only after ncclCommGetAsyncError() has reported that the group is
 // complete. The entry stops the stream until the entries of all ranks have been reached; then they execute together.
-// Entries of ranks that disagree never execute, or silently give wrong results if their lengths agree, as with NCCL.
-// Then ncclCommAbort() frees the stream of the rank that calls it.
+// Entries of ranks that disagree never execute, or silently give wrong results if their lengths agree, as with NCCL. If
+// the entries never execute, ncclCommAbort() frees the stream of the rank that calls it.
 //
 // The fake is linked into several libraries: one is whole, two have another version number (fake_nccl_version.cpp), and
 // two lack functions (paths.hpp). The header fakes/nccl/fake_nccl.hpp declares the functions by which tests control it.

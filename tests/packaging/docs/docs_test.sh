@@ -12,7 +12,7 @@ root=$1 bin=$2 scratch=$3
 
 declare -A help_of=()
 
-# flag_known WHO FLAG: programs list their flags in --help, scripts name them somewhere.
+# flag_known WHO FLAG: succeeds if the program WHO lists FLAG in --help, or the script WHO contains it.
 flag_known() {
   if [ -z "${help_of[$1]+x}" ]; then
     case $1 in

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-using namespace collectives;  // NOLINT: pages name things by their last names
+using namespace collectives;  // NOLINT: pages use names without their namespace
 
 extern Communicator comm;
 extern std::vector<float> gradient, sum, mine, part, all;

@@ -3,9 +3,9 @@
 #   awk -v out=FOLDER -f snippets.awk PAGE.md...
 #
 # A ```cpp or ```c block with `int main` becomes a unit of its own, PAGE_LINE.cpp, and must bring all its includes. The
-# others become functions, together in all.cpp; snippet.hpp (snippet.h) declares what they may use, and their
-# own includes come first. What mentions MPI goes to units whose names end in _mpi. Compilers report lines of the page.
-# A block is left out by a line of its own before it, which must say why: <!-- snippet: skip because ... -->
+# others become functions, together in all.cpp; snippet.hpp (snippet.h) declares what they may use, and their own
+# includes come first. Blocks that mention MPI go to units whose names end in _mpi. Compilers report lines of the page.
+# A block is left out if this line precedes it, with a reason: <!-- snippet: skip because ... -->
 function fail(why) {
   printf "%s:%d: %s\n", FILENAME, FNR, why >"/dev/stderr"
   failed = 1

@@ -1,4 +1,4 @@
-// Yields: no loop outside the classes of src/base/ that wait yields the core or spins by itself.
+// Tests that no loop yields the core or spins by itself, outside the classes of src/base/ that wait.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -37,7 +37,8 @@ struct Prose {
   std::size_t skipped_words = 0;  ///< number of words in tables and indented lines
 };
 
-/// Figures of some prose. Shares are percentages of its sentences; the share skipped is one of its words.
+/// Figures of some prose. Shares are percentages of its sentences. The share of skipped text is a percentage of its
+/// words.
 struct Figures {
   std::size_t sentences = 0;
   double openings = 0, long_sentences = 0, median_words = 0, skipped = 0;

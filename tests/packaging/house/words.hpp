@@ -3,7 +3,7 @@
 // retired_words.txt has two kinds. A coined word is found anywhere in the tree: in comments, identifiers, file names
 // and documents. A private word is good English that had become a term of this project. It is found in identifiers and
 // file names only. A line "allowed WORD FILE" permits a word in a file that must still read it. A word of either kind
-// is found as a component of a name, kLaneBytes or lane_bytes, in the singular or with an s.
+// is found as a component of a name, as `lane` in kLaneBytes or lane_bytes. It is found in the singular or with an s.
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// Implementation of the rule on yields: finds the lines that yield the core or spin.
 #include "packaging/house/yields.hpp"
 
 #include <algorithm>
@@ -7,7 +8,8 @@
 namespace collectives::house {
 namespace {
 
-/// Files that may yield or spin. The barrier of sync_file.cpp spins for a bounded number of polls.
+/// File that may yield the core (`yields`) or spin by an instruction of the processor (`spins`). The barrier of
+/// sync_file.cpp spins for a bounded number of polls.
 struct Permission {
   const char* path;
   bool yields, spins;

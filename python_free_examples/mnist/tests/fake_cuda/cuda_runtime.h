@@ -36,7 +36,7 @@ namespace fake_cuda {
 struct Machine {
   std::recursive_mutex lock;
   int devices = 1, current = 0;
-  bool eager = false;  ///< calls run at once, and the host may access device memory
+  bool eager = false;  ///< calls run at once, and the CPU may access device memory
   std::map<void*, std::size_t> memory;
   std::map<cudaStream_t, bool> streams;
 };

@@ -102,7 +102,7 @@ inline bool fit(const cudnnTensorStruct& x, const cudnnTensorStruct& w, const cu
          y.columns == x.columns - w.columns + 1;
 }
 
-/// Calls visit(of x, of w, of y) for every product of the convolution: y += x w.
+/// Calls visit(index of x, index of w, index of y) for every product of the convolution, y += x w.
 template <class Visit>
 void each_product(const cudnnTensorStruct& x, const cudnnTensorStruct& w, const cudnnTensorStruct& y, Visit visit) {
   for (int image = 0; image < y.images; ++image)

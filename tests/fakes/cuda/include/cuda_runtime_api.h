@@ -1,6 +1,6 @@
 // A fake of CUDA's runtime for machines without a GPU: the functions that the library calls, with CUDA's names and
-// answers. The sources for GPUs are compiled against these headers and run on a FakeGpuMachine (runtime.cpp). The
-// host cannot touch its memory, and its streams run later than the calls.
+// answers. The sources for GPUs are compiled against these headers and run on a FakeGpuMachine (runtime.cpp). The CPU
+// cannot access the GPUs' memory directly, and streams run later than the calls.
 //
 //   FAKE_CUDA_GPUS   the number of GPUs; 1 if it is not set
 #pragma once
@@ -93,7 +93,7 @@ FAKE_CUDA_API cudaError_t cudaHostUnregister(void* memory);
 FAKE_CUDA_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 FAKE_CUDA_API cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
 FAKE_CUDA_API cudaError_t cudaIpcCloseMemHandle(void* memory);
-/// Waits if one side is pageable memory of the host.
+/// Waits if one side is pageable CPU memory.
 FAKE_CUDA_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                           cudaStream_t stream);
 FAKE_CUDA_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);

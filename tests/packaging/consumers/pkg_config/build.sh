@@ -1,5 +1,4 @@
-#!/bin/sh
-# build.sh PROGRAM: PROGRAM of the collectives that pkg-config finds.
+# !/bin/sh build.sh PROGRAM: builds PROGRAM with the library `collectives` that pkg-config finds.
 set -eu
 cd "$(dirname "$0")"
 # shellcheck disable=SC2046  # several words

@@ -1,5 +1,5 @@
-#!/bin/sh
-# build.sh PROGRAM: PROGRAM of the collectives_mpi that pkg-config finds, by the compiler that MPI brings.
+# !/bin/sh build.sh PROGRAM: builds PROGRAM by MPI's compiler wrapper, with the library `collectives_mpi` that
+# pkg-config finds.
 set -eu
 cd "$(dirname "$0")"
 # shellcheck disable=SC2046  # several words
