@@ -1,5 +1,5 @@
-// The library's codecs as objects. A codec converts f32 values to fewer bytes for messages, and back. Each object has a
-// name, gives the encoded size, and calls the functions of codec_kernels.hpp.
+// The library's codecs bf16, f16 and int8 as objects. A codec converts f32 values to fewer bytes for messages, and
+// back. Each object returns its name and the encoded size, and calls the functions of codec_kernels.hpp.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"

@@ -34,7 +34,7 @@ struct Header {
   std::uint64_t key = 0;       // hash of the token, the secret of the job
   std::uint32_t from = 0;      // sending rank
   std::uint16_t number = 0;    // number of the message; data and control messages are numbered separately
-  std::uint16_t released = 0;  // number of the first message to `from` that it still reads or has not read
+  std::uint16_t released = 0;  // `from` has released all messages to it before this number
 };
 
 }  // namespace ucx
