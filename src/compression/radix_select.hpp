@@ -7,10 +7,9 @@
 // of 10 or 11 bits.
 //
 // 1. The first pass adds the new gradient to the vector, and counts the elements by their first digit. The counts give
-// the first digit of
-//    the k-th number.
-// 2. Candidates are the elements that may still be selected. If they do not fit in memory, further passes over all
-//    elements find the next digits. After the last digit only k candidates are left.
+//    the first digit of the k-th greatest number.
+// 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the candidates do not
+//    fit in their memory, further passes over all elements find the next digits.
 // 3. The next pass collects the candidates in the order of their indices.
 // 4. Further passes over the candidates alone find the remaining digits.
 //

@@ -1,4 +1,4 @@
-// Launches kernels with as many threads as the device runs at a time, and checks for errors.
+// Launches kernels with at most as many threads as the GPU runs at a time, and checks for errors.
 #pragma once
 
 #include <cuda_runtime.h>

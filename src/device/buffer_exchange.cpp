@@ -1,6 +1,7 @@
-// Implementation of the exchange of buffers: showing, publishing and finding them, and the two synchronizations.
+// Implementation of the exchange of buffers: a rank publishes its GPU buffers in the arena, the shared memory of the
+// host. It finds the buffers of its peers there, and synchronizes with them.
 //
-// A rank shows a buffer by the name under which peers can open it.
+// To show a buffer is to make its name, by which the peers can open it.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"

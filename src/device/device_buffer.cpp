@@ -1,4 +1,4 @@
-// Implementation of the growing buffer in device memory or pinned host memory.
+// Implementation of the growing buffer of GPU memory or of pinned CPU memory, which the GPU can access.
 #include "device/device_buffer.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Implementation of messages between GPUs. A notice is the message in a frame of the host's transport that names the
-// payload on the sender's GPU. A frame is memory for one message.
+// Implementation of messages whose data are in GPU memory. Inside a host, a rank sends only a notice, a short message
+// with the address of the payload on the sender's GPU. A frame is memory for one payload.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// Magic number of a notice. A rank in another call may send other data.
+/// Magic number of a notice. It detects other data, which a rank in another call may send.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// Payload of a message of the host's transport.
+/// Notice: the content of a message of the transport for CPU memory.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};

@@ -1,4 +1,5 @@
-// Implementation of the device path for an all-reduce on several hosts. multi_node_path.hpp lists its phases.
+// Implementation of the device path for an all-reduce of GPU memory on several hosts. multi_node_path.hpp lists its
+// phases.
 //
 // A rail is one rank of each host, all with the same local number. A slice is the part of the vector that one rail
 // all-reduces. The slice of a rank is the one of its rail. A residual is the part of gradients that top-k has not sent

@@ -1,4 +1,5 @@
-// Implementation of collectives by NCCL. NCCL performs a call as a whole, or it only moves data in an unsummed call.
+// Implementation of collectives by NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a whole call, or
+// it only moves the data of an unsummed call.
 //
 // In an unsummed call, each rank owns a part of the vector. The ranks send their contributions to the owners, whose
 // GPUs combine them. The call works in rounds. A round moves as many elements of each part as fit into the scratch

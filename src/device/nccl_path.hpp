@@ -1,4 +1,5 @@
-// Device path of backend "nccl", on which NCCL performs operations on GPU memory.
+// NcclPath: performs calls on GPU memory by NCCL, for backend "nccl". It is a device path, a way to perform calls on
+// GPU memory.
 //
 // The path puts all operations into one stream of its own, a queue of work for the GPU. An operation first waits for
 // the work that the caller's stream held at the call. Later operations begin while earlier ones are still in the

@@ -1,5 +1,5 @@
-// Implementation of the path that performs Steps on GPUs: the operation, one Step, and a host Step. A host Step is a
-// collective of the ranks of one host; here each rank's kernel performs the share of its rank.
+// Implementation of the device path that performs Steps on GPUs. A Step is one action of a rank. A host Step is a
+// collective of the ranks of one host, in which each rank's kernel processes its share of the vector.
 #include "device/step_path.hpp"
 
 #include <algorithm>

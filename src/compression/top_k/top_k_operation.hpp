@@ -7,9 +7,10 @@
 // Inside a host, a sparse call adds whole vectors; between hosts it sends selected elements. The tensor is cut into
 // slices. Each slice has one owner on each host. A call has these phases:
 //
-// agree_to_move, migrate_residuals, move_residual, move_velocity the ranks of a host add their residuals, if they must
+//   agree_to_move, migrate_residuals, move_residual, move_velocity
+//                  The ranks of a host add their residuals, if necessary (see below).
 //   add_inside     The ranks of a host add their gradients. The owner of each slice has the sum of the slice.
-// choose Each owner adds the sum to its residual, and selects its share of the k elements.
+//   choose         Each owner adds the sum to its residual, and selects its share of the k elements.
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
