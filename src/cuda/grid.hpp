@@ -19,8 +19,8 @@ struct Pieces {
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Divides `count` elements. `lies` is the address of the first element modulo 16, which must be equal for all arrays.
-/// If it is not, `lies` is kUnlike, and all elements are single.
+/// Divides an array of `count` elements. `lies`: the address of the first element modulo 16, if it is equal for all
+/// arrays. Otherwise `lies` is kUnlike, and all elements are single.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};

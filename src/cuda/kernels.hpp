@@ -18,7 +18,8 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Maximum numbers of sources and destinations of a fold. They are limited because all addresses are kernel arguments.
+/// Maximum numbers of sources and destinations of a fold, which combines sources element by element. They are limited
+/// because all addresses are kernel arguments.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts

@@ -77,8 +77,8 @@ bool BufferExchange::any_objection() const noexcept {
   return false;
 }
 
-/// Sets the flag before it reads the failure, as ZeroCopy::perform_unless_failed does. Either the rank that reports a
-/// failure sees the flag, or this rank sees the failure.
+/// Sets this rank's flag first, and then checks whether a rank has reported a failure. Either the reporting rank
+/// therefore reads the flag, or this rank reads the failure. ZeroCopy::perform_unless_failed does the same.
 bool BufferExchange::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;

@@ -53,7 +53,7 @@ std::size_t GpuMessages::frames_of(const Channel& to) const noexcept {
   return to.local >= 0 ? kFrames : static_cast<std::size_t>(wire_->frames());
 }
 
-/// Returns the next frame of a channel. The frames are used in turn.
+/// Returns the next frame for messages to a rank. The frames are used in turn.
 std::byte* GpuMessages::frame(const Channel& to) const noexcept {
   const std::uint64_t number = to.local >= 0 ? notices_.sent(to.local) : to.sent;
   return to.frames.as<std::byte>(number % frames_of(to) * stride());

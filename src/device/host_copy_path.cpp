@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;  // Page size in bytes. Only whole pages are pinned.
 
-/// Keeps memory mapped forever, because a GPU that has stopped may still write to it later.
+/// Keeps memory mapped until the process ends, because a GPU that has stopped may still write to it later.
 void leak(SharedMemory memory) {
   static std::mutex mutex;
   static std::vector<SharedMemory> kept;

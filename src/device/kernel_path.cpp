@@ -9,7 +9,7 @@
 #include "planning/planned_call.hpp"
 
 namespace collectives {
-/// Fills in `task_`: its kind, root, and the slice of each rank.
+/// Fills in `task_`, the description of the call: the collective, the root, and the share of each rank.
 void KernelPath::describe(const PlannedCall& planned) {
   const int ranks = arena_.ranks();
   const Signature& call = planned.signature;

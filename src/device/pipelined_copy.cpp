@@ -12,7 +12,7 @@ namespace {
 
 /// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last ones may be shorter.
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
-/// Number of later groups that are also copied to the host while this rank waits for one group.
+/// Number of groups that are copied to CPU memory ahead of the group that this rank needs.
 constexpr std::size_t kAhead = 4;
 
 }  // namespace

@@ -90,7 +90,7 @@ Memory memory_of(const Device& device, const Call& call, std::optional<Device::S
     int its = -1;
     try {
       its = device.device_of(*stream);
-    } catch (const Error& error) {  // without rank and operation
+    } catch (const Error& error) {  // The error has no rank and operation yet.
       if (error.code() != Errc::invalid_argument) throw;
       refuse(Errc::invalid_argument, error.what());
     }

@@ -3,7 +3,7 @@
 //
 // 1. address() returns the addresses at which this rank can be reached.
 // 2. The ranks exchange these addresses through their bootstrap, the means by which they exchange bytes before they are
-// connected.
+//    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
 // A network therefore needs no MPI, and a bootstrap needs no fast network. Price: the construction of a communicator
