@@ -36,7 +36,8 @@ class Scaled final : public Codec {
 
 Codec::~Codec() = default;
 
-// The codecs are never destroyed, because a progress thread may use them as long as the process lives.
+// The codecs are never destroyed, because another thread that performs operations may use them as long as the process
+// lives.
 const Codec& bf16_codec() noexcept {
   static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;

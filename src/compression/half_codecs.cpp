@@ -23,7 +23,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Stores a vector. If kPast, the store is a streaming store, which bypasses the caches.
+/// Stores a vector register. If kPast, the store is a streaming store, which bypasses the caches.
 template <bool kPast, class D>
 HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   if constexpr (kPast) {
@@ -33,7 +33,8 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has vectors of one element, which cannot be combined.
+// HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
+#if HWY_TARGET != HWY_SCALAR
 /// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. It adds half the value of the
 /// last bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16
 /// values. If there is either, returns false, and the caller must use round().

@@ -1,6 +1,6 @@
 // Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
-// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. If the magnitudes are spread, the
-// selection reads the vector twice.
+// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. The selection reads the vector twice,
+// or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits, so no two elements are equal. The elements with the k
 // greatest numbers are selected. The search finds the k-th greatest of these numbers digit by digit. A digit is a group

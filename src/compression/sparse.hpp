@@ -8,7 +8,8 @@
 //   4 k or 2 k   values (f32 or bf16), aligned to 4 bytes
 //
 // Numbers are little-endian, as on all machines that the library supports. The receiver knows k and n, and therefore
-// the length, before the message arrives. No index passes through a float, and no index exceeds 2^32 - 1.
+// the length, before the message arrives. Indices are never converted to floats, which would round them. No index
+// exceeds 2^32 - 1.
 #pragma once
 
 #include <cstddef>

@@ -69,8 +69,8 @@ class PathExecutor {
   /// in flight when this one starts.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
   /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
-  /// operation, with device addresses and its tag. Before the path returns PathState::host, it replaces them by host
-  /// addresses.
+  /// operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the addresses by
+  /// those of CPU memory.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Advances the operation. Throws errors of the GPU, TagMismatch for a peer in another call, and Error for a lost
   /// peer.

@@ -53,7 +53,7 @@ class PipelinedCopy final : public InputStream {
   std::size_t element_ = 1, rounds_ = 0;
   // Number of groups, and the size of a group: elements of each part, and rounds.
   std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;
-  // Number of groups that are issued, ready on the host, and copied back.
+  // Numbers of groups: copies started, arrived in CPU memory, and copied back.
   std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;
   std::vector<Device::Event> events_;  // Events of the groups in transit, used in turn.
 };

@@ -58,8 +58,8 @@ class GpuResidual final : public DeviceResidual {
   }
   /// Delays later work of `stream` until earlier work on the residual, in any stream, is done.
   void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
-  /// Puts copies of a residual and a velocity from CPU memory into the stream. Clears the vector on the GPU if the one
-  /// in CPU memory is empty, which means zeros.
+  /// Puts copies of a residual and a velocity from CPU memory into the stream. Clears the vector on the GPU instead if
+  /// the one in CPU memory is empty or all zero.
   void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
     const auto zero = [](const std::vector<float>& values) {
       return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });

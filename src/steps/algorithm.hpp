@@ -36,8 +36,8 @@ class RankView {
   }
 
   RankGroup world;  ///< all ranks, in rank order
-  Grid grid;
-  /// Grid with NUMA domains in place of hosts, if there is only one host. Empty if the topology has no domains.
+  Grid grid;        ///< ranks in rows and columns: a row holds the ranks of one host (grid.hpp)
+  /// Grid of the only host, with its NUMA domains in place of hosts. Empty if the topology has no domains.
   Grid inner;
   std::span<Rank> scratch;  ///< scratch memory for a list of one rank per host
   /// Returns the ranks that perform a host Step of `subgroup` together, including this rank. A host Step is a

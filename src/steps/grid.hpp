@@ -16,7 +16,7 @@ struct Grid {
   std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
   std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; the number of rails is the number of ranks
                                  ///< of the smallest host
-  Peers numbers;                 ///< 0, 1, 2, ...; slice s belongs to local rank s
+  Peers numbers;                 ///< the list 0, 1, 2, ...; local rank s owns slice s
   int host = 0;
   int local = 0;
 

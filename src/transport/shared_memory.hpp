@@ -5,8 +5,8 @@
 // called "shared_memory" between processes, and "local" between threads of one process.
 //
 // A channel leads from one rank to another, and has kFrames frames. The frames are used in turn. A long vector may be
-// cut into rounds, each of which processes a part of it. Rounds overlap only if all messages go to other hosts. In a
-// ring inside a host, rounds therefore do not overlap.
+// processed in rounds. Rounds that overlap need more frames (schedule.hpp). They therefore overlap only if all messages
+// go to other hosts, and not in a ring inside a host.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // ResidualMigration: moves a rank's residual and velocity to the owners of slices. The residual is the part of
-// gradients that top-k has not sent yet. The velocity is its momentum. A slice is the share of the tensor for which one
-// rank of the host, its owner, keeps both.
+// gradients that top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. A slice is the share
+// of the tensor for which one rank of the host, its owner, keeps both.
 //
 // The rank keeps its own vectors until the call that moves them has ended. If the call fails, they become the state of
 // the rank again.

@@ -1,6 +1,6 @@
 // ResidualState: the state of one tensor that a rank keeps between top-k calls, in CPU memory. A top-k call sends only
 // the k elements of greatest magnitude of a gradient. The residual is the part of gradients that was not sent yet. The
-// velocity is the momentum of the gradients.
+// velocity is the sum of gradients that momentum keeps.
 //
 // A slice is the range of the tensor from which one rank selects. The state covers the whole tensor, or only the slice
 // of the rank. A checkpoint of a rank holds one state per tensor (TopK::save).

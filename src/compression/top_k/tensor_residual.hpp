@@ -1,5 +1,6 @@
 // TensorResidual: the residual state of a tensor, in CPU memory or on a GPU. The residual is the part of gradients that
-// top-k has not sent yet. The velocity is the momentum of the gradients. ResidualState (residual_state.hpp) holds both.
+// top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. ResidualState (residual_state.hpp)
+// holds both.
 #pragma once
 
 #include <memory>

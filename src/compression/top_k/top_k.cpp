@@ -113,7 +113,7 @@ void add_pending(ResidualState& to, const ResidualState& from) {
 }  // namespace
 
 TopK::TopK(const TopKOptions& options) : impl_(std::make_unique<Impl>(options)) {
-  const auto share = [](double value) { return value > 0 && value <= 1; };  // False for NaN.
+  const auto share = [](double value) { return value > 0 && value <= 1; };  // The result is false for NaN.
   if (!share(options.density)) refuse(fmt::format("density {} is not above 0 and at most 1", options.density));
   if (!share(options.warm_up_density))
     refuse(fmt::format("warm_up_density {} is not above 0 and at most 1", options.warm_up_density));
