@@ -78,8 +78,8 @@ COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t cap
   return k - search.missing + search.alike <= capacity;
 }
 
-/// Finds the next digit of the k-th number. counts[b] is the number of elements with the known prefix and the next
-/// digit b. sums[g] is the sum of the bins [g * kGroup, (g + 1) * kGroup).
+/// Finds the next digit of the k-th greatest number. `counts`: for each value b of the next digit, the number of
+/// elements with the known digits and b. `sums`: for each group of kGroup values, the sum of their counts.
 inline constexpr std::uint32_t kGroup = 32;
 COLLECTIVES_SHARED void find_digit(Search& search, const std::uint32_t* counts, const std::uint32_t* sums) {
   std::uint32_t group = kBins / kGroup - 1;

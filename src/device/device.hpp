@@ -60,7 +60,7 @@ class Device {
   /// Kind of memory at an address, and the GPU that owns it.
   struct Memory {
     Kind kind = Kind::host;
-    int device = -1;  ///< Number of the GPU that owns the memory; -1: none.
+    int device = -1;  ///< number of the GPU that owns the memory; -1: none
   };
   /// Allocation that contains an address of Kind::device. All fields are 0 if the driver has no answer.
   struct Allocation {

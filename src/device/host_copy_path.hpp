@@ -46,7 +46,7 @@ class HostCopyPath final : public PathExecutor {
   const Rank rank_;
   PipelinedCopy pipelined_copy_;
   Device::Stream stream_ = nullptr, stream_back_ = nullptr;
-  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to the host, and from it.
+  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to CPU memory, and from it.
   SharedMemory memory_;
   const DeviceCall* call_ = nullptr;
   const PlannedCall* planned_ = nullptr;

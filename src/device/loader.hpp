@@ -2,7 +2,8 @@
 // to a GPU) by CUDA.
 //
 // The core library is not linked to the component, so one binary runs with and without a GPU. The component contains
-// CUDA's runtime library. Price: that takes one or two megabytes, and is a second copy if the program uses CUDA itself.
+// CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the program
+// uses CUDA itself.
 #pragma once
 
 #include <functional>

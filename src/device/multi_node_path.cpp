@@ -196,7 +196,7 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
   nccl_collective_->start(std::span(&call, 1));
 }
 
-/// Computes the host's sum of this rank's slice. The sum is not yet divided or scaled.
+/// Adds this rank's slice of the vectors of all ranks of the host. The sum is not yet divided or scaled.
 void MultiNodePath::add() {
   if (nccl_collective_ != nullptr) {
     sum_at_ = 0;

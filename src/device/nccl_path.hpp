@@ -33,7 +33,7 @@ class NcclPath final : public PathExecutor {
   Registry& registry() noexcept { return registry_; }
 
  private:
-  /// Fills in offsets_ and calls_. Requires that the calls before are in their stream and no longer need them.
+  /// Fills in offsets_ and calls_. Requires that all earlier calls are in their stream and no longer need them.
   void describe(const DeviceCall& call, const PlannedCall& planned);
 
   Device& device_;

@@ -175,8 +175,8 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
   received_here_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
 }
 
-/// Moves the residual of the tensor to this GPU, unless it is there. From another GPU, or after a failed call, it is
-/// first copied to the host. Each copy waits at most 10 s.
+/// Moves the residual of the tensor to this GPU, unless it is there. Copies it to CPU memory first if it is on another
+/// GPU, or after a failed call. Each copy waits at most 10 s.
 void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
   TensorResidual& residual = tensor_->residual();

@@ -7,7 +7,7 @@
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
 //    (cuda/sparse.cu).
 //
-// A rank thus copies 8 bytes per selected element to host memory, an index and a value. A dense all-reduce would copy
+// A rank thus copies 8 bytes per selected element to CPU memory, an index and a value. A dense all-reduce would copy
 // every element of the tensor in both directions, which is 8 bytes per element.
 //
 // A rank selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects from its slice
@@ -15,8 +15,8 @@
 //
 // The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
 // element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
-// They are copied to host memory on demand: for TopK::save(), for a report with norms, and for a call on another device
-// path.
+// They are copied to CPU memory only if necessary: for TopK::save(), for a report with norms, and for a call that the
+// CPU performs.
 //
 // The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.

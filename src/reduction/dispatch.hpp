@@ -24,8 +24,8 @@
 
 namespace collectives {
 
-/// Minimum bytes of a vector for which a loop first processes the elements before the next cache line, so that its
-/// accesses are aligned. For fewer bytes, this takes more time than it saves.
+/// Minimum bytes for which a loop first processes the elements before the next cache line. Its later accesses are then
+/// aligned. For fewer bytes, this takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;

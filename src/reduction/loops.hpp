@@ -2,10 +2,10 @@
 // that the CPU has. The elements of such a register are its lanes.
 //
 // Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
-// source, combines them with those of all other sources, and stores the result to all outs. Every byte is thus loaded
-// once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are processed by two
-// registers that overlap, or by smaller ones, so that no access is out of bounds. Both are loaded before either is
-// stored, because an out may be a source.
+// source. It combines them with those of all other sources, and stores the result to all outs. Every byte is thus
+// loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are processed
+// by two registers that overlap, or by smaller ones, so that no access is out of bounds. Both are loaded before either
+// is stored, because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //

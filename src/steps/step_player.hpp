@@ -9,9 +9,9 @@
 //
 // A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
 // one message. A channel has `frames` of them, each in use from the send of a message until its receiver has taken it.
-// An exchange (a Step that is no host Step) is ready if each of its incoming channels has a message and each of its
-// outgoing channels has a free frame. A host Step is ready when all its ranks have reached it. If no rank can advance,
-// and first_unfinished() returns a rank, the ranks are in a deadlock.
+// An exchange is a Step that is no host Step. It is ready if each of its incoming channels has a message and each of
+// its outgoing channels has a free frame. A host Step is ready when all its ranks have reached it. If no rank can
+// advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
 // The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
 // simulated time, because a link carries messages in that order. The prover advances any rank that can. The caller

@@ -16,7 +16,7 @@
 
 namespace collectives {
 
-static constinit std::mutex of_the_process;  // Guards the pointer to the only Thread of the process.
+static constinit std::mutex of_the_process;  // Guards the pointer to the one Thread of the process.
 
 /// Retransmission thread. It ends when the last Retransmitter is destroyed.
 class Retransmitter::Thread {
@@ -101,8 +101,8 @@ Retransmitter::~Retransmitter() { thread_->remove(*this); }
 
 void Retransmitter::wake() { thread_->wake(*this); }
 
-/// Calls the registered function unless this object rests. Returns whether the thread has to call it again at the next
-/// tick.
+/// Calls the registered function, unless it has returned false and no datagram was sent since. Returns whether the
+/// thread has to call it again at the next tick.
 bool Retransmitter::look() {
   // Sets the flag before the call. A datagram that is sent after this line clears it. The call sees all earlier ones.
   if (rests_.exchange(true)) return false;

@@ -1,7 +1,8 @@
-// Retransmission thread: sends lost UDP datagrams of all communicators of the process again, over TCP.
+// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one such thread for all its
+// communicators.
 //
-// The sender may be computing outside the library when a retransmission is due. A thread therefore retransmits for it.
-// The thread sleeps while every datagram of the process is acknowledged or retransmitted.
+// The sender may be computing outside the library when a retransmission is due. The thread therefore does it in the
+// background. It sleeps while every datagram of the process is acknowledged or retransmitted.
 #pragma once
 
 #include <atomic>

@@ -5,8 +5,7 @@
 // called "shared_memory" between processes, and "local" between threads of one process.
 //
 // A channel leads from one rank to another, and has kFrames frames. The frames are used in turn. A long vector may be
-// processed in rounds. Rounds that overlap need more frames (schedule.hpp). They therefore overlap only if all messages
-// go to other hosts, and not in a ring inside a host.
+// processed in rounds. Rounds overlap only if all messages go to other hosts, and thus not in a ring inside a host.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Choice of the wire: the object by which a rank exchanges messages with the ranks of other hosts ("tcp", "ucx",
-// "mpi").
+// Wires: chooses the wire and connects it. A wire is the object by which a rank exchanges messages with the ranks of
+// other hosts. There are three: "tcp", "ucx" and "mpi".
 //
 // Every rank publishes which wires it can use. All ranks then choose the same wire: the best one that every rank can
 // use. If it cannot connect on some rank, all ranks try the next one. If the user has named a wire, the ranks try no

@@ -164,8 +164,8 @@ void SparseExchange::read_records() {
 SparseFormat SparseExchange::format_of(std::size_t from, std::size_t to) const {
   return {range_of(to).count, count(from, to), setting_.format.values};
 }
-/// Returns true if the sum of range `m` is sent as plain f32, because its sparse form has at least as many bytes. Sums
-/// are always f32, so they are not rounded again.
+/// Returns true if the sum of range `m` is sent as plain f32, because its entries would take as many bytes or more.
+/// Sums are always f32, so they are not rounded again.
 bool SparseExchange::dense(std::size_t m) const {
   return SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes() >= range_of(m).count * sizeof(float);
 }
