@@ -80,9 +80,8 @@ class TcpStream {
   std::chrono::steady_clock::time_point failed_at() const { return failed_at_; }
 
  private:
-  static constexpr std::size_t kShort =
-      // Maximum payload, in bytes, that is copied behind its header: one plain write is cheaper than a scattered one.
-      512;
+  // Maximum payload, in bytes, that is copied behind its header: one plain write is cheaper than a scattered one.
+  static constexpr std::size_t kShort = 512;
   static constexpr std::size_t kReadAhead = 4096;  // Bytes read together with a header.
 
   /// Message that the kernel has not taken completely.

@@ -141,8 +141,8 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
   try {
     gone.lost = words(status);
     lost_.push_back(gone.rank);
-    // The peer is not reported as lost. Calls that wait for the peer end by their deadline.
   } catch (const std::bad_alloc&) {
+    // The peer is not reported as lost. Calls that wait for the peer end by their deadline.
   }
 }
 

@@ -15,7 +15,7 @@ UcxControlChannel::UcxControlChannel(UcxConnections& connections)
       ucx::kControl,
       [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
          const ucp_am_recv_param_t* param) {
-        // A message by rendezvous. This library never sends a text in that way.
+        // Drops a message by rendezvous, because this library never sends a text in that way.
         if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
         static_cast<UcxControlChannel*>(self)->on_control(header, header_bytes,
                                                           {static_cast<const char*>(data), bytes});
