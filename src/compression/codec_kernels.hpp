@@ -1,6 +1,6 @@
-// Encoding and decoding of the library's codecs. A codec converts f32 values to fewer bytes for messages, and back.
-// Each function is compiled once per instruction set. All instruction sets give the same bits, even in a processor mode
-// that replaces denormals by 0.
+// Encoding and decoding of the library's codecs bf16, f16 and int8. A codec converts f32 values to fewer bytes for
+// messages, and back. Each function is compiled once per instruction set, and the best one is chosen at run time. All
+// give the same bits, even in a processor mode that replaces denormals by 0.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace collectives {
 
-/// Total size of input and output, in bytes, from which results are written with streaming stores, which bypass the
-/// caches. 16 MiB exceeds a core's share of most last-level caches. It also exceeds every message by far, so messages
-/// stay in the cache.
+/// Minimum size of input and output together, in bytes, for which results are written with streaming stores. These
+/// stores bypass the caches. 16 MiB exceeds a core's share of most last-level caches. It also exceeds every message by
+/// far, so messages stay in the cache.
 inline constexpr std::size_t kPastCaches = 16 << 20;
 
-/// Convert f32 to f16 or bf16, and back. They round as types.hpp defines.
+/// Convert f32 to f16 or bf16 and back, with the rounding that types.hpp defines.
 void encode_half_floats(DataType type, std::span<const float> values, std::byte* wire) noexcept;
 void decode_half_floats(DataType type, const std::byte* wire, std::span<float> values) noexcept;
 

@@ -1,5 +1,5 @@
-// The library's codecs as objects. A codec converts f32 values to fewer bytes for messages, and back. Each object has a
-// name, gives the encoded size, and calls the functions of codec_kernels.hpp.
+// The library's codecs bf16, f16 and int8 as objects. A codec converts f32 values to fewer bytes for messages, and
+// back. Each object returns its name and the encoded size, and calls the functions of codec_kernels.hpp.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"
@@ -36,7 +36,8 @@ class Scaled final : public Codec {
 
 Codec::~Codec() = default;
 
-// The codecs are never destroyed, because a progress thread may use them as long as the process lives.
+// The codecs are never destroyed, because another thread that performs operations may use them as long as the process
+// lives.
 const Codec& bf16_codec() noexcept {
   static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;

@@ -1,13 +1,13 @@
 // Codecs bf16 and f16: f32 values in two bytes per element.
 //
-// One loop serves both directions and both formats. A vector is a register of several values. The loop converts four
-// vectors of f32 at a time, and the remaining values in smaller steps. Memory limits the speed, because there is little
-// to compute. A result that is too long for the caches is therefore written with streaming stores, which bypass the
-// caches. Other stores would first read each cache line that they overwrite.
+// One loop serves both directions and both formats. It converts four vector registers of f32 values at a time, and the
+// remaining values in smaller steps. Memory limits the speed, because there is little to compute. A result that is too
+// long for the caches is therefore written with streaming stores, which bypass the caches. Other stores would first
+// read each cache line that they overwrite.
 //
 // Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The processors' bf16 instructions
-// replace denormals by 0, and programs may set modes that do so. Price: six operations in place of one. They take no
-// additional time if the data are in the second-level cache or beyond, because memory is slower.
+// replace denormals by 0, and programs may set modes that do so. Price: rounding takes six operations in place of one.
+// They take no additional time if the data are in the second-level cache or beyond, because memory is slower.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -23,7 +23,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Stores a vector. If kPast, the store is a streaming store, which bypasses the caches.
+/// Stores a vector register. If kPast, the store is a streaming store, which bypasses the caches.
 template <bool kPast, class D>
 HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   if constexpr (kPast) {
@@ -33,7 +33,8 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has vectors of one element, which cannot be combined.
+// HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
+#if HWY_TARGET != HWY_SCALAR
 /// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. It adds half the value of the
 /// last bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16
 /// values. If there is either, returns false, and the caller must use round().

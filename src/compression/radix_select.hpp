@@ -1,22 +1,24 @@
 // Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
-// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. If the magnitudes are spread, the
-// selection reads the vector twice.
+// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. The selection reads the vector twice,
+// or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits, so no two elements are equal. The elements with the k
-// greatest numbers are selected. The search finds the k-th number digit by digit. A digit is a group of 10 or 11 bits.
+// greatest numbers are selected. The search finds the k-th greatest of these numbers digit by digit. A digit is a group
+// of 10 or 11 bits.
 //
-// 1. The first pass adds the gradient and counts the elements by their first digit. The counts give the first digit of
-//    the k-th number.
-// 2. Candidates are the elements that may still be selected. If they do not fit in memory, further passes over all
-//    elements find the next digits. After the last digit only k candidates are left.
+// 1. The first pass adds the new gradient to the vector, and counts the elements by their first digit. The counts give
+//    the first digit of the k-th greatest number.
+// 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the candidates do not
+//    fit in their memory, further passes over all elements find the next digits.
 // 3. The next pass collects the candidates in the order of their indices.
 // 4. Further passes over the candidates alone find the remaining digits.
 //
 // The number of passes depends on data in the GPU's memory, and the CPU does not wait for them. The CPU therefore
 // launches all possible passes, and a pass without work ends at once.
 //
-// radix_select() defines the order of the passes, and an Engine performs them. One engine launches GPU kernels
-// (select.cu), and the engine of a test runs loops (radix_select_test.cpp). Both use the functions of this file.
+// radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass. One engine
+// launches GPU kernels (select.cu). The engine of a test runs loops on the CPU (radix_select_test.cpp). Both use the
+// functions of this file.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,7 @@ namespace collectives::radix {
 
 inline constexpr int kDigits = 6;
 inline constexpr std::uint32_t kBins = 2048;
-/// Maximum number of candidates: kCandidateSlots * k + kExtraCandidateSlots, if the vector is not shorter.
+/// Memory for candidates: kCandidateSlots * k + kExtraCandidateSlots elements, but at most the length of the vector.
 inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;
 
 constexpr std::size_t candidate_capacity(std::size_t n, std::size_t k) {
@@ -51,7 +53,7 @@ COLLECTIVES_SHARED std::uint32_t digit_of(std::uint64_t order, int d) {
   return static_cast<std::uint32_t>(order >> shift_of(d)) & ((1U << (above - shift_of(d))) - 1);
 }
 
-/// State of the search.
+/// State of the search for the k-th greatest number.
 struct Search {
   std::uint64_t prefix;  ///< Known digits of the k-th number, at their places. All other bits are 0.
   /// Number of elements to select among those with this prefix. All greater elements are selected.
@@ -76,8 +78,8 @@ COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t cap
   return k - search.missing + search.alike <= capacity;
 }
 
-/// Finds the next digit of the k-th number. counts[b] is the number of elements with the known prefix and the next
-/// digit b. sums[g] is the sum of the bins [g * kGroup, (g + 1) * kGroup).
+/// Finds the next digit of the k-th greatest number. `counts`: for each value b of the next digit, the number of
+/// elements with the known digits and b. `sums`: for each group of kGroup values, the sum of their counts.
 inline constexpr std::uint32_t kGroup = 32;
 COLLECTIVES_SHARED void find_digit(Search& search, const std::uint32_t* counts, const std::uint32_t* sums) {
   std::uint32_t group = kBins / kGroup - 1;

@@ -1,5 +1,6 @@
-// Implementation of the selection with vector instructions. A candidate is an element that may be selected. One loop
-// adds the gradient and collects candidates, another one reduces their number. select.hpp explains the method.
+// Implementation of the selection of the k greatest magnitudes, with vector instructions. A candidate is an element
+// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces their number.
+// select.hpp explains the method.
 //
 // The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
 // which every processor has an instruction. The floor is a key that new candidates must exceed. It is -1 if there is no
@@ -24,18 +25,19 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements after which the loop checks that the candidates of the next block fit in their memory.
+/// Elements per block. Before each block, the loop makes sure that the memory for candidates can hold all of its
+/// elements.
 inline constexpr std::size_t kBlock = 4096;
-/// Prefetch distance in elements: the loop loads cache lines so far ahead, because the processor's own prefetching
-/// stops at the end of a page. This saves a sixth of the time if the vectors are longer than the caches.
+/// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
+/// time if the vectors are longer than the caches.
 inline constexpr std::size_t kAhead = 512;
-/// kMarks is the number of elements whose candidates are marked by the bits of one word. If at most kFew bits are set,
-/// the elements are handled one by one. Vector instructions would store two vectors for each added vector, which would
-/// take longer than the addition.
+/// Elements per word of marks. Each bit of the word tells whether one of 64 elements becomes a candidate. If at most
+/// kFew bits are set, the candidates are stored one by one. Otherwise vector instructions store them, which takes
+/// longer than the addition itself.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
-/// Number of elements of memory behind the last candidate. Stores of whole vectors may overwrite them, and the longest
-/// vector has 16 elements.
+/// Extra elements of memory behind the last candidate. Stores of whole vectors may overwrite them. The longest vector
+/// register has 16 elements.
 inline constexpr std::size_t kOverhang = 16;
 inline constexpr std::int32_t kNoFloor = -1;
 inline constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();
@@ -51,7 +53,7 @@ alignas(64) inline constexpr auto kNamedLanes = [] {
   return named;
 }();
 
-/// Elements that may be selected, in the order of their indices.
+/// Candidates in the order of their indices.
 struct Candidates {
   std::uint32_t* indices;
   std::uint32_t* bits;
@@ -109,8 +111,8 @@ HWY_INLINE std::size_t append(Word indices, Word bits, Lanes some, const Candida
   return count + hn::CountTrue(Words(), some);
 }
 
-/// Writes the indices of the marked elements. Always writes at least three, because a branch on one, two or three
-/// elements would be mispredicted too often.
+/// Writes the indices of the `marked` elements, whose bits are set in `marks`. Always writes at least three indices,
+/// because branches on fewer would be mispredicted too often. The next call overwrites excess indices.
 HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uint32_t* indices) {
   const auto next = [&] {
     // The extra bit ensures that an empty word has a mark too.
@@ -124,11 +126,11 @@ HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uin
   for (int more = marked - 3; more > 0; --more) next();
 }
 
-/// Returns how many candidates exceed each of three floors. The zeros after the last candidate exceed none.
+/// Returns for each of three floors how many candidates exceed it. The zeros behind the last candidate exceed none.
 HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const std::array<std::int32_t, 3>& floors) {
   const auto floor0 = hn::Set(Keys(), floors[0]), floor1 = hn::Set(Keys(), floors[1]),
              floor2 = hn::Set(Keys(), floors[2]);
-  auto count0 = hn::Zero(Keys()), count1 = count0, count2 = count0;  // A lane counts to 2^28 at most.
+  auto count0 = hn::Zero(Keys()), count1 = count0, count2 = count0;  // Each lane counts to at most 2^28.
   for (std::size_t begin = 0; begin < all.count; begin += kLanes) {
     const auto keys = keys_of(hn::LoadU(Words(), all.bits + begin));
     count0 = hn::Sub(count0, hn::VecFromMask(Keys(), hn::Gt(keys, floor0)));
@@ -141,12 +143,12 @@ HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const s
   return {sum(count0), sum(count1), sum(count2)};
 }
 
-/// Reduces more than `most` candidates to at most `most`, and keeps the k greatest. Raises the floor: no later element
-/// at or below it can be selected.
+/// Reduces the candidates to at most `most`, among them the k greatest. Raises the floor to a key that no later
+/// selected element is at or below.
 ///
-/// Searches for the k-th key and divides the interval into quarters. At least k candidates exceed `low`, and fewer
-/// exceed `high`. Counting uses vectors, and there are at most sixteen iterations. No distribution of keys makes the
-/// search slow.
+/// Searches for the k-th greatest key in the interval from `low` to `high`. At least k candidates exceed `low`, and
+/// fewer than k exceed `high`. Each iteration divides the interval into quarters, so there are at most sixteen. No
+/// distribution of keys makes the search slow.
 HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
   hn::StoreU(hn::Zero(Words()), Words(), all.bits + all.count);
   auto greatest = hn::Zero(Keys());
@@ -172,8 +174,8 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
       above_low = counts[f];
     }
   }
-  // If ties prevent the reduction, `high` is the k-th key. The first candidates with this key remain, as many as are
-  // missing.
+  // If too many candidates have equal keys, `high` is the k-th greatest key. Of the candidates with this key, the first
+  // ones remain, so that k candidates are left.
   std::size_t ties_end = 0;
   if (above_low <= most) {
     all.floor = static_cast<std::int32_t>(low);
@@ -193,7 +195,7 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
   all.count = kept;
 }
 
-/// Adds the gradient and collects the candidates. The parameters say which operands exist.
+/// Adds the gradient and collects the candidates. The template parameters say which operands exist.
 template <bool kScaled, bool kAccumulated, bool kVelocity>
 class Collector {
  public:
@@ -216,7 +218,7 @@ class Collector {
 
  private:
   HWY_NOINLINE void block(std::size_t begin, std::size_t end, Candidates& all) const {
-    const Collector self = *this;  // Copies that no store can modify, so that they stay in registers.
+    const Collector self = *this;  // Local copies stay in registers, because no store can modify them.
     const Candidates to = all;
     std::size_t count = all.count;
     bool bits_missing = false;
@@ -244,7 +246,7 @@ class Collector {
     all.count = count;
   }
 
-  /// Appends the elements that exceed the floor. Requires that they have been added.
+  /// Appends the elements of [begin, end) that exceed the floor. Requires that their gradient has been added.
   HWY_INLINE std::size_t many(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
     for (; begin < end; begin += kLanes) {
       auto value = hn::LoadU(Floats(), chosen_from() + begin);
@@ -285,7 +287,7 @@ class Collector {
     return value;
   }
 
-  /// Processes fewer elements than a vector, by copies in whole vectors.
+  /// Processes fewer elements than a vector register has. Copies them into whole vectors first.
   HWY_INLINE std::size_t rest(std::size_t begin, std::size_t end, const Candidates& to, std::size_t count) const {
     std::array<float, kLanes> gradient{}, accumulated{}, velocity{};
     std::copy(gradient_ + begin, gradient_ + end, gradient.begin());
@@ -329,7 +331,7 @@ namespace collectives {
 namespace {
 
 constexpr std::uint32_t kInfinity = std::bit_cast<std::uint32_t>(std::numeric_limits<float>::infinity());
-/// Capacity for candidates, as a multiple of k.
+/// Memory for candidates, as a multiple of k.
 constexpr std::size_t kCandidateSlots = 4;
 
 HWY_EXPORT(collect);

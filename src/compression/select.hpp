@@ -2,20 +2,21 @@
 // index is selected. In most calls the selection reads the vector once.
 //
 // Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
-// floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. Values that are not finite
-// are therefore always selected, and the caller learns of them.
+// floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are
+// therefore selected first, and select() reports their number.
 //
-// The vector is the residual, the part of earlier gradients that was not sent, plus the new gradient. In the pass that
-// adds them, each element above a threshold, the floor, becomes a candidate. When the memory for candidates is full,
-// all but a little more than the k greatest are dropped. The least of these becomes the new floor, because no later
-// element below it can be selected. One pass suffices for any input if the first floor is not too high.
+// The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. One pass
+// adds the two. In this pass each element above a threshold, the floor, becomes a candidate for the selection. If the
+// memory for candidates is full, only the greatest remain, between k and 1.5 k of them. The floor then rises, because
+// no later element below the remaining ones can be selected. One pass suffices for any input if the first floor is not
+// too high.
 //
-// The k-th magnitude changes little from one training step to the next. The first floor is therefore a little below the
-// k-th magnitude of the last call. If fewer than k candidates are found, a second pass starts without a floor. The
+// The k-th greatest magnitude changes little from one training step to the next. The first floor is therefore a little
+// below that of the last call. If the pass finds fewer than k candidates, a second pass runs without a floor. The
 // result depends neither on the floor nor on the instruction set.
 //
-// Price: a second pass if the floor was too high. If a call fails, the gradient stays added to the residual, because
-// only a copy of the residual could restore it exactly.
+// Price: a call reads the vector twice if the floor was too high. If a call fails, the gradient stays added to the
+// residual, because only a copy of the residual could restore it exactly.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +26,16 @@
 
 namespace collectives {
 
-/// Input of a selection, and the vectors that it updates. Vectors that are not empty have the same length, at most
-/// 2^32, and do not overlap.
+/// Input of a selection, and the vectors that it updates. Nonempty vectors have the same length, at most 2^32, and do
+/// not overlap.
 struct SelectionInput {
   std::span<const float> gradient;
-  /// Residual: accumulated += scale * gradient, then the selected elements are set to 0. Empty: selects from scale *
-  /// gradient.
+  /// Residual. The selection adds scale * gradient to it, and sets the selected elements to 0. Empty: selects from
+  /// scale * gradient.
   std::span<float> accumulated = {};
-  /// Velocity for momentum correction (Lin et al., "Deep gradient compression", 2018). velocity = momentum * velocity +
-  /// scale * gradient is accumulated in place of the gradient. Requires `accumulated`.
+  /// Velocity for momentum correction (Lin et al., "Deep gradient compression", 2018). The selection sets velocity =
+  /// momentum * velocity + scale * gradient, and adds the velocity to `accumulated` in place of the gradient. Requires
+  /// `accumulated`.
   std::span<float> velocity = {};
   float momentum = 0;
   float scale = 1;      ///< Factor of the gradient. 1: no multiplication.
@@ -47,8 +49,8 @@ class Selector {
   /// instruction sets give the same bits, except for the payload of a NaN that results from two NaNs.
   std::size_t select(const SelectionInput& input, std::size_t k, std::uint32_t* indices, float* values);
 
-  /// Returns the k-th magnitude of the last call, as bits. The next call starts from it. 0: none. It never changes a
-  /// result.
+  /// Returns the k-th greatest magnitude of the last call, as the bits of a float; 0: none. It sets the first floor of
+  /// the next call. It never changes a result.
   std::uint32_t threshold() const noexcept { return threshold_; }
   void set_threshold(std::uint32_t bits) noexcept {
     threshold_ = bits & 0x7fffffff;
@@ -56,15 +58,16 @@ class Selector {
   }
 
  private:
-  // The floor starts below the last threshold by a margin: twice the last change of the threshold, or three quarters of
-  // the last margin if that is more. The margin is wide at first and narrow later, because a second pass costs more
-  // than some extra candidates. Its maximum in bits is an eighth of an octave, that is, a ninth to a sixteenth of the
-  // threshold. Its minimum is a sixteenth of the maximum.
+  // Margin: the distance of the first floor below the last threshold, in units of the last bit of a float. The next
+  // margin is twice the last change of the threshold, or three quarters of the last margin if that is more. It begins
+  // at its maximum, because a second pass costs more than some extra candidates. The maximum is an eighth of an octave,
+  // that is, a ninth to a sixteenth of the threshold. The minimum is a sixteenth of the maximum.
   static constexpr std::uint32_t kWidest = 1u << 20, kNarrowest = kWidest / 16;
 
   std::uint32_t threshold_ = 0;
   std::uint32_t margin_ = kWidest;
-  // Candidates. They are kept between calls, so that later calls allocate no memory.
+  // Indices and values (as bits) of the candidates. The memory is kept between calls, so that later calls allocate
+  // none.
   std::vector<std::uint32_t> indices_, bits_;
 };
 

@@ -1,5 +1,5 @@
-// Format of sparse messages: the k elements of n that a rank has selected, as indices and values. The vector is divided
-// into B blocks of 65,536 elements.
+// Format of sparse messages. A rank has selected k of the n elements of a vector. The message holds their indices and
+// values. The vector is divided into B blocks of 65,536 elements.
 //
 //   bytes        content
 //   4            k (u32)
@@ -8,7 +8,8 @@
 //   4 k or 2 k   values (f32 or bf16), aligned to 4 bytes
 //
 // Numbers are little-endian, as on all machines that the library supports. The receiver knows k and n, and therefore
-// the length, before the message arrives. No index passes through a float, and no index exceeds 2^32 - 1.
+// the length, before the message arrives. Indices are never converted to floats, which would round them. No index
+// exceeds 2^32 - 1.
 #pragma once
 
 #include <cstddef>
@@ -40,25 +41,27 @@ struct Entries {
   std::size_t count = 0;
 };
 
-/// Writes a message of format.bytes() bytes with format.k entries. Subtracts `first` from each index.
+/// Writes a message of format.bytes() bytes with format.k entries (an entry is an index with its value). Subtracts
+/// `first` from each index.
 void write_sparse(const SparseFormat&, const Entries&, std::byte* to, std::uint32_t first = 0);
 
-/// Reads and checks a message of format.bytes() bytes. `indices` and `values` must have space for k entries. Returns a
-/// text that describes the defect. Returns an empty text if the message has k ascending indices below n.
+/// Reads and checks a message of format.bytes() bytes. `indices` and `values` must have space for k entries. Returns an
+/// empty text if the message has k ascending indices below n. Otherwise returns a text that describes the defect.
 std::string read_sparse(const SparseFormat&, const std::byte* from, std::uint32_t* indices, float* values);
 
-/// Adds the selected elements of several ranks.
+/// Sum of the selected elements of several ranks.
 class SparseSum {
  public:
-  /// Adds the values of each element in the order of `terms` and divides the sum by `divisor`. Writes it to sum[i].
-  /// Leaves elements without a value unchanged. Returns the number of elements with a value.
+  /// Adds the values of each element i in the order of `terms`, one term per rank. Divides the result by `divisor` and
+  /// writes it to sum[i]. Leaves elements without a value unchanged. Returns the number of elements with a value.
   std::size_t add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n);
 
  private:
-  // State of the addition within a block of elements.
-  std::vector<std::uint64_t> touched_;  // One bit per element. All bits are 0 between blocks.
+  // State of the addition, which proceeds block by block.
+  // One bit per element of the block, set if it has a value. All bits are 0 between blocks.
+  std::vector<std::uint64_t> touched_;
   std::vector<std::uint32_t> touched_indices_;
-  std::vector<std::size_t> next_;  // Next entry of each term.
+  std::vector<std::size_t> next_;  // Index of the next entry of each term.
 };
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// Functions that the component cuda exports. The component is a shared library that the core library loads at run time.
+// Functions that libcollectives_cuda exports. The core library loads this shared library at run time, and finds the
+// functions by name.
 #include <cstdio>
 #include <exception>
 

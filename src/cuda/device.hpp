@@ -1,4 +1,5 @@
-// Finds the GPU of a rank, as a Device (device/device.hpp) that CUDA implements.
+// Finds the GPU of a rank, and makes the Device for it. Device (device/device.hpp) is the interface to a GPU; here CUDA
+// implements it.
 #pragma once
 
 #include <memory>

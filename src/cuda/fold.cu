@@ -134,9 +134,9 @@ __global__ void __launch_bounds__(kThreads)
 
 std::uintptr_t lies(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes; }
 
-/// Returns the alignment of vectors whose elements have two sizes. Accesses of 16 bytes are used only if each vector
-/// begins at a multiple of 16 bytes. Otherwise the two sizes would need different numbers of single elements before the
-/// first such access.
+/// Returns the common alignment of arrays whose elements have two sizes. Threads access 16 bytes at a time only if each
+/// array begins at a multiple of 16 bytes. Otherwise the two sizes would need different numbers of single elements
+/// before the first such access.
 std::uintptr_t lies_at_start(std::uintptr_t so_far, const void* address) {
   return address == nullptr || lies(address) == 0 ? so_far : kUnlike;
 }

@@ -1,6 +1,6 @@
-// Division of vectors among the threads of a kernel. A vector here is an array of elements in GPU memory. If all
-// vectors of a kernel have the same alignment, each thread accesses 16 bytes at a time. The threads of a warp then
-// access whole cache lines together.
+// Division of arrays in GPU memory among the threads of a kernel. If all arrays of a kernel have the same alignment
+// modulo 16 bytes, each thread accesses 16 bytes at a time. The threads of a warp then access whole cache lines
+// together.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ inline constexpr std::size_t kVectorBytes = 16;
 /// Division of an array: single elements at the start, units of 16 bytes (`vectors`), and single elements at the end.
 struct Pieces {
   std::size_t lead, vectors, tail;
-  /// Returns the number of threads that have work, if there are as many.
+  /// Returns the number of threads that can have work.
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Divides `count` elements. `lies` is the address of the first element modulo 16, which must be equal for all arrays.
-/// If it is not, `lies` is kUnlike, and all elements are single.
+/// Divides an array of `count` elements. `lies`: the address of the first element modulo 16, if it is equal for all
+/// arrays. Otherwise `lies` is kUnlike, and all elements are single.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};

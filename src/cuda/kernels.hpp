@@ -1,9 +1,9 @@
 // Functions that start kernels on a GPU, in a CUDA stream. Each does in GPU memory what a function of
-// reduction/reduction.hpp or of compression/ does in host memory, with the same bits.
+// reduction/reduction.hpp or of compression/ does in CPU memory, with the same bits.
 //
-// Elements must be aligned to their size, because a GPU, unlike a processor, accesses only aligned elements. No
-// function waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. All functions
-// throw Error{system} if CUDA reports an error.
+// Elements must be aligned to their size, because a GPU, unlike a CPU, accesses only aligned elements. No function
+// waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. All functions throw
+// Error{system} if CUDA reports an error.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Maximum numbers of sources and destinations of a fold. They are limited because all addresses are kernel arguments.
+/// Maximum numbers of sources and destinations of a fold, which combines sources element by element. They are limited
+/// because all addresses are kernel arguments.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts

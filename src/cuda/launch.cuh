@@ -1,4 +1,4 @@
-// Launches kernels with as many threads as the device runs at a time, and checks for errors.
+// Launches kernels with at most as many threads as the GPU runs at a time, and checks for errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,8 @@
 
 namespace collectives::cuda {
 
-/// Number of threads of a block. If there is no GPU, tests run the threads of a kernel one after another on a CPU.
+/// Number of threads of a block. It is smaller without CUDA, because tests then run the threads of a kernel one after
+/// another on a CPU.
 #ifdef __CUDACC__
 inline constexpr unsigned kThreads = 512;
 #else

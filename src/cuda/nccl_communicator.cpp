@@ -1,4 +1,5 @@
-// Implementation of NcclComm, the interface to an NCCL communicator: its construction, its calls and its end.
+// Implementation of NcclComm, the interface to a communicator of NCCL, NVIDIA's library of collectives between GPUs. It
+// constructs the communicator, starts calls, and ends it.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>
@@ -184,7 +185,7 @@ void Communicator::start(std::span<const Call> calls, void* stream) {
   if (calls.empty()) return;
   const ncclRedOp_t op = op_of(calls.front());  // All calls have the same op.
   check(library_.GroupStart(), "beginning a group");
-  // A group must be ended even if a call in it fails.
+  // The group must be ended even if a call in it fails.
   ncclResult_t first = ncclSuccess;
   for (const Call& call : calls) {
     const ncclResult_t result = put(call, op, static_cast<cudaStream_t>(stream));

@@ -1,7 +1,7 @@
 // Implementation of NcclComm (device/nccl_comm.hpp) by NCCL, NVIDIA's library of collectives between GPUs.
 //
 // NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. Until ready() returns
-// true, no other call may start, and no other work may enter the same stream. The function stop() aborts the
+// true, the caller must start no other call, and put no other work into the same stream. stop() aborts the
 // communicator, which also ends NCCL's kernels on the GPU.
 #pragma once
 

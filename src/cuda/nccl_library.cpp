@@ -1,4 +1,5 @@
-// Implementation of the search for NCCL: loads the library, looks up its functions and checks its version.
+// Implementation of the loading of NCCL, NVIDIA's library of collectives between GPUs. It loads the library, looks up
+// the functions and checks the version.
 #include "cuda/nccl_library.hpp"
 
 #include <dlfcn.h>
@@ -40,7 +41,8 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_FIND)
 #undef COLLECTIVES_FIND
   library->has_memory = missing.empty();
-  // Checks the version first. If the library is old, its version says more than a list of missing functions.
+  // Checks the version first. For an old library, the version explains the failure better than a list of missing
+  // functions.
   const bool told = library->GetVersion != nullptr && library->GetVersion(&library->version) == ncclSuccess;
   if (!told) {
     why_not = fmt::format("{} does not tell its version, so it is no NCCL to use", path);

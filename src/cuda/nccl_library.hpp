@@ -1,5 +1,5 @@
-// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. Nothing links NCCL, so one binary runs with
-// and without it.
+// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. No part of the project is linked to NCCL, so
+// one binary runs with and without it.
 //
 //   std::string why_not;
 //   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not names the reason in one line
@@ -16,7 +16,7 @@ namespace collectives::nccl {
 /// splitting and memory.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
-/// Returns a result of ncclGetVersion() as text, for example "2.28.9".
+/// Converts a result of ncclGetVersion() to text, for example "2.28.9".
 std::string version_text(int version);
 
 /// Functions of NCCL that the library needs, by their names without "nccl".

@@ -1,7 +1,8 @@
-// GPU kernels of radix_select() (compression/radix_select.hpp), which selects the k elements of greatest magnitude
-// digit by digit. A kernel counts how often each digit occurs. Each block counts in its shared memory first. It uses
-// kCopies copies of the counters, because gradients have few exponents and many threads count the same digit. CUB,
-// NVIDIA's library of GPU algorithms, then collects the selected elements in one pass and keeps their order.
+// GPU kernels of radix_select(), which selects the k elements of greatest magnitude (compression/radix_select.hpp). The
+// search finds the k-th greatest element digit by digit, from the most significant one. Kernels count how often each
+// value of a digit occurs. Each block counts in its shared memory first. A block has kCopies copies of the counters,
+// because gradients have few exponents, so many threads count the same value. CUB, NVIDIA's library of GPU algorithms,
+// then collects the selected elements in one pass, in order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 
@@ -24,7 +25,7 @@ constexpr int kCopies = 4;
 struct Scratch {
   Search* search;
   std::uint32_t* counts;      ///< One counter for each of the kBins values of a digit.
-  std::uint32_t* candidates;  ///< Indices of the candidates.
+  std::uint32_t* candidates;  ///< Indices of the candidates, the elements that may be selected.
   void* selection;            ///< Scratch memory of CUB.
   std::size_t selection_bytes;
 };
@@ -82,7 +83,7 @@ class BlockCounts {
   std::uint32_t (&mine_)[kCopies][kBins];
 };
 
-/// Adds the gradient and counts the first digits. kVectored: four elements at a time.
+/// Adds the gradient and counts the first digits of all elements. kVectored: processes four elements at a time.
 template <bool kVectored>
 __global__ void __launch_bounds__(kThreads)
     add_kernel(Input in, std::size_t n, std::uintptr_t lies, std::uint32_t* counts) {
@@ -139,8 +140,8 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-/// Finds the next digit from the counters. Runs as one block with at least one thread per group of counters. `all`:
-/// count_all_kernel has counted. It then does nothing if the candidates fit in memory.
+/// Finds the next digit from the counters. Runs as one block with at least one thread per group of counters. `all`: the
+/// counters are from count_all_kernel; the kernel then does nothing if the candidates fit in memory.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t capacity, bool all) {
   static_assert(kThreads >= kBins / kGroup);

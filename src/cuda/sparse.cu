@@ -1,7 +1,8 @@
 // GPU kernels of SparseSum (compression/sparse.hpp), which adds the selected elements of several ranks. A term holds
 // the indices and values of one rank. One kernel per term runs after another, so the values of an element are added in
-// the order of the terms. One bit per element says whether the element has a value yet. Its first value is stored and
-// not added to 0, which would lose the sign of -0. The kernels that divide the sums clear the bits for the next call.
+// the order of the terms. One bit per element tells whether the element has a value yet. The first value of an element
+// is stored and not added to 0, which would lose the sign of -0. The kernels that divide the sums clear the bits for
+// the next call.
 #include "cuda/launch.cuh"
 
 namespace collectives::cuda {

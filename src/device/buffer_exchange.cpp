@@ -1,6 +1,7 @@
-// Implementation of the exchange of buffers: showing, publishing and finding them, and the two synchronizations.
+// Implementation of the exchange of buffers: a rank publishes its GPU buffers in the arena, the shared memory of the
+// host. It finds the buffers of its peers there, and synchronizes with them.
 //
-// A rank shows a buffer by the name under which peers can open it.
+// To show a buffer is to make its name, by which the peers can open it.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"
@@ -76,8 +77,8 @@ bool BufferExchange::any_objection() const noexcept {
   return false;
 }
 
-/// Sets the flag before it reads the failure, as ZeroCopy::perform_unless_failed does. Either the rank that reports a
-/// failure sees the flag, or this rank sees the failure.
+/// Sets this rank's flag first, and then checks whether a rank has reported a failure. Either the reporting rank
+/// therefore reads the flag, or this rank reads the failure. ZeroCopy::perform_unless_failed does the same.
 bool BufferExchange::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;

@@ -1,16 +1,17 @@
-// BufferExchange: publishes the GPU buffers of a call or Step to the ranks of the host, and synchronizes the ranks.
+// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are, and synchronizes these ranks. Their
+// GPUs can then access each other's buffers.
 //
-// Both happen on the processors, in the arena, the shared memory of the host. No GPU polls another GPU, so a late or
-// lost rank is detected as in any other call. Ranks synchronize twice:
+// The CPUs do both, in the arena, the shared memory of the host. No GPU polls another GPU, so a late or lost rank is
+// detected as in any other call. Ranks synchronize twice:
 //
-// 1. All ranks have published their buffers, and all work that had to precede the call is done.
-// 2. All ranks have reported that their kernels are done.
+// 1. Before the work: all ranks have published their buffers, and all work that had to precede the call is done.
+// 2. After the work: all ranks have reported that their kernels are done.
 //
-// A kernel cannot be cancelled. While it runs, this rank's `remote_access` flag in the arena is set. A rank that gives
-// up a call waits until its peers have cleared this flag (FailureDetector::wait_for_remote_access_end).
+// A kernel cannot be cancelled. While its kernel runs, a rank has set its flag `remote_access` in the arena. After a
+// failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end). Only
+// then may the program free its buffers.
 //
-// Price: two synchronizations and the polling of an event. That takes some microseconds more than GPUs that poll one
-// another.
+// Price: the synchronizations by the CPUs take some microseconds more than GPUs that poll one another.
 #pragma once
 
 #include <cstddef>
@@ -33,21 +34,21 @@ class BufferExchange {
     std::byte *source = nullptr, *destination = nullptr;
   };
 
-  /// The exchanges of a communicator share `peers`. `sync` is the block in which the ranks synchronize.
+  /// The exchanges of a communicator share `peers`. `sync`: the block of the arena in which the ranks synchronize.
   BufferExchange(const Arena& arena, std::shared_ptr<GpuPeers> peers, GpuSync GpuBlock::*sync)
       : arena_(arena), peers_(std::move(peers)), sync_(sync), buffers_(static_cast<std::size_t>(arena.ranks())) {}
 
-  /// Begins an operation, whose number and signature are `tag`.
+  /// Begins an operation. `tag`: its number and signature, which the ranks compare.
   void begin(std::uint64_t tag) noexcept { tag_ = tag; }
   /// Sets this rank's buffers for `task`, as addresses of element 0. Null: none. Returns false if the peers cannot
   /// access a buffer, or if its elements are misaligned for a kernel.
   bool set_own(const HostTask& task, const std::byte* source, const std::byte* destination);
-  /// Sets buffers in memory that the library has allocated, or that was shown before. Throws Error{system} if the
-  /// driver refuses to share any more memory.
+  /// Sets this rank's buffers, in memory that the library has allocated or that peers already know. Throws
+  /// Error{system} if the driver refuses to share any more memory.
   void set_own_shared(const HostTask& task, const std::byte* source, const std::byte* destination);
-  /// Clears this rank's buffers, because no other rank accesses them.
+  /// Clears this rank's buffers, for a call in which no other rank accesses them.
   void clear_own() noexcept { source_ = destination_ = {}; }
-  /// Publishes this rank's buffers. `objects`: this rank asks all ranks to perform the call on another path.
+  /// Publishes this rank's buffers. `objects`: this rank asks all ranks to perform the call in another way.
   void publish(bool objects = false);
   /// Returns true if all ranks have published. Then fills buffers(). Throws TagMismatch.
   bool all_published(const HostTask& task);
@@ -56,8 +57,8 @@ class BufferExchange {
   /// Returns the buffers of all ranks, indexed by local rank.
   const std::vector<Buffers>& buffers() const noexcept { return buffers_; }
 
-  /// Set and clear the `remote_access` flag around accesses to peers' buffers. begin_remote_access() returns false and
-  /// clears the flag if the call has failed.
+  /// Set and clear this rank's flag `remote_access` around accesses to peers' buffers. begin_remote_access() returns
+  /// false and leaves the flag cleared if the call has failed.
   bool begin_remote_access() noexcept;
   void end_remote_access() noexcept;
 
@@ -80,7 +81,7 @@ class BufferExchange {
   std::vector<Buffers> buffers_;
   std::uint64_t tag_ = 0;
   RemoteBuffer source_, destination_;  // Buffers of this rank.
-  int peer_ = 0;                       // Next rank to poll.
+  int peer_ = 0;                       // Local rank of the peer to poll next.
 };
 
 }  // namespace collectives

@@ -1,5 +1,6 @@
-// Functions that libcollectives_cuda exports, the shared library with all code that needs CUDA. They have C names. The
-// core library loads that library and looks them up at run time, so that it also runs on machines without CUDA.
+// Functions that libcollectives_cuda exports: the shared library with all code that needs CUDA. The core library loads
+// it at run time and looks the functions up by their C names. The core library therefore also runs on machines without
+// CUDA.
 #pragma once
 
 #include <cstddef>

@@ -1,29 +1,29 @@
-// Interface to the GPU that a rank works on.
+// Device: the interface to the GPU on which a rank works.
 //
-// The interface is free of CUDA. The component in src/cuda implements it (src/cuda/device.cpp). GPU support is built
-// and tested against a stand-in, not yet run on a GPU.
+// The interface needs no CUDA header. libcollectives_cuda, a library that is loaded at run time, implements it
+// (src/cuda/device.cpp). GPU support is built and tested with fakes (see below). It has not yet run on a GPU.
 //
 // Rules for all functions:
 //
 // - No function waits for the GPU, with two exceptions: functions that free or pin memory, and copies from or to host
 //   memory that is not pinned.
 // - Work goes into a stream, which performs it in order. To learn how far a stream has come, record an event and poll
-//   it. A wait for a GPU therefore still detects a passed deadline, a lost peer or a mismatch.
+//   it. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in another call.
 // - Any thread may call any function at any time. The GPU that is current to the calling thread stays current.
-// - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). Rank and
-//   operation are missing; the caller adds them.
+// - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). The caller
+//   adds rank and operation to the error.
 //
-// Price: polling costs time, and a GPU that has failed may still perform work that it was given earlier.
+// Price: polling takes CPU time. A GPU that has failed may still perform work that it was given earlier.
 //
 // Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish, and it
 // allows access to device memory only from work in a stream. Two fakes use the machine:
 //
-// - A Device whose kernels run on the processor. Each kernel declares the memory that it touches.
-// - A replacement of CUDA's runtime (tests/fakes/cuda). The component and its kernels run on the processor, thread by
-//   thread.
+// - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.
+// - A replacement of CUDA's runtime library (tests/fakes/cuda). The code in src/cuda then runs on the CPU, each kernel
+//   thread by thread.
 //
 // LD_LIBRARY_PATH makes any program use the second fake. The fakes do not show the speed, the memory model and the
-// driver of a real GPU. Price: kernels are launched by a function and not by `<<<>>>`.
+// driver of a real GPU. Price: for the second fake, kernels are launched by a function instead of `<<<>>>`.
 #pragma once
 
 #include <array>
@@ -52,15 +52,15 @@ class Device {
   using Handle = std::array<std::uint8_t, 64>;
 
   enum class Kind : std::uint8_t {
-    host,     ///< Host memory that is unknown to the GPU.
-    pinned,   ///< Host memory that the GPU can reach.
-    managed,  ///< Memory that migrates to the processor or GPU that touched it last.
-    device    ///< Memory of a GPU. The host must not touch it.
+    host,     ///< CPU memory that is unknown to the GPU.
+    pinned,   ///< CPU memory that the GPU can access.
+    managed,  ///< Memory that migrates to the CPU or GPU that touches it.
+    device    ///< Memory of a GPU, which the CPU must not touch.
   };
   /// Kind of memory at an address, and the GPU that owns it.
   struct Memory {
     Kind kind = Kind::host;
-    int device = -1;  ///< GPU that owns the memory. -1 for host memory.
+    int device = -1;  ///< number of the GPU that owns the memory; -1: none
   };
   /// Allocation that contains an address of Kind::device. All fields are 0 if the driver has no answer.
   struct Allocation {
@@ -70,7 +70,7 @@ class Device {
     std::uint64_t buffer_id = 0;
   };
 
-  /// Limits of one fold.
+  /// Maximum numbers of sources and of destinations of one call of Kernels::fold().
   static constexpr std::size_t kMostSources = kKernelSources, kMostOuts = 8;
   struct SelectInput {
     const float* gradient = nullptr;
@@ -82,14 +82,14 @@ class Device {
     float scale = 1;
     bool masking = true;
   };
-  /// Selection of one rank: indices in ascending order, and their values.
+  /// Selected elements of one rank: indices in ascending order, and their values.
   struct Term {
     const std::uint32_t* indices;
     const float* values;
     std::size_t count;
   };
 
-  /// Access of GPUs to memory of other GPUs and processes of this machine.
+  /// Access of this GPU to memory of other GPUs and other processes of this machine.
   class PeerAccess {
    public:
     virtual ~PeerAccess() = default;
@@ -104,8 +104,8 @@ class Device {
     virtual void close(void* opened) noexcept = 0;
   };
 
-  /// Kernels, which go into a stream. They have the semantics of the functions in cuda/kernels.hpp. Elements must be
-  /// aligned to their size.
+  /// Kernels, each of which goes into a stream. cuda/kernels.hpp describes the functions of the same names. Elements
+  /// must be aligned to their size.
   class Kernels {
    public:
     virtual ~Kernels() = default;
@@ -134,7 +134,7 @@ class Device {
   /// Returns the name, for example "NVIDIA H100 80GB HBM3".
   virtual std::string name() const = 0;
   virtual Identity identity() const = 0;
-  /// Makes this GPU current to the calling thread. Requires a thread that serves this GPU only.
+  /// Makes this GPU current to the calling thread. Requires a thread that uses no other GPU.
   virtual void make_current() noexcept = 0;
 
   // ---- memory ----

@@ -1,4 +1,4 @@
-// Growing buffer of device memory, or of pinned memory: host memory that the GPU can access.
+// DeviceBuffer: a growing buffer of GPU memory or of pinned memory, that is, CPU memory that the GPU can access.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace collectives {
 
-/// Buffer that one use after another shares. It grows as needed and never shrinks.
+/// Buffer that is used for one call after another. It grows as needed and never shrinks.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, bool pinned) : device_(device), pinned_(pinned) {}

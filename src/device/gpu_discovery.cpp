@@ -21,13 +21,13 @@ using nlohmann::json;
 
 namespace {
 
-/// Return true if communicators of the backend may use NCCL: the first function between all ranks, the second inside
-/// each host.
+/// Return true if a communicator of the given backend may use NCCL. The first function asks for NCCL between all ranks,
+/// the second for NCCL inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
-/// Returns why NCCL cannot connect the GPUs of `ranks`. Empty: it can. Requires that all of them have a GPU. `allows`
-/// tests the backend of a rank.
+/// Returns the reason why NCCL cannot connect the GPUs of `ranks`, or an empty text if it can. Requires that all these
+/// ranks have a GPU. `allows`: one of the two functions above.
 std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const Rank> ranks,
                           bool (*allows)(std::string_view backend)) {
   const auto peer_info = [&](Rank rank) -> const json& { return peer_infos[static_cast<std::size_t>(rank)]; };

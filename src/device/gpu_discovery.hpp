@@ -1,8 +1,10 @@
-// Exchange of information about GPUs while a communicator is constructed.
+// GpuDiscovery: finds the GPU of a rank while a communicator is constructed, and what the GPUs of all ranks can do
+// together.
 //
-// It answers three questions: do all ranks have a GPU, does NCCL connect them, and can the ranks of a host open each
-// other's GPU memory. To test the third one, each rank allocates a little GPU memory, and its peers try to open it by
-// its handle. The handle travels in the peer information, the record that each rank sends to all ranks anyway.
+// It determines three facts: whether all ranks have a GPU, whether NCCL connects these GPUs, and whether the ranks of a
+// host can open each other's GPU memory. To test the last one, each rank allocates a little GPU memory, and its peers
+// try to open it by its handle. The handle is sent in the peer information, the record that each rank sends to all
+// ranks during construction.
 #pragma once
 
 #include <memory>
@@ -28,10 +30,10 @@ class GpuDiscovery {
 
   /// Returns the entry "gpu" of this rank's peer information. `backend` is the backend that this rank requested.
   nlohmann::json peer_info(std::string_view backend);
-  /// Returns why this rank's GPU has no access to the GPU memory of the other ranks of its host. Empty: it has access.
+  /// Returns the reason why this rank's GPU cannot access the GPU memory of the other ranks of its host. Empty: it can.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
-  /// Returns the GPU, or null if there is none. Call after all ranks have tested the access.
+  /// Returns the GPU, or null if there is none. Requires that all ranks have called why_no_peer_access().
   std::unique_ptr<Device> release_device();
 
   std::string no_device;       ///< Reason why there is no GPU.
@@ -43,8 +45,8 @@ class GpuDiscovery {
   std::unique_ptr<PeerAccessProbe> peer_access_probe_;
 };
 
-/// Combines the peer information of all ranks. The fields `apart`, `peer_access` and `nccl_in_hosts` keep their
-/// defaults.
+/// Derives the GPU fields of the topology from the peer information of all ranks. Leaves `apart`, `peer_access` and
+/// `nccl_in_hosts` at their defaults.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
 /// Determines whether NCCL connects the GPUs inside each host. Requires the other fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);

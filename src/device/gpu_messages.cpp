@@ -1,5 +1,5 @@
-// Implementation of messages between GPUs. A notice is the message in a frame of the host's transport that names the
-// payload on the sender's GPU. A frame is memory for one message.
+// Implementation of messages whose data are in GPU memory. Inside a host, a rank sends only a notice, a short message
+// with the address of the payload on the sender's GPU. A frame is memory for one payload.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// Magic number of a notice. A rank in another call may send other data.
+/// Magic number of a notice. It detects other data, which a rank in another call may send.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// Payload of a message of the host's transport.
+/// Notice: the content of a message of the transport for CPU memory.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};
@@ -53,7 +53,7 @@ std::size_t GpuMessages::frames_of(const Channel& to) const noexcept {
   return to.local >= 0 ? kFrames : static_cast<std::size_t>(wire_->frames());
 }
 
-/// Returns the next frame of a channel. The frames are used in turn.
+/// Returns the next frame for messages to a rank. The frames are used in turn.
 std::byte* GpuMessages::frame(const Channel& to) const noexcept {
   const std::uint64_t number = to.local >= 0 ? notices_.sent(to.local) : to.sent;
   return to.frames.as<std::byte>(number % frames_of(to) * stride());

@@ -1,16 +1,16 @@
-// Messages between GPUs, as a Transport.
+// GpuMessages: a transport for messages whose data are in GPU memory.
 //
-// Inside a host a message consists of a notice in a frame, which is memory of the host's transport for one message. The
-// notice contains the address of the payload on the sender's GPU. The receiver reads the payload there, by a kernel or
-// a copy. A payload therefore crosses between GPUs once, while it is used. A payload in the caller's input or output
-// needs no copy on the sender's side. The payload must stay unchanged until the receiver has given its message back.
+// Inside a host, the payload stays on the sender's GPU. The sender sends only a notice with the address of the payload,
+// by the transport for CPU memory. The receiver reads the payload at that address, by a kernel or a copy. A payload
+// thus moves between GPUs only once, when it is used. A payload in the caller's input or output is not copied on the
+// sender's side. It must stay unchanged until the receiver has given the message back.
 //
-// To other hosts a payload is sent from pinned memory. A payload from another host is received in pinned memory, where
-// the GPU reads it.
+// To and from other hosts, a payload is sent and received in pinned memory, that is, CPU memory that the GPU can
+// access.
 //
-// No GPU waits for another one, because each side waits for its own GPU. A sender sends a notice when the payload is
-// complete. A receiver gives a message back when its GPU has read it. A channel has as many frames as it can have
-// messages in flight. Their memory is allocated on first use.
+// No GPU waits for another GPU, because each rank waits for its own GPU. A sender sends a notice when the payload is
+// complete. A receiver gives a message back when its GPU has read it. A frame is memory for one payload. Each receiver
+// has as many frames as messages can be in flight to it. Frames are allocated at first use.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ namespace collectives {
 
 class GpuMessages final : public Transport {
  public:
-  /// Connects all ranks. All arguments must outlive the object. During a call no other object may send by `notices`, or
-  /// send data by `wire`.
+  /// Connects all ranks. `notices`: the transport that carries notices. `wire`: the transport to other hosts, or null.
+  /// All arguments must outlive the object. During a call no other object may send by `notices`, or send data by
+  /// `wire`.
   GpuMessages(Device& device, GpuPeers& peers, const RankView& view, SharedMemoryTransport& notices, Wire* wire);
 
   /// Begins a call with messages of at most `frame_bytes` bytes. Requires that all earlier messages have been given
@@ -45,7 +46,7 @@ class GpuMessages final : public Transport {
   std::byte* acquire_frame(Rank to) override;
   bool has_frame(Rank to) override;
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
-  /// Requires a rank of this host.
+  /// Requires that `to` is a rank of this host.
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
   /// Throws Error{system} if the sender's memory cannot be opened.
   const Message* receive(Rank from) override { return receive_into(from, nullptr, frame_bytes_); }

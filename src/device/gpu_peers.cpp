@@ -1,6 +1,6 @@
-// Implementation of the access to GPU memory of other ranks. A rank publishes the handles of its allocations, and opens
-// those of its peers. A place is one of the records for handles that a rank has in the arena, the memory that the ranks
-// of a host share.
+// Implementation of the access to GPU memory of other ranks of the host. A rank publishes the handles of its
+// allocations, and opens those of its peers. It publishes a handle by writing it into one of its places in the arena,
+// the shared memory of the host.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>

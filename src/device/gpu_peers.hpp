@@ -1,16 +1,17 @@
-// Access to the GPU memory of the other ranks of this host. peer_memory.hpp is its counterpart for host memory.
+// GpuPeers: gives access to the GPU memory of the other ranks of this host. PeerMemory (peer_memory.hpp) does so for
+// CPU memory.
 //
 // Ranks of the same process use each other's addresses. Another process opens an allocation by a handle, in these
 // steps:
 //
-// 1. When a buffer is first used, its owner writes the handle of the allocation into one of its kMostAtOnce places in
-//    the arena, the memory that the ranks of a host share.
+// 1. When a buffer is first used, its owner writes the handle of the allocation into the arena, the shared memory of
+//    the host. Each rank has kMostAtOnce places for handles there.
 // 2. The name of the buffer is the number of the place and the offset in the allocation.
-// 3. A peer that receives the name opens the handle and keeps the mapping.
+// 3. A peer that receives the name opens the handle, and keeps the mapping for later calls.
 //
-// The driver numbers its allocations. A new allocation at the address of a freed one has another number and gets a
-// place of its own. Each write to a place increments its sequence number, so a peer never uses an old mapping for a new
-// allocation.
+// The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and gets
+// another place. Each write to a place increments the sequence number of the place, so a peer never uses an old mapping
+// for a new allocation.
 //
 // An owner withdraws the handles of freed allocations before it writes a new one. If all places are taken, it replaces
 // the one that was unused for the longest time. A peer closes withdrawn mappings before it opens a new one. The memory
@@ -40,15 +41,15 @@ class GpuPeers {
   GpuPeers(const GpuPeers&) = delete;
   GpuPeers& operator=(const GpuPeers&) = delete;
 
-  /// Returns the description by which all peers find `address`. Returns nothing if it is no GPU memory, or if the
-  /// driver cannot share its allocation, for example one from a memory pool. The description is valid until later calls
-  /// have shown kMostAtOnce other allocations.
+  /// Returns the name by which all peers find `address`. Returns nothing if the address is no GPU memory, or if the
+  /// driver cannot share its allocation, for example one from a memory pool. The name is valid until this function has
+  /// been called for kMostAtOnce other allocations.
   std::optional<RemoteBuffer> show(const std::byte* address);
-  /// Returns the description of memory that this library has allocated, or that was shown before. Throws Error{system}
-  /// if the driver refuses to share any more memory.
+  /// Returns the name of memory that this library has allocated, or for which show() has succeeded. Throws
+  /// Error{system} if the driver refuses to share any more memory.
   RemoteBuffer show_for_certain(const std::byte* address);
-  /// Returns the address of a peer's buffer, for copies and kernels. It is valid during the call for which the buffer
-  /// was shown.
+  /// Returns the address in this process of a peer's buffer, for copies and kernels. It is valid during the call for
+  /// which the peer has shown the buffer.
   std::byte* pointer(int local, const RemoteBuffer& buffer);
   /// Keeps the mappings open in the destructor.
   void leak_mappings() noexcept { leaks_mappings_ = true; }

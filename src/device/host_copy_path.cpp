@@ -1,5 +1,5 @@
-// Implementation of the path through pinned host memory: copies the input to the buffer, lets the executor perform the
-// plan for host memory there, and copies the result back.
+// Implementation of the device path through CPU memory. It copies the input from the GPU to a buffer in pinned CPU
+// memory, lets the executor perform the call there, and copies the result back.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kPage = 4096;  // Whole pages are pinned, and no page twice.
+constexpr std::size_t kPage = 4096;  // Page size in bytes. Only whole pages are pinned.
 
-/// Keeps memory mapped forever, because a GPU that has stopped may still write to it later.
+/// Keeps memory mapped until the process ends, because a GPU that has stopped may still write to it later.
 void leak(SharedMemory memory) {
   static std::mutex mutex;
   static std::vector<SharedMemory> kept;
@@ -65,8 +65,7 @@ void HostCopyPath::grow_buffer() {
   device_.pin(memory_.data(), memory_.size());
 }
 
-/// Returns true if the copies overlap with the rounds. Requires that the executor performs rounds, and that all rounds
-/// use all of the caller's buffers.
+/// Returns true if the copies of this call overlap with its rounds.
 bool HostCopyPath::copies_pipelined() const noexcept {
   return call_->call.collective == Collective::all_reduce && planned_->plan.rounds > 1 &&
          job_->single_step == nullptr && call_->tensors.empty() && call_->tensor == nullptr;
@@ -100,7 +99,7 @@ void HostCopyPath::copy_out() {
 PathExecutor::PathState HostCopyPath::progress() {
   switch (phase_) {
     case Phase::grow_buffer:
-      // The result copy of the operation before may still read the buffer.
+      // The previous operation may still copy its result from the buffer.
       if (!device_.reached(output_copied_)) return PathState::gpu;
       grow_buffer();
       copy_in();
@@ -130,8 +129,8 @@ PathExecutor::PathState HostCopyPath::progress() {
   return PathState::done;
 }
 
-/// Waits up to 200 ms for each stream, so that copies from and to the caller's buffers have usually ended when the
-/// caller sees the error.
+/// Waits at most 200 ms for each stream, so that copies from and to the caller's buffers have usually ended when the
+/// caller receives the error.
 void HostCopyPath::abandon() noexcept {
   if (stream_ == nullptr) return;
   drain_stream(device_, stream_, input_copied_, kDrainTimeoutAfterFailure);

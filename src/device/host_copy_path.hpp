@@ -1,18 +1,20 @@
-// Device path that copies the vector to the host, performs the plan for host memory there, and copies the result back.
+// HostCopyPath: performs a call on GPU memory by copies through CPU memory. It copies the vector to CPU memory,
+// performs the call there as if the buffers had been in CPU memory, and copies the result back.
 //
-// The path works in every case. It gives device memory every backend, any number of hosts, codecs, top-k, and user ops
-// that are functions of the host.
+// It is the device path that works in every case; a device path is a way to perform calls on GPU memory. It supports
+// every backend, any number of hosts, codecs, top-k, and user ops, which are functions on the CPU.
 //
-// The buffer holds the whole vector, and the operation is in place even if the caller's buffers are not. The buffer is
-// pinned, and it is memory that the peers of this host map (memory.hpp). If all ranks use this path, the plan for host
-// memory therefore makes no copies inside the host. The buffer is kept and grows to the longest vector so far.
+// The buffer in CPU memory holds the whole vector, and the operation works on it in place. The GPU can access the
+// buffer, because it is pinned. The other ranks of the host can, too, because they map it (memory.hpp). If all ranks
+// use this path, they therefore need no further copies inside the host. The buffer is kept, and grows to the longest
+// vector so far.
 //
-// An all-reduce of several rounds overlaps its copies with the rounds (pipelined_copy.hpp). If an operation has ended
-// in the caller's stream, its result may still be on the way to the GPU. The next operation then waits for this copy
-// before it uses the buffer.
+// A long all-reduce works in rounds, each on a part of the vector. Its copies overlap with other rounds
+// (pipelined_copy.hpp). The copy of a result to the GPU may still be in the caller's stream when the next operation
+// begins. That operation waits for the copy before it uses the buffer.
 //
-// Price: two copies over the bus, and pinned memory of the size of the longest vector. Without rounds the copies do not
-// overlap with the host's work.
+// Price: each call copies the vector over the bus twice, and pinned memory as long as the longest vector is kept. In a
+// call of one round, the copies do not overlap with the work of the CPU.
 #pragma once
 
 #include "collectives/memory.hpp"
@@ -24,7 +26,7 @@ namespace collectives {
 class HostCopyPath final : public PathExecutor {
  public:
   HostCopyPath(Device& device, Rank rank) : device_(device), rank_(rank), pipelined_copy_(device) {}
-  /// Waits up to 10 s for each stream, or 200 ms after a failure. If a stream does not finish, the buffer is leaked.
+  /// Waits at most 10 s for each stream, or 200 ms after a failure. If a stream does not finish, leaks the buffer.
   ~HostCopyPath() override;
 
   void start(const DeviceCall& call, const PlannedCall& planned, Job& job) override;
@@ -44,7 +46,7 @@ class HostCopyPath final : public PathExecutor {
   const Rank rank_;
   PipelinedCopy pipelined_copy_;
   Device::Stream stream_ = nullptr, stream_back_ = nullptr;
-  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to the host, and from it.
+  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to CPU memory, and from it.
   SharedMemory memory_;
   const DeviceCall* call_ = nullptr;
   const PlannedCall* planned_ = nullptr;

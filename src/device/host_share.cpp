@@ -1,4 +1,5 @@
-// Implementation of a rank's share: its sources and destinations, one kernel and some copies.
+// Implementation of a rank's share, the range of the vector that its GPU processes for all ranks of the host. It
+// collects the sources and destinations, and puts one kernel and some copies into the stream.
 #include "device/host_share.hpp"
 
 #include <algorithm>
@@ -18,12 +19,12 @@ void HostShare::perform(const HostTask& task, int self, std::span<const BufferEx
     if (task.is_source(rank, self))
       sources_.push_back(
           {element_at(buffers[static_cast<std::size_t>(rank)].source, share.first, task.element), reduction.unreduced});
-  // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
+  // The list of destinations begins with this rank's own, so that the ranks write to different destinations at a time.
   for (int turn = 0; turn < ranks; ++turn)
     if (const int rank = (self + turn) % ranks; task.is_destination(rank, self))
       outs_.push_back(element_at(buffers[static_cast<std::size_t>(rank)].destination, share.first, task.element));
 
-  // A kernel writes at most kMostOuts destinations. The rest are copies of the first one.
+  // A kernel writes at most kMostOuts destinations. The other destinations receive copies of the first one.
   std::span<std::byte* const> left(outs_);
   const std::byte* made = sources_[0].data;
   if (task.combines()) {

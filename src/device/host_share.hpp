@@ -1,5 +1,5 @@
-// HostShare: the share of one rank in a collective of the ranks of a host, performed by the rank's GPU. A share is the
-// range of the vector that one rank processes.
+// HostShare: performs the share of one rank in a collective of the ranks of a host, on the rank's GPU. A share is the
+// range of the vector that one rank processes for all ranks.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class HostShare {
   struct Reduction {
     ReduceOp op;
     DataType type = DataType::f32;
-    bool unreduced = true;  ///< True: the sources are contributions.
-    int finish_ranks = 0;   ///< Argument of fold().
+    bool unreduced = true;  ///< True: the sources are inputs of ranks, not partial results.
+    int finish_ranks = 0;   ///< Number of ranks by which fold() divides an average; 0: the result is a partial one.
   };
-  /// Puts the share of local rank `self` into the stream. Reads every source once, combines in rank order, and writes
-  /// every destination. `buffers` are those of all ranks.
+  /// Puts the work on the share of local rank `self` into the stream. The kernel reads the share from every source
+  /// once, combines the values in rank order, and writes every destination. `buffers`: those of all ranks.
   void perform(const HostTask& task, int self, std::span<const BufferExchange::Buffers> buffers,
                const Reduction& reduction, Device::Stream stream);
 

@@ -1,13 +1,13 @@
-// IntraHostCall: the part of a call that is equal on all device paths in which GPUs access each other's memory inside a
-// host. A path has one as a member.
+// IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
+// path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
-// The object has the stream of the path, prepares the buffers of a call, and returns the result. buffer_exchange.hpp
-// publishes the buffers and synchronizes the ranks.
+// The object owns the stream of the path, prepares the buffers of a call, and returns the result to the caller's
+// buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
 //
-// Some buffers cannot be accessed by other ranks: the tensors of a group, managed memory, memory that cannot be shared,
-// and misaligned elements. Each rank decides for itself. It packs its buffers into memory of this object and copies the
-// result back. This memory is as long as the longest vector that needed it, rounded up to a power of two. Outgrown
-// memory is kept until the end, because to free it may wait for all work of the GPU.
+// Other ranks cannot access some buffers: several tensors of one call, managed memory, memory that the driver cannot
+// share, and misaligned elements. A rank with such buffers packs them into memory of this object, and copies the result
+// back. Other ranks need not do so. This memory is as long as the longest vector that needed it, rounded up to a power
+// of two. Memory that has become too short is kept until the end, because freeing may wait for all work of the GPU.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +25,17 @@ class IntraHostCall {
  public:
   using PathState = PathExecutor::PathState;
 
-  /// `rank` is the number of this rank in the communicator. The paths of a communicator share `peers`. `sync` is the
-  /// block in which the ranks synchronize.
+  /// `rank`: number of this rank in the communicator. The paths of a communicator share `peers`. `sync`: block of the
+  /// arena (the shared memory of the host) in which the ranks synchronize.
   IntraHostCall(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers, Rank rank,
                 GpuSync GpuBlock::*sync = &GpuBlock::call)
       : device_(device), rank_(rank), exchange_(arena, std::move(peers), sync), stream_(device) {}
-  /// Waits up to 10 s for the stream, or 200 ms after a failure. If the stream does not finish, the memory is leaked.
+  /// Waits at most 10 s for the stream, or 200 ms after a failure. If the stream does not finish, leaks the memory.
   ~IntraHostCall();
   IntraHostCall(const IntraHostCall&) = delete;
   IntraHostCall& operator=(const IntraHostCall&) = delete;
 
-  /// Begins a call. `input` and `output` are device addresses of element 0.
+  /// Begins a call. `input` and `output`: addresses of element 0 of the vector in GPU memory.
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Gives up the call after a failure. Waits up to 200 ms for the stream.
   void abandon() noexcept;
@@ -50,7 +50,7 @@ class IntraHostCall {
   /// Prepares buffers that no other rank accesses. Packs them if the call has several tensors, or if a buffer is
   /// misaligned.
   void prepare_local(const HostTask& task);
-  /// Prepares buffers of which a peer may access any part later in the call.
+  /// Prepares buffers for a call in Steps (single actions of a rank), during which a peer may access any part of them.
   void prepare_for_steps(const HostTask& task);
   /// Returns true if the packed copy is complete, or if there is none.
   bool prepared() { return !packed_ || stream_.reached(); }

@@ -1,4 +1,5 @@
-// Implementation of the path of kernels. A share is the range of the vector that the kernel of one rank processes.
+// Implementation of the device path on which the kernels of a host access the memory of all its GPUs. A share is the
+// range of the vector that the kernel of one rank processes.
 #include "device/kernel_path.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "planning/planned_call.hpp"
 
 namespace collectives {
-/// Fills in `task_`: its kind, root, and the slice of each rank.
+/// Fills in `task_`, the description of the call: the collective, the root, and the share of each rank.
 void KernelPath::describe(const PlannedCall& planned) {
   const int ranks = arena_.ranks();
   const Signature& call = planned.signature;

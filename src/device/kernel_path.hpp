@@ -1,12 +1,13 @@
-// Device path in which each rank's GPU accesses the memory of the other GPUs of the host.
+// KernelPath: performs a call among the ranks of one host by kernels that access the memory of all their GPUs. It is a
+// device path, a way to perform calls on GPU memory.
 //
-// The path is the counterpart of zero copy on the host (shared_memory/zero_copy.hpp), with a kernel in place of a loop.
-// The vector is divided among the ranks. For its share a rank's kernel reads every source once, combines in rank order
-// and writes every destination. An all-reduce of p ranks takes p kernels and no copy. Its bits are those of the same
-// call on the host.
+// The vector is divided into one share per rank. A rank's kernel reads its share from the buffer of every rank,
+// combines the values in rank order, and writes the result to the buffer of every rank. An all-reduce of p ranks takes
+// p kernels and no copy. The result has the same bits as that of the same call on CPU memory. ZeroCopy
+// (shared_memory/zero_copy.hpp) does this in CPU memory.
 //
-// Price: a call returns when the last GPU has finished, even with a stream. The kernels of the other ranks write into
-// this rank's output, and this rank's stream cannot wait for them.
+// Price: a call returns only when the last GPU has finished, even if the caller passes a stream. The kernels of the
+// other ranks write into this rank's output, and this rank's stream cannot wait for them.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@
 
 namespace collectives {
 
-/// Kernel path for one host. Local rank numbers equal the communicator's rank numbers.
+/// Device path for a communicator on one host. Local rank numbers therefore equal rank numbers.
 class KernelPath final : public PathExecutor {
  public:
   KernelPath(Device& device, const Arena& arena, std::shared_ptr<GpuPeers> peers)

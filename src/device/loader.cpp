@@ -1,5 +1,5 @@
-// Implementation of the loading of libcollectives_cuda, the shared library (component) with all code that needs CUDA.
-// Tests replace it by fake GPUs.
+// Implementation of the loading of libcollectives_cuda, the shared library with all code that needs CUDA. Tests replace
+// it by fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>
@@ -37,8 +37,8 @@ bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
   void* const driver = driver_if_loaded();
   if (driver == nullptr) return false;
-  // A loaded driver alone does not mean use, because other libraries load it to inspect the machine. CUDA's result 0 is
-  // success.
+  // A loaded driver does not mean that the process uses CUDA, because other libraries load it to inspect the machine. A
+  // result of 0 means success.
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
     return function != nullptr;

@@ -1,7 +1,9 @@
-// Loads libcollectives_cuda, the shared library (component) that implements Device by CUDA.
+// Loader: loads libcollectives_cuda at run time. This shared library, the component, implements Device (the interface
+// to a GPU) by CUDA.
 //
-// The component is found at run time and never linked, so one binary runs with and without a GPU. It contains CUDA's
-// runtime. Price: one or two megabytes, and a second runtime beside the one that the program itself may use.
+// The core library is not linked to the component, so one binary runs with and without a GPU. The component contains
+// CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the program
+// uses CUDA itself.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,9 @@
-// Implementation of the device path for an all-reduce on several hosts. multi_node_path.hpp lists its phases.
+// Implementation of the device path for an all-reduce of GPU memory on several hosts. multi_node_path.hpp lists its
+// phases.
 //
-// A rail is one rank of each host, all with the same local number. A slice is the part of the vector that one rail
-// all-reduces. The slice of a rank is the one of its rail. A residual is the part of gradients that top-k has not sent
-// yet; a rank keeps the residual of one slice.
+// A rail is one rank of each host, all with the same local number. A slice is the part of the vector that the ranks of
+// one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part
+// that was not sent yet. Each rank keeps the residual of its slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ void MultiNodePath::divide(const PlannedCall& planned) {
     if (s < slices && nccl_collective_ != nullptr && sparse_ == nullptr)
       slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
     else if (s < slices)
-      slice = part({0, count}, slices, s);  // This is the division of the plan for host memory.
+      slice = part({0, count}, slices, s);  // The plan for CPU memory divides the vector in this way, too.
     offsets_.push_back(offsets_.back() + slice.count);
   }
   slice_ = task_.slice(arena_.self());
@@ -103,7 +104,7 @@ PathExecutor::PathState MultiNodePath::progress() {
   if (delegate_ != nullptr) return delegate_->progress();
   try {
     return next_phase();
-    // A mismatch names a local rank. Translates it into a rank of the communicator.
+    // TagMismatch names the local rank of a peer in another call. Converts it to a rank of the communicator.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
@@ -195,7 +196,7 @@ void MultiNodePath::start_nccl(Collective collective, const std::byte* input, st
   nccl_collective_->start(std::span(&call, 1));
 }
 
-/// Computes the host's sum of this rank's slice. The sum is not yet divided or scaled.
+/// Adds this rank's slice of the vectors of all ranks of the host. The sum is not yet divided or scaled.
 void MultiNodePath::add() {
   if (nccl_collective_ != nullptr) {
     sum_at_ = 0;
@@ -270,7 +271,7 @@ void MultiNodePath::distribute_slice() {
   outs_.clear();
   const int self = arena_.self(), ranks = arena_.ranks();
   const std::vector<BufferExchange::Buffers>& all = host_.exchange().buffers();
-  // Each rank begins with its own destination, so that the ranks write to different destinations at a time.
+  // The list of destinations begins with this rank's own, so that the ranks write to different destinations at a time.
   for (int turn = 0; turn < ranks; ++turn)
     outs_.push_back(
         element_at(all[static_cast<std::size_t>((self + turn) % ranks)].destination, slice_.first, task_.element));

@@ -1,34 +1,35 @@
-// Device path, a way to handle buffers in GPU memory, for an all-reduce on several hosts with several ranks on some.
+// MultiNodePath: performs an all-reduce on GPU memory across several hosts, of which some have several ranks. It is a
+// device path, a way to perform calls on GPU memory.
 //
 // A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
 // has these phases:
 //
-// 1. The GPUs of each host add. Afterwards each rank's GPU holds one slice of the sum of its host's ranks.
-// 2. Each rank copies its slice to pinned memory, host memory that the GPU can access.
+// 1. The GPUs of each host add the vectors of its ranks. Afterwards each rank's GPU holds one slice of the sum.
+// 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
-// A rank therefore moves its slice once in each direction between its GPU and host memory. The CPU adds only the sums
-// of hosts. Every transport and every codec works, because phase 3 works on host memory.
+// A rank therefore copies its slice only once in each direction between its GPU and CPU memory. The CPU adds only the
+// sums of hosts. Every transport and every codec works, because phase 3 works on CPU memory.
 //
 // Phases 1 and 4 have two forms:
 //
-// - Kernels access the memory of the other GPUs. Only the owner of a slice reads and writes it, in the buffers of all
-//   ranks. An in-place call therefore loses no contribution, and it suffices to synchronize before the first phase and
-//   after the last.
+// - Kernels access the memory of the other GPUs. A slice has one owner on each host, which alone reads and writes the
+//   slice in the buffers of all ranks. An in-place call therefore loses no contribution, and it suffices to synchronize
+//   before the first phase and after the last.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
-// With a compressor (TopK) each owner sends only some elements of its slice of the sum (device/top_k_on_gpu.hpp). It
-// keeps the residual, the part of gradients that was not sent yet. If a rank of a host keeps a residual of another
-// range than its slice, all ranks of the host delegate the call to HostCopyPath. That path moves the residuals to the
-// owners of their slices. The first call of a tensor is such a call.
+// With a compressor (TopK), each owner sends only some elements of its slice of the sum (device/top_k_on_gpu.hpp). The
+// owner keeps the residual, the part of gradients that was not sent yet. In the first call of a tensor, the ranks of a
+// host do not yet keep residuals of their slices. All ranks of the host then delegate the call to HostCopyPath, which
+// moves the residuals to the owners.
 //
-// All ranks receive the same bits. The kernels' bits are those of `hierarchical` on host memory, with one exception: a
-// ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts and are added in
-// another order. NCCL adds in its own order.
+// All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
+// exception: a ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts,
+// which changes the order of the sum. NCCL adds in its own order.
 //
-// Price: a slice is added, sent and distributed in sequence. In the plan for host memory, these phases of different
-// rounds overlap.
+// Price: a slice is added, sent and distributed one after another. On CPU memory, a long call works in rounds, and
+// these phases of different rounds overlap.
 #pragma once
 
 #include <memory>
@@ -47,7 +48,7 @@ class RankView;
 
 class MultiNodePath final : public PathExecutor {
  public:
-  /// `host_copy` performs the calls that must first move residuals. `nccl_comm` connects the ranks of this host, by
+  /// `host_copy`: performs the calls that must first move residuals. `nccl_comm`: connects the ranks of this host, by
   /// local rank. Null: their GPUs access each other's memory.
   MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
                 const RankView& view, const Topology& topology, PathExecutor& host_copy,

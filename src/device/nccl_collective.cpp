@@ -1,8 +1,9 @@
-// Implementation of collectives by NCCL. NCCL performs a call as a whole, or it only moves data in an unsummed call.
+// Implementation of collectives by NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a whole call, or
+// it only moves the data of an unsummed call.
 //
-// In an unsummed call, each rank owns a part of the vector. The ranks send their contributions to the owners, whose
-// GPUs combine them. The call works in rounds. A round moves as many elements of each part as fit into the scratch
-// memory.
+// In an unsummed call, each rank owns a part of the vector. Every rank sends its contribution (its unreduced input) to
+// the owner of each part, whose GPU combines the contributions. The call works in rounds. A round moves as many
+// elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,8 @@ namespace {
 /// Alignment of the slots in the scratch memory, in bytes, equal to that of device memory.
 constexpr std::size_t kAlignment = 256;
 
-/// Time limit for a stream to finish after its calls have been given up. Its memory is leaked if it takes longer.
+/// Maximum wait for a stream after its calls have been given up. If the stream takes longer, the scratch memory is
+/// leaked.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 NcclComm::Kind kind_of(Collective collective) {
@@ -45,8 +47,8 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// Returns the number of elements of each part that one collective of NCCL can move, because it needs parts of equal
-/// length. Returns 0 if the parts have different lengths, unless only the last one is longer.
+/// Returns the common length of the parts, because a collective of NCCL needs parts of equal length. If only the last
+/// part is longer, its excess is ignored. Returns 0 if the lengths differ otherwise.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)
@@ -71,7 +73,7 @@ NcclCollective::~NcclCollective() {
     if (at_ < calls_.size()) device_.record(done_, call_.stream);
     const Deadline patience = Deadline::in(kPatience);
     for (Backoff backoff; !device_.reached(done_); backoff.wait())
-      // To free memory would wait for the GPU, which may have stopped.
+      // Freeing the memory would wait for the GPU, which may have stopped.
       if (patience.passed()) return;
   } catch (const Error&) {  // The GPU has failed.
     return;

@@ -1,14 +1,15 @@
-// Performs collectives on GPU memory with NCCL.
+// NcclCollective: performs collectives on GPU memory with NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL performs a call as a whole if its result is the one that ReduceOp promises. If the parts of the ranks differ in
+// NCCL performs a whole call if its result is the one that ReduceOp promises. If the parts of the ranks differ in
 // length, each part takes one broadcast or reduction of NCCL, all in one group.
 //
-// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. The contributions go unreduced to
-// the owners, whose GPUs combine them in rank order, as the CPU does for host memory. The results then go to the ranks
-// that receive them. The call works in rounds, each on a limited number of elements, because the contributions need
-// scratch memory. If the call is coded, f32 values travel as 16-bit floats. The owner combines them and rounds once.
+// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its
+// contribution, its unreduced input, to the owner of each part. The owner's GPU combines the contributions in rank
+// order, as the CPU does for CPU memory. The results then go to the ranks that receive them. Such a call works in
+// rounds, each on a limited number of elements, because the contributions need scratch memory. If the call uses a
+// codec, f32 values are sent as 16-bit floats, and the owner rounds the result once.
 //
-// Price: with p ranks, such a reduction takes p - 1 messages per rank and scratch memory. NCCL alone would need
+// Price: with p ranks, such a reduction takes p - 1 messages per rank, and scratch memory. NCCL alone would need
 // neither, but would round differently.
 #pragma once
 

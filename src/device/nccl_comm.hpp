@@ -1,5 +1,5 @@
-// Interface to NCCL, the library of collectives on GPUs: its communicator puts collectives into streams, which are
-// queues of work for a GPU.
+// NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
+// collectives into streams, which are queues of work for a GPU.
 //
 // The interface needs no header of NCCL or CUDA. None of its functions waits. The caller polls ready() and applies its
 // own deadlines.

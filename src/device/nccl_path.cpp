@@ -1,5 +1,5 @@
-// Implementation of the path of backend "nccl": describes each operation as calls of NcclCollective, and retires them
-// in order.
+// Implementation of the device path on which NCCL performs calls on GPU memory. It describes each operation as calls of
+// NcclCollective. It retires operations in order, that is, when the GPU has performed them.
 #include "device/nccl_path.hpp"
 
 #include <new>

@@ -1,4 +1,5 @@
-// Device path of backend "nccl", on which NCCL performs operations on GPU memory.
+// NcclPath: performs calls on GPU memory by NCCL, for backend "nccl". It is a device path, a way to perform calls on
+// GPU memory.
 //
 // The path puts all operations into one stream of its own, a queue of work for the GPU. An operation first waits for
 // the work that the caller's stream held at the call. Later operations begin while earlier ones are still in the
@@ -32,7 +33,7 @@ class NcclPath final : public PathExecutor {
   Registry& registry() noexcept { return registry_; }
 
  private:
-  /// Fills in offsets_ and calls_. Requires that the calls before are in their stream and no longer need them.
+  /// Fills in offsets_ and calls_. Requires that all earlier calls are in their stream and no longer need them.
   void describe(const DeviceCall& call, const PlannedCall& planned);
 
   Device& device_;

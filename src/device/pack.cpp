@@ -1,4 +1,4 @@
-// Implementation of packing: copies between the buffers of a call and one contiguous vector.
+// Implementation of packing: copies between the buffers of a call on GPU memory and one contiguous vector.
 #include "device/pack.hpp"
 
 namespace collectives {

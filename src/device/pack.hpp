@@ -1,7 +1,8 @@
-// Packs the input buffers of a call into one contiguous vector, and unpacks its result into the output buffers.
+// Packs the input buffers of a call on GPU memory into one contiguous vector, and unpacks the result into the output
+// buffers.
 //
-// `vector` is the address of element 0. A call works on the vector in place. In an all-gather or a reduce-scatter, this
-// rank's buffer is only its part of the vector.
+// `vector`: the address of element 0 of the vector, on which the call works in place. In an all-gather or a
+// reduce-scatter, this rank's buffer is only one part of the vector.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace collectives {
 
-/// Copies the contribution of this rank to its place in the vector.
+/// Copies the input of this rank to its place in the vector.
 void pack_input(Device& device, const DeviceCall& call, Rank rank, std::byte* vector, Device::Stream stream);
 /// Copies the elements that this rank receives to the caller's buffers. `coded`: the values have been rounded by a
 /// codec.

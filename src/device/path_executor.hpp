@@ -1,21 +1,21 @@
-// Base class of the device paths, which perform operations on device memory.
+// PathExecutor: the base class of the device paths. A device path is a way to perform calls on GPU memory.
 //
-// A device path is for device memory what a plan is for host memory. A communicator has one object of each path. The
-// plan names the path of an operation (DevicePath, in plan.hpp). planning/device_path_choice.cpp chooses it from values
-// that are equal on all ranks. Several paths delegate part of an operation to the plan for host memory, by returning
-// PathState::host.
+// A communicator has one object of each path. The plan of a call names its path (DevicePath, in plan.hpp).
+// planning/device_path_choice.cpp chooses the path from values that are equal on all ranks. Some paths let the CPU
+// perform a part of an operation, in CPU memory. They ask for it by returning PathState::host.
 //
 // The communicator does the work that all paths share:
 //
-// - It publishes the arrival record of an operation at the head of the queue: the number and signature of the call,
-//   which peers read if they wait. It then starts the operation on its path.
-// - It checks for mismatches, lost peers and the deadline while a thread waits for the operation.
+// - It publishes the arrival record of the oldest operation: the number and signature of the call, which peers read if
+//   they wait. It then starts the operation on its path.
+// - While a thread waits for the operation, it checks for peers in another call, for lost peers, and for the deadline.
 //
 // A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
 //
-// An operation that is entirely in streams leaves the queue, so that the next operation can begin. A progress thread,
-// if there is one, then watches it. Signatures are compared while a rank waits, and when results are complete. Price: a
-// mismatch is reported by a later call, and at most 32 calls begin after the oldest operation in flight.
+// A stream is a queue of work for a GPU. When an operation is entirely in streams, the next operation can begin. A
+// progress thread, if there is one, then watches the earlier operation. Signatures are compared while a rank waits, and
+// when results are complete. Price: if a peer is in another call, only a later call reports that. At most 32 calls
+// begin after the oldest operation whose work is in streams.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Job;
 class Executor;
 class SparseTensor;
 
-/// Operation on device memory, from its call to its end. The object belongs to the operation's state and is reused.
+/// Operation on GPU memory, from its call to its end. The object belongs to the operation's state and is reused.
 struct DeviceCall {
   /// Arguments of the call, without the counts and tensors, which lie in the caller's stack frame.
   Call call;
@@ -48,7 +48,7 @@ struct DeviceCall {
   /// Error that the GPU reported during the call. The operation fails with it when it starts.
   std::exception_ptr refused;
   bool started = false;    ///< True: the path has started the operation.
-  bool in_host = false;    ///< True: the plan for host memory is in progress.
+  bool in_host = false;    ///< True: the CPU is performing its part of the operation.
   bool with_gpu = false;   ///< True: this rank waits for its GPU.
   bool in_flight = false;  ///< True: the whole operation is in streams.
 };
@@ -58,7 +58,7 @@ class PathExecutor {
   enum class PathState : std::uint8_t {
     gpu,    ///< Waits for this rank's GPU. Call progress() again.
     peers,  ///< Waits for other ranks. Call progress() again.
-    host,   ///< Asks for the job to be performed on host memory. Then call progress() again.
+    host,   ///< Asks the caller to let the CPU perform the job. Then call progress() again.
     /// Whole operation is in streams, so the next operation may begin. retire_oldest() reports its end.
     in_flight,
     done
@@ -69,8 +69,8 @@ class PathExecutor {
   /// in flight when this one starts.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
   /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
-  /// operation, with device addresses and its tag. Before the path returns PathState::host, it replaces them by host
-  /// addresses.
+  /// operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the addresses by
+  /// those of CPU memory.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Advances the operation. Throws errors of the GPU, TagMismatch for a peer in another call, and Error for a lost
   /// peer.

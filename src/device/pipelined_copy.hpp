@@ -1,17 +1,17 @@
-// Copies between a GPU and host memory that overlap with the rounds of a plan (schedule.hpp). A part is the share of
-// one rank of the vector. A round performs all Steps, the actions of the plan, on one segment of each part.
+// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is the share of
+// one rank of the vector. A round performs all Steps (the single actions of a rank) on one segment of each part.
 //
-// The executor performs the Steps. It asks before each Step whether the input of its round is ready, and reports the
-// rounds that are complete. A round begins when its input has arrived, while the input of later rounds is still in
-// transit. Its result returns to the GPU during later rounds. A long vector thus takes the time of the slowest of three
-// activities: the copy to the host, the work of the CPU and the network, or the copy back. The first and the last round
-// add a little. The order of Steps and the bits are those of the plan for host memory.
+// The executor performs the Steps. It asks before each Step whether the input of the round is ready, and reports the
+// rounds that are complete. A round begins when its input has arrived, while the input of later rounds is still being
+// copied. Its result is copied to the GPU during later rounds. A long vector thus takes the time of the slowest of
+// three activities: the copy to the CPU, the work of the CPU and the network, or the copy back. The first and the last
+// round add a little. The order of Steps and the bits of the result are those of a call on CPU memory.
 //
-// Rounds are copied in groups. A group consists of one piece for each part: a range of adjacent elements. It holds
-// about 1 MiB or more, and a piece about 128 KiB or more, because each copy has a start-up cost.
+// The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
+// elements. A group has about 1 MiB or more, and a piece about 128 KiB or more, because each copy has a start-up cost.
 //
-// Price: one query per Step, and one copy per part of each group. Only all-reduces qualify, because their rounds need
-// the same ranges on all ranks.
+// Price: each Step takes one query, and each group takes one copy per part in each direction. Only an all-reduce can
+// use this, because each of its rounds uses the same ranges on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class PipelinedCopy final : public InputStream {
   std::size_t element_ = 1, rounds_ = 0;
   // Number of groups, and the size of a group: elements of each part, and rounds.
   std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;
-  // Number of groups that are issued, ready on the host, and copied back.
+  // Numbers of groups: copies started, arrived in CPU memory, and copied back.
   std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;
   std::vector<Device::Event> events_;  // Events of the groups in transit, used in turn.
 };

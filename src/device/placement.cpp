@@ -1,5 +1,5 @@
-// Implementation of the query for the kind of memory of a call's buffers: host memory or device memory. It asks the
-// driver about each buffer. It refuses a call that mixes both kinds, or whose buffers belong to another GPU.
+// Implementation of the query whether the buffers of a call are in CPU memory or in GPU memory. It asks the driver
+// about each buffer. It refuses a call that mixes both kinds, or whose buffers belong to another GPU.
 #include "device/placement.hpp"
 
 #include <fmt/format.h>
@@ -90,7 +90,7 @@ Memory memory_of(const Device& device, const Call& call, std::optional<Device::S
     int its = -1;
     try {
       its = device.device_of(*stream);
-    } catch (const Error& error) {  // without rank and operation
+    } catch (const Error& error) {  // The error has no rank and operation yet.
       if (error.code() != Errc::invalid_argument) throw;
       refuse(Errc::invalid_argument, error.what());
     }

@@ -1,8 +1,8 @@
-// Determines whether the buffers of a call lie in device memory or in host memory, before anything is sent.
+// memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory, before anything is sent.
 //
 // Every call asks the driver about each buffer, because an address may have been reused for other memory. The answer is
-// part of the call's signature, which ranks compare, so ranks with different answers get a mismatch. A communicator
-// without a GPU does not ask. Price: a fraction of a microsecond per buffer.
+// part of the call's signature, which ranks compare. Ranks with different answers therefore get an error. A
+// communicator without a GPU does not ask. Price: a query takes a fraction of a microsecond per buffer.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace collectives {
 
-/// Returns Memory::device if the call's buffers are memory of `device`. Managed memory counts as device memory if a
-/// stream is given, and as host memory otherwise. Pinned memory counts as host memory. A vector without elements counts
-/// as host memory, whatever its address.
+/// Returns Memory::device if the call's buffers are in memory of `device`, a GPU, and Memory::host if they are in CPU
+/// memory. Managed memory counts as GPU memory if a stream is given, otherwise as CPU memory. Pinned memory counts as
+/// CPU memory. A vector without elements counts as CPU memory, whatever its address.
 ///
-/// Throws Error{invalid_argument} for buffers of two kinds, a buffer or stream of another GPU, or a stream with host
+/// Throws Error{invalid_argument} for buffers of both kinds, a buffer or stream of another GPU, or a stream with CPU
 /// memory. Throws Error{unsupported} if a rank has no GPU, or if the stream is being captured. Throws the errors of
 /// `device`.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,

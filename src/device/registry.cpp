@@ -1,4 +1,5 @@
-// Implementation of the registry of memory that a program has registered with NCCL.
+// Implementation of the registry of memory that a program has registered with NCCL, so that NCCL accesses it without a
+// copy.
 #include "device/registry.hpp"
 
 #include <fmt/format.h>

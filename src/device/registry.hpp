@@ -1,14 +1,14 @@
-// Memory ranges that a program has registered with NCCL. NCCL accesses registered memory without a copy.
+// Registry: the memory ranges that a program has registered with NCCL, NVIDIA's library of collectives between GPUs.
+// NCCL accesses registered memory without a copy.
 //
-// Each rank calls ncclCommRegister for itself, in the communicator that the program names. No rank waits for another,
-// and a rank may leave out the registration. A change waits until no operation is in progress. Reason: CUDA may wait
-// for the GPU in such a change, and NCCL may wait for other ranks.
+// Each rank registers its own memory by ncclCommRegister(), with the communicator that the program names. No rank waits
+// for another rank, and a rank need not register anything. Ranges are added and removed only while no operation is in
+// progress. Reason: CUDA may then wait for the GPU, and NCCL may wait for other ranks.
 //
 // A range inside a registered range shares its registration, any number of times, so NCCL registers each byte once. A
 // range that overlaps a registered range in part is refused, because its registration could not be removed separately.
 //
-// Price: NCCL's symmetric windows are not available. NCCL's fastest kernels need them, and all ranks must create them
-// together.
+// Price: NCCL's fastest kernels are not used. They need symmetric windows, which all ranks must create together.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Implementation of the path that performs Steps on GPUs: the operation, one Step, and a host Step. A host Step is a
-// collective of the ranks of one host; here each rank's kernel performs the share of its rank.
+// Implementation of the device path that performs Steps on GPUs. A Step is one action of a rank. A host Step is a
+// collective of the ranks of one host, in which each rank's kernel processes its share of the vector.
 #include "device/step_path.hpp"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the routes to all ranks. Only a rank of this host reads a value where it lies.
+/// Returns the routes by which the executor sends to all ranks. Only a rank of this host reads a value in the sender's
+/// memory.
 std::vector<Executor::Route> routes_by(GpuMessages& messages, int ranks) {
   std::vector<Executor::Route> routes;
   for (Rank rank = 0; rank < ranks; ++rank)
@@ -126,7 +127,7 @@ void StepPath::begin_host_step(const Step& step, const HostOperands& with) {
 bool StepPath::progress_host_step() {
   try {
     return progress_host_phase();
-    // A mismatch names a local rank. Translates it into a rank of the communicator.
+    // TagMismatch names the local rank of a peer in another call. Converts it to a rank of the communicator.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }

@@ -1,16 +1,18 @@
-// Device path on which GPUs perform the plan for host memory, Step by Step.
+// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank:
+// it takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
+// perform calls on GPU memory.
 //
-// On one host it serves `ring` and `reduce_to_one`. On several hosts with several ranks it serves every plan. The
-// executor is the host's. Three parts replace the host's work:
+// On one host, it serves the backends `ring` and `reduce_to_one`. On several hosts with several ranks, it serves all
+// algorithms. The executor is that for CPU memory. Three parts replace the work of the CPU:
 //
 // - Kernels and copies work on the values (ValueEngine).
-// - Messages hold GPU addresses, or data in pinned memory for other hosts (device/gpu_messages.hpp).
-// - In a host Step each rank's kernel performs the rank's share of the vector.
+// - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).
+// - In a host Step, a collective of the ranks of one host, each rank's kernel processes its share of the vector.
 //
-// No algorithm is written a second time for GPUs, and the bits are those of the plan for host memory.
+// Algorithms therefore need no second version for GPUs, and the result has the same bits as on CPU memory.
 //
-// Price: Steps do not overlap. A Step begins when the GPU has finished the one before, and the host polls in between.
-// Messages are not coded.
+// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step, and then starts the next one. Codecs do
+// not encode the messages.
 #pragma once
 
 #include "device/device_buffer.hpp"

@@ -1,5 +1,5 @@
-// Implementation of top-k on a GPU, which sends only k selected elements of a gradient: the residual on the GPU, the
-// selection, and the sum of received selections.
+// Implementation of top-k on a GPU. Top-k sends only the k elements of greatest magnitude of a gradient. This file
+// keeps the residual on the GPU, selects elements, and adds the elements that have been received.
 //
 // A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
 // selects.
@@ -50,14 +50,16 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if a call on `device` can use the residual as it is. It may come from another communicator.
+  /// Returns true if a call on `device` can use the residual without a copy. Another communicator may have made the
+  /// residual.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
   }
-  /// Delays later work of `stream` until earlier users of the residual, in any stream, are done.
+  /// Delays later work of `stream` until earlier work on the residual, in any stream, is done.
   void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
-  /// Puts copies of the host's residual and velocity into the stream. An all-zero vector is cleared instead of copied.
+  /// Puts copies of a residual and a velocity from CPU memory into the stream. Clears the vector on the GPU instead if
+  /// the one in CPU memory is empty or all zero.
   void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
     const auto zero = [](const std::vector<float>& values) {
       return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });
@@ -74,7 +76,7 @@ class GpuResidual final : public DeviceResidual {
     if (velocity_ != nullptr) put(velocity_, velocity, with_momentum, with_residual ? bytes : 0);
     use(stream);
   }
-  /// Records that all work in `stream` so far uses the residual.
+  /// Records that the work in `stream` so far uses the residual.
   void use(Device::Stream stream) { device_->record(used_, stream); }
 
   void read(std::vector<float>& residual, std::vector<float>& velocity) override {
@@ -108,8 +110,8 @@ class GpuResidual final : public DeviceResidual {
     const Device::Stream stream;
   };
 
-  /// Waits up to `patience` until the last user is done. Returns true if it is. Throws the error with which the GPU has
-  /// failed.
+  /// Waits at most `patience` until the last work on the residual is done. Returns false if the time is over. Throws
+  /// the error with which the GPU has failed.
   bool idle(std::chrono::milliseconds patience) const {
     const auto until = Clock::now() + patience;
     while (!device_->reached(used_)) {
@@ -173,8 +175,8 @@ void TopKOnGpu::reserve_buffers(const SparsePlan& plan) {
   received_here_.grow(received * (sizeof(std::uint32_t) + sizeof(float)));
 }
 
-/// Moves the residual of the tensor to this GPU, unless it is there. From another GPU, or after a failed call, it is
-/// first copied to the host. Each copy waits at most 10 s.
+/// Moves the residual of the tensor to this GPU, unless it is there. Copies it to CPU memory first if it is on another
+/// GPU, or after a failed call. Each copy waits at most 10 s.
 void TopKOnGpu::adopt_residual() {
   const TopKOptions& options = tensor_->options();
   TensorResidual& residual = tensor_->residual();

@@ -1,21 +1,22 @@
-// Top-k on the GPU that holds the gradient: an all-reduce that sends only k elements of each gradient, those with the
-// greatest magnitudes. A call has these phases:
+// TopKOnGpu: performs top-k on the GPU that holds the gradient. Top-k is an all-reduce that sends only the k elements
+// of greatest magnitude of each gradient. A call has these phases:
 //
-// 1. The GPU adds the gradient to the residual and selects k elements (cuda/select.cu).
-// 2. The selection is copied to pinned memory, host memory that the GPU can access.
+// 1. The GPU adds the gradient to the residual (see below), and selects k elements of the sum (cuda/select.cu).
+// 2. The selected elements are copied to pinned memory, CPU memory that the GPU can access.
 // 3. The CPUs exchange the selections of all ranks (compression/top_k/sparse_exchange.hpp).
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
 //    (cuda/sparse.cu).
 //
-// A rank thus copies 8 bytes per selected element to host memory, an index and a value. A dense all-reduce would copy
+// A rank thus copies 8 bytes per selected element to CPU memory, an index and a value. A dense all-reduce would copy
 // every element of the tensor in both directions, which is 8 bytes per element.
 //
-// A rank selects from the whole tensor. If the ranks of a host add first, a rank selects from its slice of their sum.
+// A rank selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects from its slice
+// of the sum, one of several ranges of the tensor.
 //
 // The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
 // element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
-// They are copied to host memory on demand: for TopK::save(), for a report with norms, and for a call on another device
-// path.
+// They are copied to CPU memory only if necessary: for TopK::save(), for a report with norms, and for a call that the
+// CPU performs.
 //
 // The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.

@@ -23,7 +23,7 @@ TopKPath::~TopKPath() {
 void TopKPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   call_ = &call;
   planned_ = &planned;
-  // Copied now, because each phase replaces the job.
+  // Addresses are copied now, because each phase replaces the job.
   gradient_ = reinterpret_cast<const float*>(job.input);
   sum_ = reinterpret_cast<float*>(job.output);
   phase_ = Phase::beginning;

@@ -1,4 +1,4 @@
-// TrackedStream: a stream of the GPU, and an event by which its progress is polled.
+// TrackedStream: a stream (a queue of work for the GPU), and an event that tells whether the work is done.
 #pragma once
 
 #include "device/device.hpp"

@@ -1,5 +1,5 @@
-// Declares the loops that reduce elements, from which reduction.cpp chooses by op and type. There are four files of
-// loops. Each file is compiled once per instruction set, and its function below returns a loop for this processor.
+// Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in four files.
+// Each file is compiled once per instruction set, and its function below returns the loop for this CPU.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 #include "collectives/types.hpp"
 #include "reduction/reduction.hpp"
 
-// Instruction sets for which Highway compiles no loops. Few processors have SSSE3 and nothing newer. The size of an SVE
-// vector is unknown to the compiler, so such vectors cannot be elements of arrays. The macro must be defined before any
-// header of Highway is included.
+// Instruction sets for which Highway, the library of vector instructions, compiles no loops. Few CPUs have SSSE3 and
+// nothing newer. The size of an SVE vector is unknown to the compiler, so SVE vectors cannot be elements of arrays. The
+// macro must be defined before any header of Highway is included.
 //
-// Builds with sanitizers have AVX2 or NEON, and the set without vectors. All sets compile the same source, and with
-// sanitizers each takes minutes.
+// Builds with sanitizers have only AVX2 or NEON, and the set without vectors. All sets compile the same source, and
+// with sanitizers each set takes minutes.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -24,8 +24,8 @@
 
 namespace collectives {
 
-/// Size in bytes from which a loop first processes the elements before a cache line, so that its accesses are aligned.
-/// For fewer bytes this takes more time than it saves.
+/// Minimum bytes for which a loop first processes the elements before the next cache line. Its later accesses are then
+/// aligned. For fewer bytes, this takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;
@@ -34,7 +34,8 @@ inline std::size_t to_next_line(const std::byte* data) noexcept {
   return -reinterpret_cast<std::uintptr_t>(data) % kLine;
 }
 
-/// Return the loop of sum, average, product or pre_scaled_sum: the first for f32 and f64, the second for f16 and bf16.
+/// Return the loop of sum, average, product or pre_scaled_sum. The first function is for f32 and f64, the second for
+/// f16 and bf16.
 FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept;
 FoldLoop loop_of_half_floats(ReduceOp::Kind kind, DataType type) noexcept;
 /// Returns the loop of sum, average or product for an integer type.

@@ -1,5 +1,5 @@
-// Arithmetic of reductions on single elements, in code for both CPUs and GPUs. The results have the same bits as those
-// of fold() (reduction.hpp).
+// Arithmetic of reductions on single elements, as code for both CPUs and GPUs. The results have the same bits as those
+// of fold(), which combines whole vectors on the CPU (reduction.hpp).
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
@@ -25,8 +25,8 @@ inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bf
 template <class T>
 inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
-/// Type in which elements are added and multiplied. Sums and products of integers wrap on overflow. Signed integers are
-/// therefore combined as unsigned ones, whose overflow C++ defines.
+/// Type in which elements are added and multiplied: f32 for 16-bit floats, unsigned for integers. Sums and products of
+/// integers wrap on overflow, which C++ defines only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kHalf<T>, float,
@@ -72,11 +72,11 @@ struct Mean {
   COLLECTIVES_SHARED T result(Wide value) const { return static_cast<T>(value / ranks); }
 };
 
-/// Kernel of min (kLeast is true) and max.
+/// Kernel of min (kLeast is true) or max (kLeast is false).
 ///
-/// Floats are compared by keys. The key of a float is a signed integer, and keys have the order of the floats; -0 is
-/// below +0. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max. The element with
-/// the greatest key is the result. For min all bits of the keys are inverted first.
+/// Floats are compared by keys. The key of a float is a signed integer. Keys have the order of the floats, and -0 is
+/// below +0. For min, all bits of the keys are then inverted. The element with the greatest key is the result. Every
+/// NaN becomes one quiet NaN, whose key is above all other keys for both min and max.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;
@@ -85,7 +85,8 @@ struct Extreme {
   using Wide = typename std::conditional_t<kFloating<T>, std::type_identity<Key>, std::type_identity<T>>::type;
   static constexpr Key kTurn = kLeast ? -1 : 0;
   static constexpr Key kMagnitude = std::numeric_limits<Key>::max();
-  /// Bits of the significand. kInfinity has all exponent bits set; kNan also has the highest bit of the significand.
+  /// Number of bits of the significand. The bits of infinity, kInfinity, are those of the exponent. kNan also has the
+  /// highest bit of the significand.
   static constexpr int kSignificand = std::is_same_v<T, bfloat16>  ? 7
                                       : std::is_same_v<T, float16> ? 10
                                       : std::is_same_v<T, float>   ? 23
@@ -93,7 +94,7 @@ struct Extreme {
   static constexpr Key kInfinity = static_cast<Key>(kMagnitude >> kSignificand << kSignificand);
   static constexpr Key kNan = static_cast<Key>(kInfinity | (Key{1} << (kSignificand - 1)));
 
-  /// Converts between bits and keys. The function is its own inverse.
+  /// Converts the bits of a float to its key, or a key to the bits.
   COLLECTIVES_SHARED static Key flip(Key bits) { return bits < 0 ? static_cast<Key>(bits ^ kMagnitude) : bits; }
 
   COLLECTIVES_SHARED Wide term(T stored, bool) const {
@@ -120,8 +121,8 @@ struct Extreme {
   }
 };
 
-/// Calls visit(kernel) with the kernel of a reduction. Returns false if there is none: for user ops and for factors of
-/// integers. `unfinished` requests partial results, for which an average is a sum.
+/// Calls visit(kernel) with the kernel of a reduction. Returns false if there is no kernel: for user ops, and for
+/// pre_scaled_sum of integers. `unfinished`: the results are partial ones, so an average is not divided yet.
 template <class T, class Visit>
 bool with_kernel(const ReduceOp& op, int ranks, bool unfinished, Visit&& visit) {
   switch (op.kind()) {

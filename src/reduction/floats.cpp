@@ -1,4 +1,4 @@
-// Loops that reduce f32 and f64. Elements are combined in their own type.
+// Loops that reduce f32 and f64 elements. Elements are combined in their own type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,4 +1,4 @@
-// Formats of elements: how vectors of them are loaded, widened for arithmetic, narrowed and stored. A format has two
+// Formats of elements: how they are widened for arithmetic, and narrowed to be stored. Each format is a class with two
 // types and two functions:
 //
 //   Stored             an element in memory, as a lane
@@ -6,13 +6,14 @@
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
-// A vector is a register of several elements, which are its lanes. The tag d selects the type and the length of the
-// vector of Stored.
+// A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway, whose
+// type selects the element type and the length of the vector of Stored.
 //
 // f32 values are rounded to f16 and bf16 by integer arithmetic without branches, with the bits that types.hpp defines.
-// A processor mode that flushes denormals (replaces them by 0) does not affect integer arithmetic. The processor's
-// conversion instructions are used for f16 only, because those for bf16 flush denormals. Price: six operations instead
-// of one. They take no additional time if data are in the second-level cache or beyond, because memory is slower.
+// A processor mode that flushes denormals (replaces them by 0) does not affect integer arithmetic. The conversion
+// instructions of the CPU are used for f16 only, because those for bf16 flush denormals. Price: rounding takes six
+// operations instead of one. They take no additional time if the data are in the second-level cache or beyond, because
+// memory is slower.
 //
 // Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
@@ -33,7 +34,7 @@ namespace collectives::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Bytes of a whole vector. Unaligned loads and stores of Highway need at least 16 bytes, for any type.
+/// Bytes of a whole vector. Highway has unaligned loads and stores only for vectors of at least 16 bytes.
 template <class D>
 inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
 
@@ -101,7 +102,7 @@ struct BrainFloat {
   static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
     return hn::TruncateTo(d, hn::ShiftRight<16>(round(Words<D>(), value)));
   }
-  /// Returns bits of f32, of which the upper half is the result.
+  /// Returns the bits of f32 values, whose upper halves are the rounded values.
   template <class DW>
   static HWY_INLINE hn::Vec<DW> round(DW dw, hn::Vec<hn::Rebind<float, DW>> value) {
     const auto word = hn::BitCast(dw, value);

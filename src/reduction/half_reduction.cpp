@@ -1,4 +1,4 @@
-// Loops that reduce f16 and bf16. Elements are combined in f32, and the result is rounded once.
+// Loops that reduce f16 and bf16 elements. Elements are combined in f32, and the result is rounded once.
 //
 // Rounding uses integer arithmetic with the bits that types.hpp defines. Only f16 has processor instructions with the
 // same bits, because those for bf16 replace denormals by 0 (formats.hpp).

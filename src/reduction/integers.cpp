@@ -1,5 +1,5 @@
 // Loops that reduce integers. Sums and products wrap on overflow, so signed integers are combined as unsigned ones. An
-// average is the exact mean, truncated toward zero. Its sum and its division use a wider type.
+// average is the exact mean, truncated toward zero. The sum and the division of an average use a wider type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Format of 8-bit integers for products. They are widened, because vector units have no instruction that multiplies
-/// bytes.
+/// Format of 8-bit integers for products. The integers are widened, because CPUs have no vector instruction that
+/// multiplies bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;
@@ -27,8 +27,8 @@ struct WidenedBytes {
 };
 
 /// Format of 8-bit and 32-bit integers for averages, which are computed in floating point. `Wide` holds the sums
-/// exactly. The rounded quotient of two such integers never reaches the next integer. The conversion to an integer
-/// truncates, so the result is exact.
+/// exactly. The rounded quotient of two such integers never reaches the next integer. The conversion back truncates, so
+/// the result is exact.
 template <class T, class WideType>
 struct Averaged {
   using Stored = T;
@@ -66,8 +66,8 @@ struct Averaged {
   }
 };
 
-/// Computes the mean of 64-bit integers without vectors: no vector unit divides 128-bit integers. If the sum fits in 64
-/// bits, the division uses 64 bits, which is faster.
+/// Computes the mean of 64-bit integers one by one, because no vector instruction divides 128-bit integers. If a sum
+/// fits in 64 bits, the division uses 64 bits, which is faster.
 template <class T>
 void mean_of_longs(const Operands& all) {
   __extension__ using Int128 = __int128;

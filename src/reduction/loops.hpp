@@ -1,11 +1,11 @@
-// The loop that performs all reductions, and the arithmetic of the ops. It works on vectors of any length that the
-// processor has. A vector is a register of several elements, which are its lanes.
+// The loop that performs all reductions, and the arithmetic of the ops. It works with vector registers of any length
+// that the CPU has. The elements of such a register are its lanes.
 //
-// Sources are the operands, and outs are the destinations of the result. The loop loads four vectors of the first
-// source, combines them with those of all other sources in registers, and stores them to all outs. Every byte is thus
-// loaded once, and enough loads are in flight to keep memory busy. The last elements use two vectors that overlap,
-// smaller ones if necessary, so that no access is out of bounds. Both vectors are loaded before either is stored,
-// because an out may be a source.
+// Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
+// source. It combines them with those of all other sources, and stores the result to all outs. Every byte is thus
+// loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are processed
+// by two registers that overlap, or by smaller ones, so that no access is out of bounds. Both are loaded before either
+// is stored, because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
@@ -15,15 +15,15 @@
 //   combine(a, b)                a and b in the order of the sources
 //   result(d, value)             vector of Wide -> vector of Stored
 //
-// The tag d selects the type and the length of the vector of Stored. A kernel is constructed from the operands, or
-// without arguments.
+// A vector is the content of one register. The tag d is an object of the library Highway, whose type selects the
+// element type and the length of the vector of Stored. A kernel is constructed from the operands, or without arguments.
 //
-// The library Highway includes this file once per instruction set, so it has no usual include guard. The version for
-// the processor is chosen at run time. All instruction sets give the same bits. Operations are neither reordered nor
-// fused (-ffp-contract=off), and each conversion is exact or rounds by one rule. Only the payload bits of a NaN may
-// differ, if several NaN are combined.
+// Highway includes this file once per instruction set, so the file has no usual include guard. The version for the CPU
+// is chosen at run time. All instruction sets give the same bits. Operations are neither reordered nor fused
+// (-ffp-contract=off), and each conversion is exact or rounds by one rule. Only the payload bits of a NaN may differ,
+// if several NaN are combined.
 //
-// Price: the build requires Highway, and the choice takes some 3 ns per call.
+// Price: the build requires Highway. The choice at run time takes some 3 ns per call.
 #if defined(COLLECTIVES_REDUCTION_LOOPS) == defined(HWY_TARGET_TOGGLE)
 #ifdef COLLECTIVES_REDUCTION_LOOPS
 #undef COLLECTIVES_REDUCTION_LOOPS
@@ -46,17 +46,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// True if the kernel is used so often that it gets additional loops with fixed numbers of sources and outs.
+/// Whether the kernel is used so often that it gets additional loops with fixed numbers of sources and outs.
 template <class Kernel>
 inline constexpr bool kIsOften = false;
 
-/// The loop with its operands. Sources, Outs and Streamed are spans or arrays. If they are arrays, the compiler knows
-/// their lengths and unrolls the loops over them.
+/// Loop with its operands. Sources, Outs and Streamed (outs that are stored past the caches) are spans or arrays. If
+/// they are arrays, the compiler knows their lengths and unrolls the loops over them.
 template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  /// Tag for a vector of as many elements as fill a register after they are widened.
+  /// Tag for as many elements as fill one register after they are widened.
   using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
   static constexpr std::size_t kAtOnce = 4;                     // vectors per iteration
@@ -90,7 +90,7 @@ class Loop {
     }
   }
 
-  /// Processes kVectors vectors. Each begins `step` elements after the one before.
+  /// Processes kVectors vectors. Each begins `step` elements after the previous one.
   template <std::size_t kVectors, class D>
   HWY_INLINE void vectors(D d, std::size_t begin, std::size_t step) const {
     const Source* source = sources_.data();
@@ -132,24 +132,23 @@ class Loop {
     }
   }
 
-  // Copies, because a store through a pointer cannot change them. They therefore stay in registers.
+  // Copies of the operands. No store through a pointer can change them, so they stay in registers.
   const Kernel kernel_;
   const Sources sources_;
   const Outs outs_;
   const Streamed streamed_;
 };
 
-/// Folds the elements [begin, end) of every vector of `all`.
+/// Combines the elements [begin, end) of all sources of `all`, and stores them to all its outs.
 template <class Kernel>
 HWY_NOINLINE void run(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
   Loop(kernel, all.sources, all.outs, all.streamed).run(begin, end);
 }
 
-/// Does the same for fixed numbers of sources and outs.
+/// Does the work of run() for fixed numbers of sources and outs.
 ///
-/// Code of its own has load instructions of its own. A processor identifies a stream to prefetch by its load
-/// instruction. A stream that continues where it stopped the last time is thus prefetched in time, also from one piece
-/// to the next.
+/// Each instance has its own load instructions, one per source. A CPU recognizes a sequence of loads to prefetch by its
+/// load instruction. A source that is read piece by piece is thus prefetched in time, also at the beginning of a piece.
 template <std::size_t kSources, std::size_t kOuts, std::size_t kStreamed, class Kernel>
 HWY_NOINLINE void run_these(const Kernel& kernel, const Operands& all, std::size_t begin, std::size_t end) {
   std::array<Source, kSources> sources;
@@ -164,8 +163,8 @@ HWY_NOINLINE void run_these(const Kernel& kernel, const Operands& all, std::size
 template <class Kernel>
 using Run = void (*)(const Kernel&, const Operands&, std::size_t begin, std::size_t end);
 
-/// Returns the best loop for `all`. Kernels for gradients and copies have loops for the intra-host collectives of two
-/// ranks.
+/// Returns the best loop for `all`. Kernels that are often used have additional loops, for collectives of two ranks of
+/// a host.
 template <class Kernel>
 Run<Kernel> best_run(const Operands& all) {
   if constexpr (kIsOften<Kernel>) {
@@ -187,14 +186,14 @@ template <class Kernel>
 void run(const Kernel& kernel, const Operands& all) {
   constexpr std::size_t kSize = sizeof(typename Kernel::Stored);
   if (all.count * kSize < kLongVector) return run(kernel, all, 0, all.count);
-  // A long vector starts with a piece that ends at a cache line of an out. Only whole lines can be streamed, and an
-  // access within one line is faster.
+  // A long loop first processes the elements before a cache line of an out. Only whole lines can be stored past the
+  // caches, and an access within one line is faster.
   const std::size_t lead = to_next_line(all.streamed.empty() ? all.outs[0] : all.streamed[0]) / kSize;
   run(kernel, all, 0, lead);
   best_run<Kernel>(all)(kernel, all, lead, all.count);
 }
 
-/// The FoldLoop of a kernel.
+/// Performs a whole reduction by `Kernel`. It is the FoldLoop of the kernel.
 template <class Kernel>
 void fold_by(const Operands& all) {
   if constexpr (std::is_constructible_v<Kernel, const Operands&>) {

@@ -1,8 +1,8 @@
 // Loops that compute min and max, for all types.
 //
 // Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer, and keys have
-// the order of the floats. The element with the greatest key is the result. For min all bits of the keys are inverted
-// first.
+// the order of the floats. For min, all bits of the keys are then inverted. The element with the greatest key is the
+// result.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,8 +31,8 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// Maximum of keys. The key of a negative float is below that of every positive one, and -0 is below +0. Every NaN
-/// becomes one canonical quiet NaN, whose key is above those of the infinities for both min and max.
+/// Kernel of min and max for floats: the maximum of their keys. -0 is below +0. Every NaN becomes one quiet NaN, whose
+/// key is above those of the infinities for both min and max.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;
@@ -43,7 +43,7 @@ struct GreatestKey : Greatest<Key> {
   static HWY_INLINE hn::Vec<D> magnitude(D d, hn::Vec<D> bits) {
     return hn::And(bits, hn::Set(d, std::numeric_limits<Key>::max()));
   }
-  /// Converts between bits and keys. The function is its own inverse.
+  /// Converts the bits of floats to keys, or keys to the bits.
   template <class D>
   static HWY_INLINE hn::Vec<D> flip(D d, hn::Vec<D> bits) {
     return hn::Xor(bits, magnitude(d, hn::BroadcastSignBit(bits)));

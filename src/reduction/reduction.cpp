@@ -1,5 +1,6 @@
-// Implementation of folds: chooses the loop by op and type, and contains the loop of user ops. The other loops are in
-// the files that dispatch.hpp lists.
+// Implementation of folds. A fold combines several sources element by element, and writes the result to one or more
+// destinations, the outs. This file chooses the loop by op and type, and contains the loop of user ops. dispatch.hpp
+// declares the other loops.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -14,8 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Folds by a user op, block by block. Combines each block in a buffer on the stack, because an out may be any of the
-/// sources. Copies unaligned elements, because the op gets only aligned ones.
+/// Performs a fold by a user op, block by block. Combines each block in a buffer on the stack, because an out may be
+/// any of the sources. Copies unaligned elements, because a user op receives only aligned ones.
 void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
   constexpr std::size_t kBlockBytes = 8192;
   alignas(64) std::byte accumulated[kBlockBytes];
@@ -43,14 +44,14 @@ FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
   return loop_of_floats(kind, type);
 }
 
-/// Returns the kind of op whose loop is used. An average that is not divided yet uses the loop of sum.
+/// Returns the op whose loop is used. An average without division uses the loop of sum.
 ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Runs the loop with streaming stores, which bypass the caches, where they save time. An out that is also a source is
-/// stored normally, because its cache lines are in the cache. An out whose offset within a line differs from that of
-/// the first streamed out is stored normally, too. Only whole lines can be streamed.
+/// Runs the loop with streaming stores, which bypass the caches, for the outs for which they save time. An out that is
+/// also a source is stored normally, because its lines are in the cache. An out whose offset within a cache line
+/// differs from that of the first streamed out is stored normally, too. Only whole lines can be streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;

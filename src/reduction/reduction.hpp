@@ -1,8 +1,8 @@
-// The arithmetic of collectives. A fold combines several sources element by element, in the given order, and writes the
-// result to one or more outs.
+// Folds: the arithmetic of collectives. A fold combines several sources element by element, in the given order. It
+// writes the result to one or more destinations, the outs.
 //
 // This file defines how numbers are rounded and scaled. 16-bit floats are accumulated in f32, and integer averages in
-// wider types. The scale is applied once, and the result is rounded once. All processors give the same bits.
+// wider types. A factor or divisor is applied once, and the result is rounded once. All CPUs give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace collectives {
 
-/// One operand of a fold. `unreduced` is true for a rank's contribution, which is the input that its caller passed. It
-/// is false for a partial result of an earlier fold. A partial result is already scaled by the factor of
-/// pre_scaled_sum, but an average is not divided yet.
+/// Source: one operand of a fold. `unreduced` is true for a contribution, the input of a rank. It is false for a
+/// partial result of an earlier fold. A partial result of pre_scaled_sum is already multiplied by the factor. A partial
+/// result of an average is not divided yet.
 struct Source {
   const std::byte* data = nullptr;
   bool unreduced = true;
@@ -27,24 +27,25 @@ struct Source {
 ///   streaming            by stores that bypass the caches, for results too long to stay in them
 ///   streaming_but_first  the first out by normal stores, the other outs by streaming ones
 ///
-/// After a streaming fold, call fence_streams(). Otherwise later stores may become visible before the streamed ones.
+/// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
+/// streaming ones.
 ///
-/// Some outs are stored normally in any case. These are outs that are also sources, and outs whose offset within a
-/// cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are
-/// stored normally, too.
+/// Some outs are stored by normal stores in any case: outs that are also sources, and outs whose offset within a cache
+/// line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are stored
+/// normally, too.
 ///
-/// Normal stores are vector stores, never memcpy. Its string instructions would wait until all earlier streamed stores
-/// have completed.
+/// Normal stores are vector stores, never memcpy(). The string instructions of memcpy() would wait until all earlier
+/// streaming stores have completed.
 enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 
-/// Makes the streamed stores of this thread visible before its later stores.
+/// Makes the streaming stores of this thread visible before its later stores.
 void fence_streams() noexcept;
 
 /// Computes out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, from left to right, for every out of
 /// `outs`.
 ///
 /// Loads each source once and stores the result to each out, in one pass. Requires at least one source and one out.
-/// Pointers may be unaligned. An out may be exactly one of the sources; other overlap is not allowed.
+/// Pointers may be unaligned. An out may be equal to a source; other overlap is not allowed.
 ///
 /// If `finish_ranks` > 0, the result is complete: an average is divided by `finish_ranks`. If it is 0, the result is a
 /// partial result of the element type. A fold of one unreduced source makes a partial result of it.
@@ -58,8 +59,8 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
   fold(op, type, sources, std::span<std::byte* const>(&out, 1), count, finish_ranks, stores);
 }
 
-/// Returns whether a fold of one source is that source, bit for bit. This is false if the source is scaled or divided,
-/// for min and max, which have one NaN only, and for user ops.
+/// Returns whether a fold of one source equals that source, bit for bit. Returns false if the source is multiplied or
+/// divided, for min and max, which change NaNs, and for user ops.
 bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept;
 
 /// Arguments of every loop; see fold().
@@ -76,8 +77,8 @@ struct Operands {
 /// Loop over all elements of the operands.
 using FoldLoop = void (*)(const Operands&);
 
-/// Fold into one out with normal stores, for repeated use. The constructor chooses the loop. This is for vectors so
-/// short that the choice takes as long as the fold.
+/// Fold into one out with normal stores, for repeated use. Its constructor chooses the loop once. It is for short
+/// vectors, for which the choice takes as long as the fold.
 class Fold {
  public:
   Fold() noexcept = default;
@@ -94,14 +95,14 @@ class Fold {
   int finish_ranks_ = 0;
 };
 
-/// Copies `in` to every out: one load, many stores. `in` may be exactly one of `outs`; other overlap is not allowed.
+/// Copies `in` to every out. Loads each byte once. `in` may be equal to one of `outs`; other overlap is not allowed.
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores);
 inline void copy(std::byte* out, const std::byte* in, std::size_t bytes, Stores stores) {
   copy(std::span<std::byte* const>(&out, 1), in, bytes, stores);
 }
 
-/// Returns whether all contributions must reach one owner unreduced (direct exchange), because partial results would
-/// lose what the final result promises. This is so for:
+/// Returns whether ranks must send their inputs unreduced to the rank that combines them (direct exchange). Partial
+/// results would change the bits of the final result in these cases:
 ///
 ///   - 16-bit floats, but not for min and max
 ///   - integer averages

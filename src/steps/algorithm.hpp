@@ -1,5 +1,5 @@
-// The interface of an algorithm: a name, and a function that emits the Steps of a rank. A Step is one action of a rank
-// (step.hpp).
+// The interface of an algorithm: a name, and a function that emits the Steps of one rank. A Step is one action of a
+// rank: it takes values, may combine them, may store the result, and may send it (step.hpp).
 //
 // The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
@@ -16,16 +16,16 @@
 
 namespace collectives {
 
-/// View of the topology by one rank: all that an algorithm may know about ranks and hosts.
+/// Rank view: the ranks and hosts as one rank sees them. An algorithm knows nothing else about them.
 ///
-/// Built once per communicator. The spans of `world` and `grid` point into this object.
+/// A communicator makes one. The spans of `world` and `grid` point into this object.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
   RankView(const RankView&) = delete;
   RankView& operator=(const RankView&) = delete;
 
-  /// Turns this view into the view of `rank`. One object can therefore serve all ranks, one after another.
+  /// Makes this the view of `rank`. One object can therefore serve all ranks, one after another.
   void rebind(Rank rank) noexcept {
     world.self = rank;
     grid.host = host_of(rank);
@@ -36,11 +36,12 @@ class RankView {
   }
 
   RankGroup world;  ///< all ranks, in rank order
-  Grid grid;
-  /// Grid of the only host's NUMA domains, in place of hosts. Empty if levels() of the topology is empty.
+  Grid grid;        ///< ranks in rows and columns: a row holds the ranks of one host (grid.hpp)
+  /// Grid of the only host, with its NUMA domains in place of hosts. Empty if the topology has no domains.
   Grid inner;
   std::span<Rank> scratch;  ///< scratch memory for a list of one rank per host
-  /// Returns the ranks that perform a host Step of `subgroup` together with this rank.
+  /// Returns the ranks that perform a host Step of `subgroup` together, including this rank. A host Step is a
+  /// collective of ranks of one host through shared memory.
   Peers members(Subgroup subgroup) const {
     return subgroup == Subgroup::host     ? grid.here()
            : subgroup == Subgroup::domain ? inner.here()
@@ -52,7 +53,8 @@ class RankView {
   }
   int host_of(Rank rank) const { return of_hosts_.host_of[static_cast<std::size_t>(rank)]; }
   int local_of(Rank rank) const { return of_hosts_.local_of[static_cast<std::size_t>(rank)]; }
-  /// Returns the number of the rank's domain. domain_of() and local_in_domain() require that `inner` is not empty.
+  /// Returns the number of the NUMA domain of a rank. domain_of() and local_in_domain() require that `inner` is not
+  /// empty.
   int domain_of(Rank rank) const { return of_domains_.host_of[static_cast<std::size_t>(rank)]; }
   int local_in_domain(Rank rank) const { return of_domains_.local_of[static_cast<std::size_t>(rank)]; }
 
@@ -73,25 +75,25 @@ class RankView {
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// True if the codec of the request encodes all messages to fewer bytes. Each encoding rounds, so partial sums are
-  /// not encoded. A rank that sends a result also stores it as the receivers will decode it, so that all ranks have
-  /// equal bits.
+  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds, so partial sums are not encoded. A rank
+  /// that sends a result also stores it as the receivers will decode it, so that all ranks have equal bits.
   bool coded = false;
-  /// Restricts an all-reduce of `hierarchical` on several hosts to its exchange between hosts. A rail is one rank of
-  /// every host, and a slice is its share of the vector. The rank then reduces its slice along its rail, from output to
-  /// output. A device path, which handles buffers of GPUs, does the work inside each host.
+  /// True: an all-reduce of backend `hierarchical` on several hosts performs only its exchange between hosts. The GPUs
+  /// do the work inside each host. The exchange runs along rails: a rail is one rank of every host, and a slice is its
+  /// share of the vector. Each rank reduces its slice along its rail, from output to output.
   bool inter_host_only = false;
 
-  /// Returns whether ranks send values unreduced to the owner of a part, which adds them.
+  /// Returns whether ranks must send their inputs unreduced to the owner of a part, which adds them.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
 };
 
-/// Arguments of one round of a call. A round handles one segment of each part of the vector (parts.hpp).
+/// Arguments of one round of a call. A part is the range of the vector that one rank owns. A round handles one segment
+/// of each part (parts.hpp).
 struct RoundArgs : CollectiveSpec {
   /// Parts of the vector: one per rank if Algorithm::by_part returns true, otherwise a single part.
   Parts parts;
   Rank root = 0;
-  /// Parts that the peers hold for this rank, if each rank has different data for each peer. Otherwise empty.
+  /// Parts that this rank receives from its peers, for an all-to-all. Otherwise empty.
   Parts incoming = {};
 };
 
@@ -107,27 +109,27 @@ class StepSink {
 struct Algorithm {
   std::string_view backend;
   std::string_view name;
-  /// Returns whether the algorithm can do the collective on the topology. It returns false if it would only emit the
-  /// Steps of another algorithm. Null: always true.
+  /// Returns whether the algorithm can perform the collective on the topology. Also returns false if the Steps would
+  /// equal those of another algorithm. Null: always true.
   bool (*possible)(const CollectiveSpec&, const Topology&);
   std::string_view needs;  ///< requirement of `possible` in words, for error messages
   /// Returns true if a round handles one segment of every rank's part. If false, a round handles one segment of the
   /// whole vector.
   bool (*by_part)(const CollectiveSpec&, const Topology&);
-  /// Returns n such that no message is longer than 1/n of a segment.
+  /// Returns the number n for which no message is longer than 1/n of a segment.
   int (*pieces)(const CollectiveSpec&, const Topology&);
   /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
-  /// Returns true if a message may hold the parts of several ranks, up to the whole vector. The vector must then fit in
-  /// one message. Null: false.
+  /// Returns true if one message may hold the parts of several ranks, at most the whole vector. The vector must then
+  /// fit into one message. Null: false.
   bool (*in_one_message)(const CollectiveSpec&) = nullptr;
-  /// Returns the number of slices: an all-reduce on several hosts divides the vector among so many ranks of each host.
-  /// Null: the algorithm does not divide it.
+  /// Returns the number of slices into which an all-reduce on several hosts cuts the vector. Each slice belongs to one
+  /// rank of each host. Null: the algorithm does not cut the vector.
   int (*slices)(const Topology&) = nullptr;
 };
 
-/// Returns all algorithms. If estimates are equal, the earlier algorithm is preferred.
+/// Returns all algorithms. If two have equal cost estimates, the planner prefers the earlier one.
 std::span<const Algorithm> algorithms();
 
 }  // namespace collectives

@@ -1,10 +1,10 @@
-// Direct exchange: a reduction without partial sums. A part is a range of the vector that one rank owns. Every rank
-// sends its contribution, which is its input, to the owner of each part.
+// Direct exchange: a reduction without partial sums. The vector is cut into parts, and each part has one rank as its
+// owner. Every rank sends its contribution (its unreduced input) to the owner of each part.
 //
 // The owner adds the contributions in rank order, scales once and rounds once. The result therefore has the same bits
-// on every backend. The ring and the hierarchical algorithms use it for 16-bit floats, integer averages, ops that do
-// not commute, and `deterministic` calls (needs_direct() in reduction/reduction.hpp). A rank sends as many bytes as in
-// a ring. explain() then prints "contributions travel unsummed".
+// on every backend. The ring and the hierarchical algorithms use it for calls in which needs_direct() returns true
+// (reduction/reduction.hpp). These are 16-bit floats, integer averages, ops that do not commute, and `deterministic`
+// calls. A rank sends as many bytes as in a ring reduce-scatter. explain() prints "contributions travel unsummed".
 //
 // Price: each of p ranks exchanges messages with p - 1 peers, while in a ring it has two neighbours.
 #pragma once
@@ -13,10 +13,10 @@
 
 namespace collectives::direct_exchange {
 
-/// Emits a reduce-scatter: every part is reduced to its owner.
+/// Emits the Steps of a reduce-scatter: every part is reduced to its owner. A Step is one action of a rank (step.hpp).
 ///
-/// Steps of each of p ranks: p - 1 messages out, then one reduction of p contributions. Each rank sends and receives (p
-/// - 1)/p of the buffer. Order of the sum: the order of the members, which is rank order.
+/// Each of p ranks sends p - 1 messages, and then reduces p contributions. It sends and receives (p - 1)/p of the
+/// vector. The sum is in the order of the members, which is rank order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>
@@ -28,9 +28,9 @@ constexpr void reduce_scatter(const RankGroup& group, const Parts& parts, const 
   run(complete(group.members, {}, parts[group.self], how.source, how.unreduced(), how.finish, how.destination));
 }
 
-/// Emits a reduce to the member at position `root`.
+/// Emits the Steps of a reduce to the member at position `root`.
 ///
-/// Every rank but the root sends the buffer to the root in one message. The root receives p - 1 buffers.
+/// Every rank but the root sends its whole input to the root in one message. The root receives p - 1 messages.
 template <class Run>
 constexpr void reduce(const RankGroup& group, int root, Range range, const Reduction& how, Run&& run) {
   if (group.self != root) return run(send(group.at(root), range, how.source));

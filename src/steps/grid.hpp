@@ -1,7 +1,8 @@
-// The ranks of a communicator as a grid: a row holds the ranks of one host, a column one rank of each host.
+// Grid: the ranks of a communicator as rows and columns. A row holds the ranks of one host, and a column one rank of
+// each host.
 //
-// A column is called a rail. Its ranks have the same local number, which is their index in their host. An algorithm may
-// divide the vector among the rails; the share of a rail is a slice.
+// A column is called a rail. The ranks of a rail have the same local number, which is their index among the ranks of
+// their host. An algorithm may divide the vector among the rails. The share of a rail is a slice.
 #pragma once
 
 #include <span>
@@ -10,12 +11,12 @@
 
 namespace collectives {
 
-/// The grid and the position of one rank in it.
+/// Grid, and the position of one rank in it.
 struct Grid {
   std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
   std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; the number of rails is the number of ranks
                                  ///< of the smallest host
-  Peers numbers;                 ///< 0, 1, 2, ...; slice s belongs to local rank s
+  Peers numbers;                 ///< the list 0, 1, 2, ...; local rank s owns slice s
   int host = 0;
   int local = 0;
 

@@ -16,15 +16,15 @@ struct Range {
   constexpr bool operator==(const Range&) const = default;
 };
 
-/// Returns part `index` of `parts` nearly equal parts. The first `count % parts` of them are one element longer. A part
-/// may be empty.
+/// Returns part `index` of a division of `whole` into `parts` nearly equal parts. The first `whole.count % parts` of
+/// them are one element longer. A part may be empty.
 constexpr Range part(Range whole, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts), i = static_cast<std::size_t>(index);
   const std::size_t each = whole.count / n, longer = whole.count % n;
   return {whole.first + i * each + std::min(i, longer), each + (i < longer ? 1 : 0)};
 }
 
-/// All parts of a vector in one round: parts[i] is the segment of part i in that round.
+/// Parts of a vector in one round: operator[](i) returns the segment of part i in that round.
 class Parts {
  public:
   constexpr Parts() = default;

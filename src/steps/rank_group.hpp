@@ -1,7 +1,7 @@
-// A group of ranks in a fixed order, with the position of this rank in it. Every algorithm that sends messages takes
-// one.
+// Rank group: ranks in a fixed order, with the position of this rank among them. Every algorithm that sends messages
+// takes one.
 //
-// ahead() and behind() count around the end: the last member is followed by the first.
+// ahead() and behind() count around the end: after the last member comes the first.
 #pragma once
 
 #include "steps/step.hpp"
@@ -22,7 +22,7 @@ struct RankGroup {
   constexpr Peers previous() const { return at(behind(1)); }
 };
 
-/// Memory and last action of a reduction.
+/// Options of a reduction: from where a rank takes its own value, and what it does with the result.
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written

@@ -1,25 +1,27 @@
-// Order in which a rank performs the Steps of all rounds of a call.
+// Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank: it
+// takes values, may combine them, may store the result, and may send it.
 //
-// A Step is one action of a rank. A long vector is handled in rounds: round k performs the Steps on segment k of every
-// part of the vector (parts.hpp). If each round began after the end of the last one, messages would stop while a rank
-// waits for a peer or works with its host. Rounds therefore overlap:
+// A long vector is handled in rounds. Each rank owns a part of the vector, and each part is cut into segments. Round k
+// performs the Steps on segment k of every part (parts.hpp). If a round began only after the end of the previous one,
+// no messages would be sent while a rank waits for a peer or works with the ranks of its host. Rounds therefore
+// overlap:
 //
 //   depth   a number that each Step carries: its position within its round
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
 //   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
-// The order depends on depths alone, so it is the same on all ranks. Timing can therefore not cause a deadlock.
-// Messages between two ranks need no numbers, because they are received in the order in which they are sent. That
-// requires one condition of every algorithm. For each sender and receiver, the number of depths from send to receive is
-// the same for all messages. If all depths are 0, rounds do not overlap.
+// The order depends only on the depths, so it is the same on all ranks. Timing can therefore not cause a deadlock.
+// Messages between two ranks need no numbers, because they are received in the order in which they are sent. For that,
+// every algorithm must satisfy one condition. For each pair of sender and receiver, the receive has the depth of the
+// send plus a constant. If all depths are 0, rounds do not overlap.
 //
 // A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
-// another. With w rounds in flight, w + 1 frames per pair of ranks therefore suffice. A rank that is behind can then
-// always receive, and the rank that is furthest behind can always send. The tests prove this with the number of frames
-// that the plan assumes.
+// another. If w rounds overlap, w + 1 frames per pair of ranks therefore suffice. A rank that is behind can then always
+// receive, and the rank that is furthest behind can always send. The tests prove this with the number of frames that
+// the plan assumes.
 //
-// Price: a message that arrives early waits for its tick. The backend `ring` does not overlap rounds inside a host,
-// because the transport there has only two frames per pair of ranks.
+// Price: a message that arrives early waits for its tick. Rounds of the backend `ring` do not overlap if some of its
+// messages stay inside a host.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +31,17 @@
 
 namespace collectives {
 
-/// Iterates over the Steps of all rounds in the order that the head of this file defines.
+/// Iterator over the Steps of all rounds, in the order that the head of this file defines.
 ///
-/// `Steps` is the list that emit(round, steps) fills. It has size(), operator[] and clear(). Its items have a member
-/// `depth` and are sorted by it. They are Steps or values that the caller derives from Steps.
+/// `Steps` is the type of a list that the caller's emit(round, steps) fills with the Steps of one round. It has size(),
+/// operator[] and clear(). Its items have a member `depth`, and are sorted by it. They are Steps, or values that the
+/// caller derives from Steps.
 template <class Steps>
 class Schedule {
  public:
   using Item = std::remove_cvref_t<decltype(std::declval<const Steps&>()[0])>;
 
-  /// Starts a schedule of `rounds` rounds. Each round starts `issue_interval` ticks after the round before.
+  /// Starts a schedule of `rounds` rounds. Each round starts `issue_interval` ticks after the previous one.
   template <class Emit>
   void start(std::size_t rounds, std::size_t issue_interval, Emit&& emit) {
     rounds_ = rounds;
@@ -48,7 +51,7 @@ class Schedule {
     choose(emit);
   }
 
-  /// Returns to the first Step. Requires that there is one round, which is not emitted again.
+  /// Returns to the first Step without calling emit() again. Requires that there is only one round.
   void rewind() {
     for (OpenRound& open : open_) open.next = 0;
     live_ = open_.empty() || open_[0].steps.size() == 0 ? 0 : 1;
@@ -59,7 +62,7 @@ class Schedule {
   const Item* current() const { return live_ == 0 ? nullptr : &open_[now_].steps[open_[now_].next]; }
   /// Returns the round of the current Step.
   std::size_t round() const { return open_[now_].round; }
-  /// Returns the number of rounds that are complete, counted up to the first incomplete one.
+  /// Returns the number of complete rounds before the first incomplete one.
   std::size_t finished() const { return live_ == 0 ? opened_ : open_[0].round; }
   /// Returns the list that holds the current Step.
   const Steps& list() const { return open_[now_].steps; }
@@ -83,7 +86,7 @@ class Schedule {
   void close(std::size_t at) {
     for (--live_; at < live_; ++at) std::swap(open_[at], open_[at + 1]);
   }
-  /// Selects the next Step: the one with the earliest tick, from the oldest round if several have that tick. Opens
+  /// Selects the next Step: the one with the earliest tick, and among equal ticks that of the oldest round. Opens
   /// rounds that are due.
   template <class Emit>
   void choose(Emit& emit) {

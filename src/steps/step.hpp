@@ -1,14 +1,14 @@
-// The Step, in which all algorithms are written. An algorithm is a function that emits the Steps of one rank, and
-// nothing else.
+// Step: one action of a rank on a range of the vector of a call. An algorithm is a function that emits the Steps of one
+// rank, and nothing else.
 //
-// A Step is one action of a rank on a range of the vector. It takes the values of the range from this rank or from
-// peers, and may combine them by the op. It may store the result in a buffer and may send it to peers. Sender and
-// receiver of a message compute the same range, so a message carries no description of its contents.
+// A Step takes the values of the range from this rank or from peers, and may combine them by the op. It may store the
+// result in a buffer, and may send it to peers. Sender and receiver of a message compute the same range, so a message
+// carries no description of its contents.
 //
-// A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They share memory and
-// send no messages for it. The proofs in the tests treat a host Step as atomic.
+// A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They perform it
+// through shared memory and send no messages. The proofs in the tests treat a host Step as atomic.
 //
-// An algorithm is written once and used in five ways:
+// An algorithm is written once. Its Steps are used in five ways:
 //
 //   performed   by the executor (execution/executor.hpp)
 //   counted     by the cost model (planning/cost.hpp)
@@ -16,7 +16,7 @@
 //   simulated   by a simulator, on a model of hosts and links
 //   proved      by tests, which run the Steps of all ranks on sets of ranks instead of numbers
 //
-// Price: a call records its Steps in a list before it performs them, which takes some tens of nanoseconds.
+// Price: a call stores its Steps in a list before it performs them, which takes some tens of nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -29,19 +29,19 @@
 
 namespace collectives {
 
-/// Ranks in the order in which their values are combined. The list is valid only while the call that emits the Step
-/// runs.
+/// Ranks, in the order in which their values are combined. The list is valid only during the function call that emits
+/// the Step.
 using Peers = std::span<const Rank>;
 
-/// Memory from which a Step reads the rank's own value, or to which it writes a value.
+/// Memory from which a Step reads this rank's own value, or to which it writes a value.
 enum class Place : std::uint8_t {
   nowhere,
   input,   ///< the input buffer of the caller
   output,  ///< the output buffer of the caller
-  work     ///< scratch memory for a partial result of one range, which the output cannot hold
+  work     ///< scratch memory for a partial result that does not fit into the output buffer
 };
 
-/// Selects the ranks of a host that perform a host Step together.
+/// Subgroup: the ranks of a host that perform a host Step together.
 enum class Subgroup : std::uint8_t {
   host,    ///< all ranks of this host
   domain,  ///< the ranks of this rank's NUMA domain, which share a cache or a socket
@@ -52,46 +52,46 @@ struct Step {
   enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
 
   Kind kind = Kind::exchange;
-  Peers from = {};              ///< ranks whose values the Step takes, maybe with this rank; empty: this rank only
-  Peers to = {};                ///< ranks that receive the value
-  Range range = {};             ///< elements that the value covers
-  bool reduce = false;          ///< combines the values in the order of `from`
-  bool unreduced = false;       ///< values of peers are contributions (their inputs), not partial results
-  bool finish = false;          ///< the value is the final result: divides and rounds it
-  Place source = Place::input;  ///< place of this rank's own value
+  Peers from = {};         ///< ranks whose values the Step takes, which may include this rank; empty: this rank only
+  Peers to = {};           ///< ranks that receive the value
+  Range range = {};        ///< elements that the value covers
+  bool reduce = false;     ///< combines the values in the order of `from`
+  bool unreduced = false;  ///< values of peers are contributions (their inputs), not partial results
+  bool finish = false;     ///< the value is the final result: divides and rounds it
+  Place source = Place::input;         ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
   int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
 
-  // Fields of host Steps only. A part is a range of the vector that one rank owns. The rank with index l in the
-  // subgroup owns parts[owners[l]]. A rank with an index beyond the end of `owners` owns nothing.
+  // Fields of host Steps only. A part is the range of the vector that one rank owns. The rank with index l in the
+  // subgroup owns parts[owners[l]]. A rank whose index is beyond the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
-  int root = -1;  ///< if >= 0: the index of the only rank that owns something; it owns parts[0]
+  int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
 };
 
-/// Sends this rank's own value unchanged.
+/// Returns a Step that sends this rank's own value unchanged.
 constexpr Step send(Peers to, Range range, Place source) { return {.to = to, .range = range, .source = source}; }
-/// Receives a value and stores it in the output.
+/// Returns a Step that receives a value and stores it in the output.
 constexpr Step receive(Peers from, Range range) { return {.from = from, .range = range, .destination = Place::output}; }
-/// Receives a value, stores it in the output and sends it on.
+/// Returns a Step that receives a value, stores it in the output and sends it to other ranks.
 constexpr Step forward(Peers from, Peers to, Range range) {
   return {.from = from, .to = to, .range = range, .destination = Place::output};
 }
-/// Sends this rank's own value and stores it in the output.
+/// Returns a Step that sends this rank's own value and stores it in the output.
 constexpr Step spread(Peers to, Range range, Place source) {
   return {.to = to, .range = range, .source = source, .destination = Place::output};
 }
-/// Copies this rank's own value from one place to another.
+/// Returns a Step that copies this rank's own value from one place to another.
 constexpr Step copy(Range range, Place source, Place destination) {
   return {.range = range, .source = source, .destination = destination};
 }
 
 /// Number of depths between a send and its receive, if the rank has no other work in between. The depth of a Step is
-/// its position in its round (schedule.hpp). With 4 depths, messages of 4 rounds can be on the wire at once.
+/// its position in its round (schedule.hpp). A distance of 4 lets the messages of 4 rounds be in flight at once.
 inline constexpr int kRoundsOnTheWire = 4;
 
-/// Forwards Steps to `run`, each at a depth one larger than the depth before.
+/// Forwards Steps to `run`, and gives them the depths 0, 1, 2 and so on.
 template <class Run>
 struct Descending {
   Run& run;
@@ -123,24 +123,24 @@ struct AtDepth {
   }
 };
 
-/// Returns whether `step` takes the value of one rank and only forwards it. The sum has one term. For most ops it
-/// equals the term, so nothing is added.
+/// Returns whether `step` is a sum of one term that is only forwarded. For most ops the sum equals the term, so nothing
+/// is computed.
 constexpr bool only_hands_on(const Step& step) {
   return step.reduce && !step.finish && step.from.size() == 1 && step.destination == Place::nowhere;
 }
 /// Returns the number of values that the rank adds in `step`.
 constexpr std::size_t terms(const Step& step) { return step.reduce && !only_hands_on(step) ? step.from.size() : 0; }
 
-/// Work of a host Step. The unit is one element of a vector whose work the ranks share evenly. An element that one rank
-/// handles alone therefore counts as often as there are ranks.
+/// Work of a host Step. The unit is the work on one element that the ranks share evenly. An element that one rank
+/// handles alone therefore counts as many units as there are ranks.
 struct HostStepWork {
   std::size_t average = 0;  ///< work of an average rank
   std::size_t longest = 0;  ///< work of the busiest rank, for which all other ranks wait
 };
 /// Returns the work of `step` among `ranks` ranks.
 ///
-/// In a reduce-scatter the owner of a part adds all contributions alone. In all other host Steps the ranks share the
-/// work. One reduce-scatter is shared, too: the one with a single owner that needs the sum in its output.
+/// In a reduce-scatter, the owner of a part adds all contributions alone, with one exception. A reduce-scatter to the
+/// output of a single owner is shared by all ranks. In all other host Steps the ranks share the work, too.
 constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
   std::size_t all = 0, longest = 0;
   const auto count = [&](std::size_t elements) {
@@ -155,11 +155,12 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
   return {all, alone ? ranks * longest : all};
 }
 
-/// Reduces the values of `from`, which includes this rank, to one partial result and sends it.
+/// Returns a Step that reduces the values of `from`, which includes this rank, to one partial result, and sends it.
 constexpr Step combine(Peers from, Peers to, Range range, Place source, bool unreduced) {
   return {.from = from, .to = to, .range = range, .reduce = true, .unreduced = unreduced, .source = source};
 }
-/// Reduces the values of `from` and stores the result at `destination`. Sends it, too, if `to` is not empty.
+/// Returns a Step that reduces the values of `from` and stores the result at `destination`. It also sends the result,
+/// if `to` is not empty.
 constexpr Step complete(Peers from, Peers to, Range range, Place source, bool unreduced, bool finish,
                         Place destination) {
   return {.from = from,

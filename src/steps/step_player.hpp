@@ -1,22 +1,24 @@
-// StepPlayer: runs the Steps of all ranks of a call in an order that their messages and host Steps permit.
+// StepPlayer: plays the Steps of all ranks of a call in one process, in an order that their messages permit. A Step is
+// one action of a rank. A host Step is a collective of ranks of one host, without messages.
 //
-// The player decides which Step is ready. A visitor gives the Steps their meaning:
+// The player only decides which Step is ready. A visitor, the caller's object, performs it. There are three visitors:
 //
 //   the critical path (planning/critical_path.cpp)   the time of each Step of one round, without limits on frames
 //   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
 //   the prover in the tests                          contributions in place of numbers
 //
-// A channel carries the messages from one rank to another, in the order in which they were sent. It holds at most
-// `frames` messages that were sent and not taken. An exchange is ready if each of its incoming channels has a message
-// and each of its outgoing channels has a free frame. A host Step is ready when all ranks of its subgroup have reached
-// it. If no rank can advance, and one still has Steps, the ranks wait for one another for ever: first_unfinished().
+// A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
+// one message. A channel has `frames` of them, each in use from the send of a message until its receiver has taken it.
+// An exchange is a Step that is no host Step. It is ready if each of its incoming channels has a message and each of
+// its outgoing channels has a free frame. A host Step is ready when all its ranks have reached it. If no rank can
+// advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
-// The caller owns the order in which ranks advance, because this order has a meaning of its own. The critical path and
-// the simulator advance ranks in the order of time, and a link carries messages in that order. The prover advances any
-// rank that can. The caller therefore calls progress() for a rank at the start, and whenever the player reports that
-// the rank need not wait any more.
+// The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
+// simulated time, because a link carries messages in that order. The prover advances any rank that can. The caller
+// therefore calls progress() for each rank at the start, and again when the player reports that the rank no longer has
+// to wait.
 //
-// `StepData` and `ChannelData` are the caller's data of a Step and of a channel.
+// `StepData` and `ChannelData`: types of the data that the caller keeps for each Step and each channel.
 #pragma once
 
 #include <array>
@@ -55,14 +57,14 @@ class StepPlayer {
   using Index = std::uint32_t;
   static constexpr Index kUnlimited = std::numeric_limits<Index>::max();
 
-  /// A Step of one rank, with channels in place of peers.
+  /// Step of one rank, with channels in place of peers.
   struct PlayedStep : StepData {
     int depth = 0;
     Index first = 0, from = 0, to = 0;  ///< channels [first, first + from) come in, the next `to` go out
     Step::Kind kind = Step::Kind::exchange;
     Subgroup subgroup = Subgroup::host;
   };
-  /// The Steps of one rank in one round.
+  /// Steps of one rank in one round. A round handles one segment of each part of the vector.
   class Steps {
    public:
     /// Adds `step`. Finds the channels of its peers by incoming(peer) and outgoing(peer). `self` sends itself nothing.
@@ -99,11 +101,12 @@ class StepPlayer {
     std::vector<PlayedStep> steps_;
     std::vector<Index> channels_;
   };
-  /// Messages from one rank to another.
+  /// Channel: the messages from one rank to another.
   struct Channel : ChannelData {
     Index source = 0, destination = 0;
     Index frames = kUnlimited;
-    Index arrived = 0, untaken = 0;  ///< messages; those that have not arrived are untaken, too
+    /// messages that have arrived and are not taken; messages that are sent and not taken
+    Index arrived = 0, untaken = 0;
     bool source_waits = false, destination_waits = false;
   };
 
@@ -111,8 +114,7 @@ class StepPlayer {
     players_.emplace_back();
     return static_cast<Index>(players_.size() - 1);
   }
-  /// Returns the channel from `sender` to `receiver`, which the caller numbers. Adds what make() returns if there is
-  /// none yet.
+  /// Returns the channel from `sender` to `receiver`. If there is none yet, adds the channel that make() returns.
   template <class Make>
   Index channel_between(Index sender, Index receiver, Make&& make) {
     const auto key = static_cast<std::uint64_t>(sender) << 32 | receiver;
@@ -128,7 +130,8 @@ class StepPlayer {
     subgroups_.push_back({std::move(ranks), 0});
   }
 
-  /// Starts the Steps of a rank: visitor.emit(rank, round, steps) adds those of a round. The rank does not advance yet.
+  /// Starts the Steps of a rank, which does not advance yet. visitor.emit(rank, round, steps) adds the Steps of a
+  /// round.
   template <class Visitor>
   void start(Index rank, std::size_t rounds, std::size_t issue_interval, Visitor& visitor) {
     players_[rank].schedule.start(rounds, issue_interval, emitter(rank, visitor));
@@ -178,17 +181,17 @@ class StepPlayer {
   }
   /// Sends a message, which has not arrived yet.
   void send(Index channel) { ++channels_[channel].untaken; }
-  /// Reports that the first message on its way has arrived. Returns whether the destination waits for it.
+  /// Notes that the oldest message that has not arrived has now arrived. Returns whether the destination waits for it.
   bool arrive(Index channel) {
     ++channels_[channel].arrived;
     return std::exchange(channels_[channel].destination_waits, false);
   }
 
-  /// Returns the Step of a rank that has not ended; null after the last one.
+  /// Returns the current Step of a rank, or null after the last one.
   const PlayedStep* current(Index rank) const { return players_[rank].schedule.current(); }
-  /// Returns the round of that Step.
+  /// Returns the round of the current Step.
   std::size_t round(Index rank) const { return players_[rank].schedule.round(); }
-  /// Returns the channels of that Step.
+  /// Return the channels of the current Step.
   std::span<const Index> incoming(Index rank) const { return players_[rank].schedule.list().incoming(*current(rank)); }
   std::span<const Index> outgoing(Index rank) const { return players_[rank].schedule.list().outgoing(*current(rank)); }
   Channel& channel(Index id) { return channels_[id]; }

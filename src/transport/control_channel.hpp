@@ -1,7 +1,9 @@
-// Control messages of a wire: short texts between ranks of different hosts, beside the data.
+// Control channel: carries the control messages of a wire. A wire exchanges messages with the ranks of other hosts. A
+// control message is a short text beside the data, such as the report of an error.
 //
-// A wire owns one channel. The channel sends texts, and stores those that have arrived until the caller of the wire
-// takes them. TcpControlChannel sends them on connections of their own, UcxControlChannel as active messages of UCX.
+// Each wire owns one channel. The channel sends texts. It stores the texts that have arrived until the caller of the
+// wire takes them. TcpControlChannel sends texts on separate TCP connections. UcxControlChannel sends them as active
+// messages of UCX.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +17,24 @@
 
 namespace collectives {
 
-/// The control messages between this rank and all ranks of other hosts. The texts of one sender arrive in order.
+/// Control messages between this rank and all ranks of other hosts. The texts of one sender arrive in order.
 class ControlChannel {
  public:
-  using Text = std::pair<Rank, std::string>;  ///< A control message behind its sender.
+  using Text = std::pair<Rank, std::string>;  ///< a control message: its sender and its text
 
   ControlChannel() = default;
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
   virtual ~ControlChannel() = default;
 
-  /// Sends `text` to `to`. Drops it if the channel has too many unsent texts already.
+  /// Sends `text` to `to`. Drops the text if the channel already holds too many unsent texts.
   virtual void post(Rank to, std::string_view text) = 0;
-  /// Returns whether the kernel or the network still has to take a text for `to`.
+  /// Returns whether the channel still holds a text for `to` that the kernel or UCX has not taken.
   virtual bool has_unsent(Rank to) = 0;
   /// Stores the texts that have arrived. Does not block.
   virtual void read() = 0;
 
-  /// Returns the next text, or nothing if none is stored.
+  /// Removes the oldest stored text and returns it. Returns nothing if none is stored.
   std::optional<Text> take() {
     if (arrived_.empty()) return std::nullopt;
     Text next = std::move(arrived_.front());

@@ -1,4 +1,5 @@
-// Implementation of a control connection: queues texts, writes and reads without blocking, and takes whole texts.
+// Implementation of a control connection, the TCP connection for short texts beside the data. It queues texts, writes
+// and reads them without blocking, and splits the bytes that have arrived into texts.
 #include "transport/control_connection.hpp"
 
 #include <sys/socket.h>

@@ -1,4 +1,5 @@
-// A connection for control messages: short texts, each behind its length in 4 bytes.
+// Control connection: a TCP connection to one peer that carries only control messages, short texts beside the data. A
+// text follows its length, which takes 4 bytes.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +12,26 @@
 
 namespace collectives {
 
-/// This rank's end of the control connection to one peer. One thread at a time may read, and one at a time may write.
+/// This rank's end of a control connection. One thread at a time may read, and one at a time may write.
 class ControlConnection {
  public:
-  static constexpr std::size_t kMost = 1 << 20;  ///< Most bytes of a message, and of queued messages.
+  static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of one message, and of all queued ones
 
   explicit ControlConnection(tcp::Socket socket = tcp::Socket()) : socket_(std::move(socket)) {}
   const tcp::Socket& socket() const { return socket_; }
   bool ended() const { return ended_; }
 
-  /// Returns the number of bytes that the kernel has not taken.
+  /// Returns the number of queued bytes that the kernel has not taken yet.
   std::size_t queued_bytes() const { return out_.size(); }
-  /// Queues a message: `kind` and `text`.
+  /// Queues one message, which consists of `kind` and then `text`. An empty `kind` marks a text of the caller.
   void queue(std::string_view kind, std::string_view text);
-  /// Writes queued messages until the kernel takes no more. Returns whether some are left.
+  /// Writes queued messages until the kernel takes no more. Returns whether unwritten bytes are left.
   bool write();
 
-  /// Reads all bytes that have arrived. Returns why the connection has ended, or an empty text if it has not.
+  /// Reads all bytes that have arrived. Returns the reason if the connection has ended, else an empty text.
   std::string read();
-  /// Returns the next message that has been read, or nothing. Ends the connection if the peer sent an impossible
-  /// length.
+  /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer announced a
+  /// length above kMost.
   std::optional<std::string> take();
 
  private:

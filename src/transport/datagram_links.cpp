@@ -1,4 +1,5 @@
-// Implementation of the datagram links: handshake, retransmissions and acknowledgements on the control channel.
+// Implementation of the datagram links, which carry short messages by UDP beside the TCP connections. The control
+// channel, a TCP connection for short texts, carries the reports of the handshake and the retransmissions.
 #include "transport/datagram_links.hpp"
 
 #include <exception>
@@ -15,9 +16,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Time for which a rank waits for the probe of a peer after the peer has reported that it sent one.
+/// Time for which a rank waits for a probe after the peer has reported that it sent one. A probe is a datagram that
+/// fills one packet and carries no message.
 constexpr auto kProbePatience = std::chrono::milliseconds(100);
-/// Time between two probes.
+/// Time between two probes to the same peer.
 constexpr auto kProbeAgain = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -28,7 +30,7 @@ void DatagramLinks::add(Rank rank, const tcp::Socket& stream, const std::uint32_
   added.expected = &expected;
 }
 
-/// The handshake with all peers. The functions are called once each, in their order here.
+/// Handshake with all peers. open() calls each public function once, in their order here.
 class DatagramLinks::Handshake {
  public:
   Handshake(DatagramLinks& links, std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
@@ -54,8 +56,8 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// A peer that has sent no probe yet may be waiting for a core. If a probe was sent and does not arrive in 0.1 s, the
-  /// link uses no datagrams.
+  /// Sends probes until one has arrived from every peer. A peer that has not reported a probe may be waiting for a
+  /// core, so the wait goes on. If no probe arrives within 0.1 s of that report, the link uses no datagrams.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (one.link != nullptr) one.link->probe();
@@ -67,7 +69,7 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Exchanges whether probes have arrived.
+  /// Reports to each peer whether its probe has arrived, and waits for the peers' reports.
   void exchange_results() {
     for_each_peer([&](Rank rank, Peer& one) {
       const bool heard = one.link != nullptr && one.link->heard();
@@ -77,7 +79,7 @@ class DatagramLinks::Handshake {
     probe_until_all([](const Peer& one) { return one.heard.has_value(); });
   }
 
-  /// Permits datagrams to the peers with which they arrive in both directions.
+  /// Permits datagrams to each peer with which probes have arrived in both directions.
   void allow() {
     for_each_peer([&](Rank, Peer& one) {
       if (one.link == nullptr || !one.heard.value_or(false)) return;
@@ -108,7 +110,8 @@ class DatagramLinks::Handshake {
     }
   }
 
-  /// Blocks until `has` is true for every peer that has not left, or until `until`. Returns whether it is.
+  /// Blocks until `has` is true for every peer that has not left, or until the deadline `until`. Returns false at the
+  /// deadline.
   template <class Has>
   bool wait_for_all(Deadline until, Has has) {
     progress_(std::chrono::milliseconds(0));
@@ -120,8 +123,8 @@ class DatagramLinks::Handshake {
     }
   }
 
-  /// Calls wait_for_all() until the deadline, and repeats the probes. A probe may get lost, and a rank that has
-  /// received all probes may not have been received itself.
+  /// Waits like wait_for_all(), and sends the probes again every 20 ms. A probe may get lost. The peers of a rank that
+  /// has received all probes may still wait for its own.
   template <class Has>
   void probe_until_all(Has has) {
     do
@@ -148,7 +151,8 @@ void DatagramLinks::open(std::uint64_t token, const DatagramSettings& settings, 
   handshake.allow();
 }
 
-/// Returns whether some messages may still have to be retransmitted. May be called from any thread.
+/// Retransmits the messages that are due, or `all` unacknowledged ones. Returns whether some may still have to be
+/// retransmitted. Any thread may call it.
 bool DatagramLinks::retransmit(bool all) {
   bool left = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)

@@ -1,11 +1,13 @@
-// Datagram links of the TCP transport to all peers: their handshake, and the retransmission of lost messages.
+// Datagram links: carry short messages of one rank to and from its peers by UDP. The TCP transport has one link per
+// peer. This file performs their handshake and the retransmission of lost messages.
 //
-// Handshake. The two ends of a link exchange the ports of their sockets, then probes of one full packet. Then each end
-// reports whether it has received a probe. A link that fails in one of these phases is dropped, and messages to its
-// peer then use the stream. A link sends messages only if probes arrive in both directions, because acknowledgements
-// need the other direction.
+// Handshake. The two ends of a link exchange the ports of their UDP sockets. Then they exchange probes, datagrams that
+// fill one packet and carry no message. Then each end reports whether it has received a probe. A link that fails in one
+// of these phases is dropped. Messages to its peer then use the stream, the TCP connection for data. A link sends
+// messages only if probes arrive in both directions, because acknowledgements need the other direction.
 //
-// Retransmission. A message that got lost as a datagram goes to the peer on the control channel.
+// Retransmission. A lost datagram is sent again on the control channel. That channel is a second TCP connection to each
+// peer, for short texts.
 #pragma once
 
 #include <poll.h>
@@ -31,32 +33,33 @@ namespace collectives {
 
 class DatagramLinks {
  public:
-  /// Waits for an event for at most the given time, then reads the control channel, handles its messages and progresses
-  /// the streams. Time 0 does not wait.
+  /// Waits at most the given time for an event. Then reads the control channel, handles its messages and progresses the
+  /// streams. Time 0 does not wait.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
-  /// Makes the links between `ranks` ranks, none of which is open. Control messages go to `controls`.
+  /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.
   DatagramLinks(std::size_t ranks, TcpControlChannel& controls) : peers_(ranks), controls_(controls) {}
-  /// Adds a peer before open(). `stream` is the data connection to it, and `expected` the number of the next message
-  /// that this rank takes from it. Both must outlive this object.
+  /// Adds a peer before open(). `stream`: the data connection to the peer. `expected`: the number of the next message
+  /// that this rank takes from the peer. Both must outlive this object.
   void add(Rank, const tcp::Socket& stream, const std::uint32_t& expected);
-  /// Performs the handshake with all peers; see TcpTransport::open_datagrams().
+  /// Performs the handshake with all peers. TcpTransport::open_datagrams() describes the parameters.
   void open(std::uint64_t token, const DatagramSettings&, Deadline, const Progress&);
   /// Returns the link to `peer` after open(), or null if no datagrams can be exchanged with it.
   DatagramLink* link(Rank peer) const { return peers_[static_cast<std::size_t>(peer)].link.get(); }
 
   /// Notes that a link has sent a message, which may have to be retransmitted.
   void note_sent() { retransmitter_->note(); }
-  /// Handles a message that arrived on the control channel: its kind and its text.
+  /// Handles a message of the control channel. `text`: its kind (tcp_control.hpp) and its content.
   void handle_control(Rank from, std::string_view text);
-  /// Sends all acknowledgements and retransmits all unacknowledged messages, because no later call may do so.
+  /// Sends all due acknowledgements, and retransmits all unacknowledged messages. This is for the end of the transport:
+  /// no later call may do it.
   void flush();
-  /// Ends retransmissions by another thread. Blocks until a running one has ended.
+  /// Ends the retransmissions of the retransmission thread. Blocks while it is retransmitting.
   void stop_retransmitter() { retransmitter_ = nullptr; }
   /// Returns the number of messages sent as datagrams.
   std::uint64_t sent() const;
 
-  /// Appends the sockets of all links.
+  /// Appends an entry for the socket of each link.
   void append_sockets(std::vector<pollfd>&) const;
   /// Reads the datagrams of the links whose sockets have events. `polled` holds what append_sockets() has appended.
   void read_polled(std::span<const pollfd> polled);
@@ -66,10 +69,10 @@ class DatagramLinks {
     const tcp::Socket* stream = nullptr;  // Null for a rank of the same host.
     const std::uint32_t* expected = nullptr;
     std::unique_ptr<DatagramLink> link;  // Null if no datagrams can be exchanged.
-    std::optional<std::uint16_t> port;   // Port of the peer's datagrams, as received; 0 if it has none.
+    std::optional<std::uint16_t> port;   // Port of the peer's UDP socket, once received; 0 if it has none.
     std::optional<std::chrono::steady_clock::time_point>
-        probed;                 // Time at which the peer reported that it had sent a probe.
-    std::optional<bool> heard;  // Whether the peer received a probe of this rank, as received.
+        probed;                 // Time at which the peer's report of its first probe arrived.
+    std::optional<bool> heard;  // Whether the peer received a probe of this rank; empty before its report.
   };
   class Handshake;
 

@@ -1,4 +1,5 @@
-// Implementation of the format of datagrams: checks what has arrived.
+// Implementation of the format of datagrams: checks the bytes that have arrived. A message is sent in pieces, each a
+// heading and a range of the payload.
 #include "transport/datagram_pieces.hpp"
 
 namespace collectives::datagram {

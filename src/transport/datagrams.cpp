@@ -1,8 +1,9 @@
-// Implementation of DatagramLink. datagrams.hpp describes the protocol.
+// Implementation of DatagramLink, which carries short messages by UDP between two ranks. datagrams.hpp describes the
+// protocol.
 //
-// A message is sent in one or several pieces (datagram_pieces.hpp). All pieces but the last have `piece_` bytes of
-// payload. A slot holds the copy of a message that was sent and is not acknowledged. The reorder buffer holds messages
-// that have arrived, whole or in part, and were not taken yet.
+// A message is sent in one or several pieces, each in one packet (datagram_pieces.hpp). All pieces but the last have
+// `piece_` bytes of payload. A slot holds the copy of a sent message until the peer acknowledges it. The reorder buffer
+// holds messages that have arrived, whole or in part, until the caller takes them.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -24,10 +25,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLargestPacket = 9000;                     // Bytes of a jumbo packet.
+constexpr std::size_t kLargestPacket = 9000;                     // Bytes of an Ethernet jumbo packet.
 constexpr std::size_t kUsualPacket = 1500;                       // Bytes of an Ethernet packet.
-constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of the IP and UDP headers.
-constexpr int kUdpSegment = 103, kUdpGro = 104;                  // Values that old system headers lack.
+constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
+constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct Address {
@@ -71,7 +72,8 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
   if (socket_.fd() < 0) refuse("socket");
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
-  // Packets take up to three times their bytes in the receive buffer. The kernel doubles the size that it is asked for.
+  // The receive buffer needs four times the window, because a packet takes up to three times its bytes there. The
+  // kernel doubles the size that it is asked for.
   int space = 0;
   socklen_t bytes = sizeof space;
   if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
@@ -83,8 +85,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
-  // Makes the kernel refuse a packet that is too long for the path. The message of a refused packet is sent on the TCP
-  // stream.
+  // Makes the kernel refuse a packet that is too long for the path. The message then goes on the TCP stream.
   if (six)
     tcp::set_option(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   else
@@ -115,8 +116,9 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// Sends pieces with their headings. Returns false if the kernel refuses them. All packets but the last are full. Asks
-/// for UDP_SEGMENT only if there are several packets, because a packet without it is cheaper.
+/// Sends the pieces of one message, which lie at `from` with their headings. Returns false if the kernel refuses them.
+/// All pieces but the last fill a packet. Asks for UDP_SEGMENT only for several packets, because one packet is cheaper
+/// without it.
 bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
@@ -144,7 +146,8 @@ bool DatagramLink::write_whole(std::byte* heading, Kind kind, std::uint32_t take
   return write(heading, sizeof written + message.bytes);
 }
 
-/// Returns a free slot if the window has space for `bytes` more, else null. Requires the mutex.
+/// Returns a free slot if the window permits `bytes` more unacknowledged bytes, else null. Requires that mutex_ is
+/// locked.
 DatagramLink::Slot* DatagramLink::slot_for(std::size_t bytes) {
   Slot* found = nullptr;
   for (Slot& slot : slots_) {
@@ -197,7 +200,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   return true;
 }
 
-/// Requires the mutex.
+/// Frees the slots of messages before `number`, which the peer has acknowledged. Requires that mutex_ is locked.
 void DatagramLink::free_slots_before(std::uint32_t number) {
   for (Slot& slot : slots_) slot.used = slot.used && !is_before(slot.header.number, number);
 }
@@ -228,7 +231,7 @@ void DatagramLink::Pause::begin(std::chrono::milliseconds first) {
 bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} && Clock::now() < until; }
 
 /// Reads acknowledgements at the head of the socket's queue, up to the first message. The retransmission thread needs
-/// them, because a rank that computes does not read them. Requires the mutex.
+/// them, because a rank that computes does not read them. Requires that mutex_ is locked.
 void DatagramLink::free_acknowledged() {
   std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // The kernel may have joined several.
   for (;;) {

@@ -1,31 +1,34 @@
-// Short messages as datagrams, beside a TCP stream that carries the rest.
+// Datagram link: carries the short messages between two ranks by UDP. A TCP stream, the data connection of the two
+// ranks, carries all other messages.
 //
 // Why. The acknowledgements, timers and queues of a stream cost the kernel a third to a half of the time of a message.
-// Two processes that exchange a few bytes take 8 us over the kernel's TCP and 5 us over UDP.
+// A message of a few bytes takes 8 us over the kernel's TCP, and 5 us over UDP.
 //
-// Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes them in
-// the order of their numbers.
+// Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes
+// messages in the order of their numbers.
 //
-// Long messages. A message may take several packets. The kernel gets it in one system call and cuts it into packets
-// (UDP_SEGMENT), or the network device does. The receiving kernel joins packets that arrive (UDP_GRO). Inside one
-// machine the message stays in one piece. Every piece has its own heading, so the receiver accepts any way of joining.
+// Long messages. A message may take several packets. The kernel takes it in one system call, and the kernel or the
+// network device cuts it into packets (UDP_SEGMENT). The receiving kernel joins packets that arrive (UDP_GRO). Inside
+// one machine, the message is never cut. Each packet carries one piece of the message, and each piece has its own
+// heading. The receiver therefore accepts any way of joining.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. It retransmits an unacknowledged
-// datagram on the control connection, which loses nothing. This happens after one or two ticks of 10 ms, or after four
-// or five ticks if the message takes several packets. A datagram is sent only once, so it needs no adaptive timer.
-// A link that has lost a datagram uses the stream for a while. If the message had several pieces, only such messages
-// use the stream.
+// datagram on the control connection, a second TCP connection, which loses nothing. This happens after 10 to 20 ms, or
+// after 40 to 50 ms if the message takes several packets. A message is sent only once as a datagram, so no adaptive
+// timer is needed. A link that has lost a datagram uses only the stream for a while. If the lost message had several
+// pieces, only messages of several pieces use the stream.
 //
-// Flow control. At most kWindow datagrams and kWindowBytes bytes of a link are unacknowledged at any time. Further
-// messages use the stream and its flow control. This file therefore needs no congestion control of its own.
+// Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
+// messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.
 //
-// Acknowledgements. Every datagram acknowledges the messages taken from the other direction. A rank that sends no
-// datagrams acknowledges after half a window. It usually acknowledges a message in several pieces at once, because a
-// needless retransmission of such a message is expensive.
+// Acknowledgements. Each datagram that carries a message also acknowledges the messages that its sender has taken from
+// the peer. A rank that sends no messages acknowledges after half a window. It usually acknowledges a message of
+// several pieces at once, because a needless retransmission of such a message is expensive.
 //
-// Thread. One thread per process retransmits for all links (retransmitter.hpp).
+// Thread. One thread per process retransmits the datagrams of all links (retransmitter.hpp).
 //
-// The price: one more descriptor per pair of ranks, the thread, and 0.1 s at the start if the network drops datagrams.
+// Price: each pair of ranks has one more descriptor, and each process one more thread. If the network drops datagrams,
+// construction takes 0.1 s longer.
 #pragma once
 
 #include <array>
@@ -47,39 +50,40 @@ namespace collectives {
 
 struct DatagramSettings {
   bool on = true;
-  /// Time for which a link uses only the stream after its first lost datagram. A loss within a minute after such a
-  /// pause doubles the time, up to one minute.
+  /// Pause: the time for which a link uses only the stream after its first lost datagram. A loss within a minute after
+  /// a pause doubles the next pause, up to one minute.
   std::chrono::milliseconds pause{100};
-  /// Period of simulated losses, for tests: each `lose_every`-th datagram message is not sent. 0 for none.
+  /// Period of simulated losses, for tests: each `lose_every`-th message is not sent as a datagram. 0: none.
   std::uint64_t lose_every = 0;
 };
 
-/// The datagrams between this rank and one peer. Only one thread may use a link at a time. The exception is
-/// retransmit(), which another thread may call. It also reads acknowledgements that the first thread has not read.
+/// Datagrams between this rank and one peer. Only one thread may use a link at a time. Another thread may call
+/// retransmit() meanwhile. retransmit() also reads the acknowledgements that have arrived.
 class DatagramLink {
  public:
-  static constexpr int kWindow = 8;                            ///< Most unacknowledged messages.
-  static constexpr std::size_t kLongest = datagram::kLongest;  ///< Most bytes of a message.
-  static constexpr std::size_t kWindowBytes = 128 << 10;  ///< Most unacknowledged bytes: a socket buffer holds as much.
-  /// Number of the first message. Numbers wrap around early in the life of every link. An error in it therefore shows
-  /// at once, not late in a long run.
+  static constexpr int kWindow = 8;                            ///< maximum unacknowledged messages
+  static constexpr std::size_t kLongest = datagram::kLongest;  ///< maximum payload bytes of a message
+  /// Maximum unacknowledged bytes: the socket buffer of the receiver holds them.
+  static constexpr std::size_t kWindowBytes = 128 << 10;
+  /// Number of the first message. The numbers of every link thus wrap around after 64 messages, and an error in the
+  /// wrapping shows in short runs.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   /// Period of the retransmission thread.
   static constexpr std::chrono::milliseconds kTick{10};
-  /// Number of ticks that begin between the sending of a message and its retransmission.
+  /// Age of an unacknowledged message at which it is retransmitted, in ticks (periods of the thread).
   static constexpr std::uint32_t kTicks = 2;
-  /// Number of ticks for a message in several pieces, because its needless retransmission is expensive.
+  /// That age for a message of several pieces. It is longer, because a needless retransmission is expensive.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
-  /// Binds a socket to the local address of `stream`. Both ends of the link have the same `token`, and no other process
-  /// has it. Throws Error{system}.
+  /// Binds a UDP socket to the local address of `stream`, the TCP connection to the peer. `token`: a secret that both
+  /// ends of the link have and no other process has. Throws Error{system}.
   DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings&);
 
   const tcp::Socket& socket() const { return socket_; }
   std::uint16_t port() const { return port_; }
 
-  // Handshake. Each end sends its port to the other, then probes of one full packet. Then it reports whether it has
-  // received a probe.
+  // Handshake. DatagramLinks performs it: each end sends its port, then probes, then a report whether a probe has
+  // arrived. A probe is a datagram that fills one packet and carries no message.
 
   /// Connects the socket to the peer's address with `port`. Throws Error{system}.
   void connect(const tcp::Socket& stream, std::uint16_t port);
@@ -87,20 +91,20 @@ class DatagramLink {
   void probe();
   /// Returns whether any datagram of the peer has arrived.
   bool heard();
-  /// Permits send(), because the peer has received a probe.
+  /// Permits send(). Requires that the peer has reported a probe of this rank.
   void allow() { allowed_ = true; }
 
   // Sending.
 
-  /// Sends a message as a datagram. Returns false if the message has to use the stream. Acknowledges all messages of
-  /// the other direction before number `taken`.
+  /// Sends a message as a datagram. Returns false if the message has to use the stream. Also acknowledges to the peer
+  /// all its messages before number `taken`.
   bool send(const MessageHeader&, const std::byte* data, std::uint32_t taken);
-  /// Frees the copies of all messages before `number`, which the peer has acknowledged on the control connection.
-  /// `lost` means that the last of them had not arrived as a datagram.
+  /// Frees the copies of all messages before `number`. The peer has acknowledged them on the control connection.
+  /// `lost`: the last of them had not arrived as a datagram.
   void acknowledged(std::uint32_t number, bool lost);
-  /// Retransmits by say(text) the messages that are unacknowledged for too many ticks, or `all` unacknowledged
-  /// messages. A false result of say() means that it could not send. Returns whether some messages may still have to be
-  /// retransmitted. May be called from any thread.
+  /// Retransmits the messages that are unacknowledged for too long, or `all` unacknowledged messages. Each goes out by
+  /// say(text), which returns false if it cannot send. Returns whether some messages may still have to be
+  /// retransmitted. Any thread may call it.
   bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
   /// Returns the number of messages sent as datagrams.
   std::uint64_t sent() const { return sent_; }
@@ -110,16 +114,16 @@ class DatagramLink {
   struct Arrived {
     MessageHeader header;
     const std::byte* data;
-    bool retransmitted, lost;  // Arrived on the control connection; had not arrived as a datagram.
+    bool retransmitted, lost;  // It arrived on the control connection; it had not arrived as a datagram.
   };
-  /// Returns whether some taken messages are unacknowledged, and counts them as acknowledged from now on.
+  /// Returns whether this rank has taken messages without acknowledging them. Counts them as acknowledged from now on.
   bool clear_unacknowledged() {
     unacknowledged_bytes_ = 0;
     return std::exchange(unacknowledged_, 0) > 0;
   }
   /// Returns message `number` if it has arrived. The data stay valid until the next call.
   std::optional<Arrived> take(std::uint32_t number);
-  /// Reads all datagrams in the socket. Messages before `number` are taken already.
+  /// Reads all datagrams in the socket. Drops messages before `number`, because this rank has taken them already.
   void read_ahead(std::uint32_t number);
   /// Stores a retransmitted message. Returns false if its number precedes `number`, because it has been taken already.
   bool receive_retransmitted(std::string_view text, std::uint32_t number);
@@ -153,15 +157,17 @@ class DatagramLink {
   std::uint16_t port_ = 0;
   std::uint64_t token_;
   DatagramSettings settings_;
-  std::size_t piece_ = 0, longest_ = 0;  // Payload bytes of one packet, and of the longest message.
+  std::size_t piece_ = 0, longest_ = 0;  // Maximum payload bytes of one packet, and of a message.
   bool heard_ = false, allowed_ = false;
-  bool joined_ = false;  // Whether UDP_GRO is on. It is off until pieces arrive: it makes short messages 1 % slower.
+  // Whether UDP_GRO is on. It is off until a message of several pieces arrives, because it makes short messages 1 %
+  // slower.
+  bool joined_ = false;
   std::uint64_t sent_ = 0;
 
-  std::mutex mutex_;  // Guards the slots, the tick and the reads of the socket.
+  std::mutex mutex_;  // Guards slots_, tick_ and the reads of the socket.
   std::array<Slot, kWindow> slots_;
   std::uint32_t tick_ = 0;
-  Pause all_pause_, pieces_pause_;  // Pauses of all messages, and of messages in several pieces.
+  Pause all_pause_, pieces_pause_;  // Pauses of all messages, and of messages of several pieces.
 
   ReorderBuffer arrived_{kWindow};  // Messages that arrived before their turn.
   AlignedBuffer incoming_;

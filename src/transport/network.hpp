@@ -1,11 +1,13 @@
-// Network between hosts: makes the wire of one rank.
+// Network: connects the ranks of different hosts, and makes the wire of one rank. A wire is the object by which a rank
+// exchanges messages with the ranks of other hosts.
 //
 // 1. address() returns the addresses at which this rank can be reached.
-// 2. The ranks exchange these texts through their bootstrap.
-// 3. connect() takes the texts of all ranks and connects this rank with the ranks of other hosts.
+// 2. The ranks exchange these addresses through their bootstrap, the means by which they exchange bytes before they are
+//    connected.
+// 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI, and a bootstrap needs no network of its own. The price: two more exchanges while a
-// communicator is initialized. wires.hpp chooses the network.
+// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: the construction of a communicator
+// performs two more exchanges through the bootstrap. Wires (wires.hpp) chooses the network.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +25,10 @@ namespace collectives {
 /// Addresses and hosts of all ranks of a communicator.
 struct PeerAddresses {
   Rank self = 0;
-  std::vector<std::string> addresses;  ///< Result of Network::address() of each rank.
+  std::vector<std::string> addresses;  ///< result of Network::address() of each rank
   /// Host number of each rank. Ranks with the same number are not connected.
   std::vector<int> hosts;
-  /// Text that all ranks of this job have and no other process has. A peer without it is refused.
+  /// Text that all ranks of this job have and no other process has. A process without it is refused.
   std::string token;
   std::size_t frame_bytes = 0;
   Deadline deadline = Deadline::never();

@@ -1,4 +1,5 @@
-// Implementation of the reorder buffer: stores messages and their pieces.
+// Implementation of the reorder buffer. It stores messages that have arrived by UDP, whole or in pieces of one packet
+// each, until their turn.
 #include "transport/reorder_buffer.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Messages that have arrived as datagrams, whole or in part, before their turn.
+// Reorder buffer: holds messages that have arrived as UDP datagrams, whole or in part, until the receiver takes them.
 //
-// Datagrams may arrive in any order, and the pieces of a message one by one. The receiver takes whole messages in the
-// order of their numbers. A buffer of a message serves further messages once its message has been read.
+// Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The receiver takes whole
+// messages in the order of their numbers. The memory of a message is used again for a later one.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +18,28 @@ class ReorderBuffer {
   struct Entry {
     MessageHeader header;
     AlignedBuffer buffer;
-    std::size_t come = 0;      // Bytes that have arrived.
+    std::size_t come = 0;      // Payload bytes that have arrived.
     std::size_t piece = 0;     // Bytes of each piece but the last.
-    std::uint64_t pieces = 0;  // One bit per piece that has arrived.
+    std::uint64_t pieces = 0;  // Bit i is set if piece i has arrived.
     static_assert(datagram::kMostPieces <= 64);
     bool retransmitted = false, lost = false;
     bool whole() const { return come == header.bytes; }
   };
 
-  /// Makes a buffer for `most` messages.
+  /// Makes a buffer for at most `most` messages.
   explicit ReorderBuffer(std::size_t most);
 
   /// Returns message `number`, or null if no piece of it has arrived.
   Entry* find(std::uint32_t number);
-  /// Returns whether one more message can be stored. If not, first drops stored messages before `number`. They arrived
-  /// only in part and were taken from another source.
+  /// Returns whether one more message can be stored. If the buffer is full, first drops stored messages before
+  /// `number`. They arrived only in part, and then came by another connection.
   bool has_space(std::uint32_t number);
-  /// Adds a message. Its payload lies in `buffer`, or is copied there later.
+  /// Adds a message. `buffer`: the memory of its payload, which may be copied there later.
   Entry& store(const MessageHeader&, AlignedBuffer buffer);
-  /// Adds a piece, unless its message has it already or differs from the message of earlier pieces. Drops it if there
-  /// is no space; see has_space().
+  /// Adds a piece. Ignores a piece that has arrived before, or whose heading contradicts earlier pieces of its message.
+  /// Drops the piece if there is no space; `number`: see has_space().
   void add_piece(std::uint32_t number, const datagram::Heading&, const std::byte* piece);
-  /// Removes `entry`, which this object has returned.
+  /// Removes `entry`, which find() or store() has returned.
   Entry take(Entry& entry);
 
   /// Returns memory for the longest message.

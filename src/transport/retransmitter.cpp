@@ -1,4 +1,5 @@
-// Implementation of the retransmission thread. A tick is its period, 10 ms.
+// Implementation of the retransmission thread, which sends lost UDP datagrams again. It wakes up once per tick, a
+// period of 10 ms.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>
@@ -15,9 +16,9 @@
 
 namespace collectives {
 
-static constinit std::mutex of_the_process;  // Guards the pointer to the Thread of the process.
+static constinit std::mutex of_the_process;  // Guards the pointer to the one Thread of the process.
 
-/// The retransmission thread. It ends with the last Retransmitter that refers to it.
+/// Retransmission thread. It ends when the last Retransmitter is destroyed.
 class Retransmitter::Thread {
  public:
   static std::shared_ptr<Thread> of_this_process() {
@@ -85,7 +86,7 @@ class Retransmitter::Thread {
   }
 
   const OwnerProcess owner_process_;
-  std::mutex mutex_;  // Guards the list. It is held during look(), so that remove() waits for it.
+  std::mutex mutex_;  // Guards retransmitters_. run() holds it during look(), so that remove() waits for look().
   std::condition_variable woken_;
   std::vector<Retransmitter*> retransmitters_;
   bool over_ = false;
@@ -100,9 +101,10 @@ Retransmitter::~Retransmitter() { thread_->remove(*this); }
 
 void Retransmitter::wake() { thread_->wake(*this); }
 
-/// Calls the registered function. Returns whether the thread has to call it again at the next tick.
+/// Calls the registered function, unless it has returned false and no datagram was sent since. Returns whether the
+/// thread has to call it again at the next tick.
 bool Retransmitter::look() {
-  // Sets the flag before the call. A datagram sent later clears it; a datagram sent earlier is seen by the call.
+  // Sets the flag before the call. A datagram that is sent after this line clears it. The call sees all earlier ones.
   if (rests_.exchange(true)) return false;
   bool left = true;
   try {

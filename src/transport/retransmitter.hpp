@@ -1,7 +1,8 @@
-// The thread that retransmits lost datagrams.
+// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one such thread for all its
+// communicators.
 //
-// The sender may be computing outside the library when a retransmission is due. One thread per process therefore
-// retransmits for all links. It sleeps while no datagram may have to be retransmitted.
+// The sender may be computing outside the library when a retransmission is due. The thread therefore does it in the
+// background. It sleeps while every datagram of the process is acknowledged or retransmitted.
 #pragma once
 
 #include <atomic>
@@ -10,14 +11,15 @@
 
 namespace collectives {
 
-/// Registration with the retransmission thread of the process. The thread calls look() of each registered object every
-/// tick. It sleeps while no object has datagrams that may have to be retransmitted.
+/// Registration of one communicator's datagrams with the retransmission thread. The thread calls look() of each
+/// registered object every 10 ms (one tick). It sleeps while every look() has returned false.
 class Retransmitter {
  public:
-  /// Registers `look`, which returns whether datagrams may still have to be retransmitted. It is called again if it
-  /// throws, for example std::bad_alloc. Throws std::system_error or Error{system} if the thread cannot be started.
+  /// Registers `look`, which retransmits the due datagrams and returns whether others may have to be retransmitted
+  /// later. If `look` throws an exception, it is called again at the next tick. Throws std::system_error or
+  /// Error{system} if the thread cannot be started.
   explicit Retransmitter(std::function<bool()> look);
-  /// Blocks until a running look() has returned.
+  /// Ends the registration. Blocks until a running look() has returned.
   ~Retransmitter();
   Retransmitter(const Retransmitter&) = delete;
   Retransmitter& operator=(const Retransmitter&) = delete;

@@ -1,11 +1,11 @@
-// Transport for messages between ranks of one host, through frames in the arena, the shared memory of the host. A frame
-// is memory for one message.
+// Transport between the ranks of one host: a message passes through a frame in the arena. The arena is the shared
+// memory of the host. A frame is memory for one message.
 //
-// The sender writes a message once into a frame. The receiver reads it in the frame. No locks are used. The transport
-// is called "shared_memory" between processes, and "local" between threads of one process.
+// The sender writes a message once, into a frame. The receiver reads it there. No locks are used. The transport is
+// called "shared_memory" between processes, and "local" between threads of one process.
 //
-// A channel from one rank to another has kFrames frames. A plan that cuts the vector into rounds overlaps them only if
-// all messages go to other hosts. In a ring inside a host, rounds therefore do not overlap.
+// A channel leads from one rank to another, and has kFrames frames. The frames are used in turn. A long vector may be
+// processed in rounds. Rounds overlap only if all messages go to other hosts, and thus not in a ring inside a host.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ namespace collectives {
 
 class SharedMemoryTransport final : public Transport {
  public:
-  /// Makes the transport. Its ranks are the local ranks of `arena`, which must outlive it.
+  /// Makes a transport between the ranks of `arena`, which must outlive it.
   SharedMemoryTransport(const Arena& arena, std::string_view name);
 
   std::string_view name() const noexcept override { return name_; }
@@ -26,9 +26,9 @@ class SharedMemoryTransport final : public Transport {
   void send(Rank to, std::uint64_t tag, std::size_t bytes) override;
   const Message* receive(Rank from) override;
   void release(Rank from) override;
-  void flush(Deadline) override {}  // the arena outlives the sender
+  void flush(Deadline) override {}  // a sent message stays in the arena, which outlives its sender
 
-  /// Returns the messages ever sent to `to`, and those that it has released.
+  /// Returns the number of messages ever sent to `to`. given_back() returns how many of these `to` has released.
   std::uint64_t sent(Rank to) const noexcept { return outgoing_[static_cast<std::size_t>(to)].sent; }
   std::uint64_t given_back(Rank to) const noexcept {
     return arena_.channel(arena_.self(), to).released.value.load(std::memory_order_acquire);
@@ -36,7 +36,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   struct Outgoing {
-    std::uint64_t sent = 0, released = 0;  // released as last read
+    std::uint64_t sent = 0, released = 0;  // messages sent; those of them that the receiver had released when last read
   };
   struct Incoming {
     std::uint64_t received = 0;

@@ -1,4 +1,5 @@
-// Implementation of the transport: sending, receiving, waiting, and the report of lost peers.
+// Implementation of the TCP transport, which exchanges messages with the ranks of other hosts. This file sends,
+// receives, waits for events, and reports lost peers.
 #include "transport/tcp.hpp"
 
 #include <fmt/format.h>
@@ -25,9 +26,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Longest time between the end of the data connection and the report of the peer as lost. A peer that leaves sends its
-/// leave message on the control connection before it closes both. The data connection may still end first, by the time
-/// that TCP needs to retransmit a lost packet. A process that ends without a message closes both at once.
+/// Maximum time between the end of a data connection and the report that the peer is lost. A peer that leaves first
+/// sends a leave message on the control connection, and then closes both connections. The leave message may still
+/// arrive last, if TCP has to retransmit it. A killed process closes both connections at once, and is reported then.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 
 }  // namespace
@@ -44,7 +45,7 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     }
     const auto rank = static_cast<Rank>(index);
     auto added = std::make_unique<Peer>(std::move(links[index].data), frame_bytes);
-    // Edge-triggered: the caller has tried all reads and writes before it sleeps, so only new events matter.
+    // Edge-triggered: the caller tries all reads and writes before it sleeps, so only new events have to wake it.
     epoll_add(everything_, added->stream.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
     controls_.add(rank, std::move(links[index].control));
     datagrams_.add(rank, added->stream.socket(), added->expected);
@@ -122,7 +123,7 @@ void TcpTransport::flush(Deadline deadline) {
     if (deadline.passed())
       throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
                   kNoRank, waiting.front());
-    read_controls();  // A peer that has left reads no more messages.
+    read_controls();  // Notices peers that have left, because they take no more messages.
     ::poll(nullptr, 0, 1);
   }
 }
@@ -134,7 +135,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
   const bool has_datagrams = from.datagrams != nullptr;
-  // A lost datagram arrives on the control connection.
+  // The retransmission of a lost datagram arrives on the control connection.
   if (has_datagrams && ++from.looks % kLooksPerControl == 0) read_controls();
   const auto by_datagram = [&] { return has_datagrams && take_datagram(rank, place, bytes); };
   const auto by_stream = [&] {
@@ -142,7 +143,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
     from.last_by_datagram = false;
     return true;
   };
-  // Tries the way of the last message first, because each attempt costs a system call.
+  // Tries first the connection by which the last message came, because each attempt costs a system call.
   if (from.last_by_datagram ? by_datagram() || by_stream() : by_stream() || by_datagram()) {
     from.open = true;
     ++from.expected;
@@ -154,7 +155,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
 
 bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
   Peer& from = peer(rank);
-  if (from.stream.has_begun(from.expected)) return false;  // It arrives on the stream.
+  if (from.stream.has_begun(from.expected)) return false;  // The message arrives on the stream.
   const auto arrived = from.datagrams->take(from.expected);
   if (!arrived) return false;
   const std::byte* data = arrived->data;
@@ -171,7 +172,7 @@ void TcpTransport::release(Rank rank) { peer(rank).open = false; }
 
 // ---- control messages and lost peers ----
 
-/// Reads the control channel, and handles all messages but those of the caller.
+/// Reads the control channel, and handles the messages of the transport itself. Messages for the caller stay stored.
 void TcpTransport::read_controls() {
   controls_.read();
   while (const auto end = controls_.take_ended()) peer(end->first).stream.fail(end->second);
@@ -214,25 +215,25 @@ std::string TcpTransport::link(Rank to) const {
   return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
-/// Polls the datagram sockets only here. A socket that an epoll always watches makes each message to it a fifteenth
-/// more expensive for the sender, whose kernel has to look for waiters. A caller with `at_most` 0 has read the sockets
-/// already.
+/// Sleeps by one ppoll of the epoll and of the datagram sockets. No epoll watches the datagram sockets: the kernel
+/// would look for waiters at each datagram, which costs its sender a fifteenth of the time of a message. A caller with
+/// `at_most` 0 has read the datagram sockets already.
 void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   if (at_most.count() > 0) datagrams_.append_sockets(polled_);
   const timespec time{static_cast<time_t>(at_most.count() / 1'000'000'000),
                       static_cast<long>(at_most.count() % 1'000'000'000)};
   int found = ::ppoll(polled_.data(), polled_.size(), &time, nullptr);
-  if (found < 0 && errno == EINVAL) {  // More sockets than the limit of open files, which the program has lowered.
+  if (found < 0 && errno == EINVAL) {  // The sockets exceed the limit of open files, which the program has lowered.
     polled_.resize(1);
     found = ::ppoll(polled_.data(), 1, &time, nullptr);
   }
   if (found <= 0) return;
   std::array<epoll_event, 32> events;
   ::epoll_wait(everything_.fd(), events.data(), static_cast<int>(events.size()), 0);
-  // Reads the datagrams. Left in their sockets, they would end the next wait_for_event() at once.
+  // Reads the datagrams, because unread ones would end the next wait_for_event() at once.
   datagrams_.read_polled(std::span(polled_).subspan(1));
-  read_controls();  // A lost datagram may have arrived there.
+  read_controls();  // The retransmission of a lost datagram may have arrived.
 }
 
 void TcpTransport::abandon() noexcept {
@@ -244,13 +245,13 @@ void TcpTransport::abandon() noexcept {
       one->stream.forget_place();
     }
   try {
-    datagrams_.flush();              // Messages of completed calls must still arrive.
+    datagrams_.flush();              // Datagrams of completed calls must still arrive.
   } catch (const std::exception&) {  // Out of memory; the retransmission thread tries again.
   }
 }
 
-/// Reads the control connections before it closes them. The kernel has all bytes that peers still have to read, but it
-/// would drop them if it closed a connection with unread input.
+/// Retransmits what is unacknowledged, and reads the control connections before they are closed. A kernel that closes a
+/// connection with unread input drops the bytes that the peer has not read.
 TcpTransport::~TcpTransport() {
   datagrams_.stop_retransmitter();
   try {

@@ -1,32 +1,34 @@
-// Wire over TCP.
+// TCP transport: a wire over TCP, which exchanges messages with the ranks of other hosts.
 //
-// Connections. Each pair of ranks on different hosts has two: one for data and one for control messages. A control
-// message therefore never waits behind data that the peer does not read. The price: two descriptors per pair of ranks.
+// Connections. Each pair of ranks on different hosts has two connections: one for data, and one for control messages
+// (short texts beside the data). A control message therefore never waits behind data that the peer does not read.
+// Price: a rank has two descriptors per peer.
 //
 // Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
-// control messages to all peers, and DatagramLinks the short messages to all peers. TcpTransport chooses the part for
-// each message, puts messages in order, and waits for all parts together.
+// control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpTransport chooses the
+// part for each message, puts messages in order, and waits for events of all parts.
 //
-// Messages. A message is a header and its payload. The transport sends it from a frame, which is its own memory for one
-// message, or from the caller's memory. It reads a message only when the caller asks for it, so the kernel can copy the
-// payload directly to its destination. Unread bytes stay in the kernel. The flow control is therefore that of the
-// kernel: its buffers and windows.
+// Messages. A message is a header and its payload. The transport sends the payload from a frame, which is its own
+// memory for one message, or from the caller's memory. It reads a message only when the caller asks for it, so the
+// kernel can copy the payload directly to its destination. Unread bytes stay in the kernel. The buffers and windows of
+// the kernel's TCP therefore control the flow.
 //
-// Datagrams. Short messages go as datagrams if probes got through at the start (datagrams.hpp). All messages to a peer
-// are numbered, and the receiver takes them in that order from the stream and from the datagrams.
+// Datagrams. Short messages go as UDP datagrams if test datagrams arrived during construction (datagrams.hpp). All
+// messages to a peer are numbered. The receiver takes them in that order, from the stream (the data connection) and
+// from the datagrams.
 //
-// Failures. A process that ends closes its connections, and its peers notice that at once. The kernel's timers report a
-// host that does not answer after kSilence (15 s); the deadline of a call may end its wait earlier. A forked child
-// keeps inherited connections open until it ends. If its parent is killed, peers therefore notice it only after the
-// child has ended too, or by the deadline.
+// Failures. The kernel closes the connections of a process that ends, and its peers notice that at once. The kernel's
+// timers report a host that does not answer after kSilence (15 s). The deadline of a call may end the call earlier. A
+// forked child keeps inherited connections open until it ends. If the parent is killed, its peers therefore notice that
+// only when the child ends, or by a deadline.
 //
-// Waiting. A wait for another host calls wait_for_event() after 300 us (wait.hpp). It sleeps until a message arrives,
-// so hosts with more ranks than cores do not spin. An epoll watches the streams and the control connections all the
-// time. It does not watch the datagram sockets: a datagram to a watched socket costs its sender 0.3 us more. These
-// sockets are polled only while the rank sleeps. The price: some microseconds to wake up, and 0.1 us per peer for each
-// sleep and each wake-up.
+// Waiting. A rank that waits for another host spins for 300 us (wait.hpp), and then calls wait_for_event(). That
+// function sleeps until a message arrives, so that other ranks can use the core. An epoll watches the streams and the
+// control connections all the time. The epoll does not watch the datagram sockets, because a datagram to a watched
+// socket costs its sender 0.3 us more. These sockets are polled only while the rank sleeps. Price: a wake-up takes some
+// microseconds, and each sleep and each wake-up takes 0.1 us per peer.
 //
-// Congestion control. It is cubic; tcp_network.hpp gives the reason. UCX offers no choice of it.
+// Congestion control. The default algorithm is cubic; tcp_network.hpp gives the reason.
 #pragma once
 
 #include <poll.h>
@@ -49,21 +51,22 @@
 
 namespace collectives {
 
-/// The connections to one peer. Both are empty for a rank of the same host.
+/// Connections to one peer. Both are empty for a rank of the same host.
 struct TcpLink {
   tcp::Socket data, control;
 };
 
 class TcpTransport final : public Wire {
  public:
-  /// Time after which a host that does not answer counts as lost.
+  /// Time after which the kernel reports a host that does not answer.
   static constexpr std::chrono::seconds kSilence{15};
 
   /// Takes over the connections; links[r] leads to rank r.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
-  /// Finds the peers with which this rank can exchange datagrams. Either all ranks call it, before any other function,
-  /// or none does. No other job has the same `token`. Blocks until every living peer has taken part, at most until the
-  /// deadline. Waits for the probe of a peer for 0.1 s after the peer has sent it.
+  /// Finds the peers with which this rank can exchange datagrams. Either all ranks call this function, before any
+  /// other, or none does. `token`: a secret of this job, the same on all ranks. Blocks until every living peer has
+  /// taken part, at most until the deadline. Waits 0.1 s for the test datagram of a peer after the peer has reported
+  /// it.
   void open_datagrams(std::uint64_t token, const DatagramSettings&, Deadline);
 
   std::string_view name() const noexcept override { return "tcp"; }
@@ -78,7 +81,8 @@ class TcpTransport final : public Wire {
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override;
   bool sending() override { return !writing_.empty(); }
   void progress() override;
-  /// Blocks until the kernel has all bytes. The kernel delivers them even if this process ends.
+  /// Blocks until the kernel has taken all bytes of all sent messages. The kernel delivers them even if this process
+  /// ends.
   void flush(Deadline) override;
 
   void post_control(Rank to, std::string_view text) override { controls_.post(to, text); }
@@ -95,7 +99,8 @@ class TcpTransport final : public Wire {
   std::uint64_t datagrams_sent() const { return datagrams_.sent(); }
 
  private:
-  static constexpr unsigned kLooksPerControl = 64;  // Attempts to receive between two reads of the controls.
+  // Attempts to receive from a peer per read of the control channel, which costs a system call.
+  static constexpr unsigned kLooksPerControl = 64;
 
   struct Peer {
     Peer(tcp::Socket data, std::size_t frame_bytes) : stream(std::move(data), frame_bytes) {}
@@ -104,12 +109,12 @@ class TcpTransport final : public Wire {
     DatagramLink* datagrams = nullptr;  // Null if no datagrams can be exchanged.
     // Numbers of the next message to the peer and of the next message from it.
     std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
-    bool writing = false;  // Whether the peer is in `writing_`.
+    bool writing = false;  // Whether writing_ has this peer.
 
-    Message message;                // Last message taken from the peer.
-    bool open = false;              // Whether the caller has not released it yet.
-    bool last_by_datagram = false;  // Whether it was a datagram.
-    unsigned looks = 0;             // Number of attempts to receive.
+    Message message;                // Message that receive_into() has returned last.
+    bool open = false;              // Whether the caller still has to release `message`.
+    bool last_by_datagram = false;  // Whether `message` arrived as a datagram.
+    unsigned looks = 0;             // Number of attempts to receive so far.
     bool starved = false;           // Whether the caller waits for a message that can never arrive.
     bool reported = false;          // Whether poll_failed_peer() has returned the peer.
   };
@@ -124,7 +129,7 @@ class TcpTransport final : public Wire {
   std::vector<Peer*> writing_;                // Peers with queued messages.
   TcpControlChannel controls_;
   DatagramLinks datagrams_;
-  tcp::Socket everything_;      // Epoll of all streams and of the control channel.
+  tcp::Socket everything_;      // Epoll with the sockets of all streams and the epoll of the control channel.
   std::vector<pollfd> polled_;  // Sockets that wait_for_event() polls.
   bool abandoned_ = false;
 };

@@ -1,6 +1,8 @@
-// Kinds of the control messages that the TCP transports of two ranks exchange with each other.
+// Control messages of the TCP transport itself: their kinds and contents. A control message is a short text that two
+// ranks exchange on a TCP connection beside the data.
 //
-// The text of a message of the transport begins with the kind. ControlConnection carries the texts.
+// The text of such a message begins with its kind. ControlConnection carries the texts. Most messages serve the
+// datagrams: the UDP packets that carry short messages, and the probes that test whether they arrive.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +13,16 @@
 
 namespace collectives::tcp_control {
 
-// Prefixes of the transport's own messages on the control connection. Texts of the caller never begin with a zero byte.
-inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's datagrams; 0 if it has none.
+// Kinds of messages. They begin with a zero byte, which no text of the caller does.
+inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's UDP socket; 0 if it has none.
 inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
-inline constexpr std::string_view kHeard{"\0h", 2};           // Whether a probe has arrived at the sender.
+inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether a probe has arrived at the sender.
 inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
 inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
 /// Payload of kAcknowledged.
 struct Acknowledged {
-  std::uint32_t next = 0;  // Number of the next message that the receiver takes.
-  std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram.
+  std::uint32_t next = 0;  // Number of the next message that the acknowledging rank takes.
+  std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram, else 0.
 };
 
 template <class T>

@@ -1,4 +1,5 @@
-// Implementation of the control channel over TCP: posts texts, and sorts those that have arrived.
+// Implementation of the control channel over TCP. It sends short texts beside the data. It stores texts for the caller
+// apart from texts for the transport itself, which begin with a zero byte.
 #include "transport/tcp_control_channel.hpp"
 
 #include <sys/epoll.h>

@@ -1,7 +1,8 @@
-// Control channel of the TCP transport: one connection for control messages to each peer.
+// Control channel of the TCP transport: carries control messages, short texts beside the data, on one TCP connection
+// per peer.
 //
-// A text either belongs to the caller of the transport, or to the transport itself (tcp_control.hpp). The channel
-// stores the two kinds apart, and also the connections that have ended.
+// A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
+// these two apart until they are taken. It also notes which connections have ended.
 //
 // Any thread may post texts and write waiting ones. Only the thread of the transport calls the other functions.
 #pragma once
@@ -25,7 +26,7 @@ namespace collectives {
 
 class TcpControlChannel final : public ControlChannel {
  public:
-  /// Makes a channel between `ranks` ranks that has no connections yet. Throws Error{system}.
+  /// Makes a channel for `ranks` ranks, without connections. Throws Error{system}.
   explicit TcpControlChannel(std::size_t ranks) : connections_(ranks), epoll_(make_epoll()) {}
   /// Takes over the connection to `peer`.
   void add(Rank peer, tcp::Socket connection);
@@ -33,16 +34,17 @@ class TcpControlChannel final : public ControlChannel {
   const tcp::Socket& epoll() const { return epoll_; }
 
   void post(Rank to, std::string_view text) override { post(to, {}, text); }
-  /// Sends or queues a message of the transport. Returns false if more than 1 MiB is queued for the peer already.
+  /// Sends or queues a message. `kind`: its kind for the transport itself (tcp_control.hpp), or empty for a text of the
+  /// caller. Returns false if the queue for the peer would exceed 1 MiB.
   bool post(Rank to, std::string_view kind, std::string_view text);
-  /// Writes queued messages. Returns whether some are left.
+  /// Writes queued messages of all peers, as far as the kernel takes them. Returns whether some are left.
   bool write_waiting() { return is_waiting_.load(std::memory_order_relaxed) && write_all(); }
   bool has_unsent(Rank to) override;
 
   void read() override;
-  /// Returns the next message of the transport that has been read: its sender, and its kind with its text.
+  /// Returns the next stored message for the transport: its sender, and its kind with its text.
   std::optional<Text> take_own() { return next_of(own_); }
-  /// Returns the next connection that has ended, and the reason.
+  /// Returns the peer whose connection has ended next, and the reason. Returns each only once.
   std::optional<Text> take_ended() { return next_of(ended_); }
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 

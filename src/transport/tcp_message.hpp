@@ -1,4 +1,5 @@
-// Headers of the messages between two ranks over TCP and datagrams, and memory for messages.
+// Messages of the TCP transport: their header, and aligned memory for them. The transport sends a message on a TCP
+// connection or as a UDP datagram; both use the same header.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,13 @@ inline AlignedBuffer make_aligned_buffer(std::size_t bytes) {
   return buffer;
 }
 
-/// Header of a message, before its payload in the stream and in datagrams.
+/// Header of a message. It precedes the payload on the TCP connection. In a datagram it is a part of the heading.
 struct MessageHeader {
   std::uint64_t tag = 0;
   std::uint32_t bytes = 0, number = 0;
 };
 
-/// Returns whether number `a` precedes `b`. Numbers wrap around.
+/// Returns whether message number `a` precedes `b`. Numbers wrap around at 2^32.
 inline bool is_before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
 
 }  // namespace collectives

@@ -1,8 +1,9 @@
-// Implementation of the network over TCP: addresses of this host, options of sockets, and the class that makes all
-// connections of one rank.
+// Implementation of the network over TCP. It finds the addresses of this host, sets the options of sockets, and makes
+// all connections of one rank.
 //
-// Each pair of ranks has two connections, called channels: 0 for data and 1 for control messages. A hello is the first
-// message on a connection. It names the token, the rank that connects and the channel.
+// Each pair of ranks on different hosts has two connections, called channels: 0 for data, and 1 for control messages
+// (short texts). The rank with the higher number connects. Its first message on a connection is a hello. The hello
+// names the channel, the two ranks, and the token, a secret of the job.
 #include "transport/tcp_network.hpp"
 
 #include <arpa/inet.h>
@@ -38,13 +39,13 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time that an address has to answer before the next one is tried too.
-constexpr auto kAgainAfter = 200ms;        // Extra pause after all addresses have been tried.
-constexpr auto kHelloPatience = 5s;        // Time for an accepted connection to send its hello.
-constexpr auto kAnswerPatience = 5s;       // Time for one attempt to connect.
+constexpr auto kNextAddressAfter = 250ms;  // Time after which the next address of a peer is tried too.
+constexpr auto kAgainAfter = 200ms;        // Extra time after the last address, before the first is tried again.
+constexpr auto kHelloPatience = 5s;        // Maximum time in which an accepted connection must send its hello.
+constexpr auto kAnswerPatience = 5s;       // Maximum time of one attempt to connect.
 
-/// First message on a connection, sent by the rank that connects. Both ends run the same version of the library: the
-/// bootstrap exchange has checked it.
+/// First message on a connection, from the rank that connects. Both ends run the same version of the library, because
+/// an exchange through the bootstrap has checked it.
 struct Hello {
   std::array<char, 8> magic{'c', 'o', 'l', 'l', 'w', 'i', 'r', '1'};
   std::array<char, 32> token{};
@@ -58,8 +59,8 @@ std::array<char, 32> token_bytes(std::string_view token) {
   return bytes;
 }
 
-/// Returns the network namespace of this process as text: boot id and inode. Processes with the same text can connect
-/// over loopback.
+/// Returns a text that identifies the network namespace of this process: boot id and inode. Processes with the same
+/// text can connect over loopback.
 std::string network_of_this_process() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -80,7 +81,7 @@ std::string text_of(const sockaddr* address) {
 struct Interface {
   std::string name, address;
   std::vector<std::uint8_t> bytes;  // The address in binary.
-  int prefix = 0;                   // Number of leading bits that all addresses of its network share.
+  int prefix = 0;                   // Length of the network prefix in bits.
 };
 
 std::vector<std::uint8_t> bytes_of(const sockaddr* address) {

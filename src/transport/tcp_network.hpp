@@ -2,10 +2,11 @@
 //
 // Every rank listens at a port and publishes its addresses. For each pair, the higher rank connects to the lower one.
 // Some addresses of a host cannot be reached: container bridges, links that are down, networks behind a firewall. A
-// rank therefore tries the next address 250 ms after the last one and takes the first that answers. It accepts an
-// answer only from a process that knows the token, because another host may have the same address.
+// rank therefore tries the next address of a peer 250 ms after the last one, and uses the first that answers. It
+// accepts an answer only from a process that knows the token, a secret of the job. Another host may have the same
+// address.
 //
-// The price: two connections per pair of ranks on different hosts, so their number grows as the square of the ranks.
+// Price: each pair of ranks on different hosts has two connections, so their number grows as the square of the ranks.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@
 namespace collectives {
 
 struct TcpSettings {
-  /// Interfaces to use, by name ("eth0") or by the beginning of an address ("10.77."). Empty for all interfaces.
+  /// Network interfaces to use, by name ("eth0") or by the beginning of an address ("10.77."). Empty: all interfaces.
   std::vector<std::string> interfaces{};
-  /// The kernel's name of the congestion control of all connections; "system" for the machine's default. The default is
-  /// not BBR: it measures its rate while processes wait for a core, and then stays slow.
+  /// Congestion control of all connections, by the kernel's name; "system": the machine's default. The default is not
+  /// BBR. BBR measures its rate also while a process waits for a core, and then stays slow.
   std::string congestion_control = "cubic";
-  /// Settings of the datagrams, which carry messages of up to DatagramLink::kLongest bytes.
+  /// Settings of the UDP datagrams, which carry messages of at most DatagramLink::kLongest bytes.
   DatagramSettings datagrams{};
 };
 
@@ -45,8 +46,8 @@ class TcpNetwork final : public Network {
   int port_ = 0;
 };
 
-/// Returns the settings that match nothing on this host and the possible values, as text. Returns an empty text if all
-/// settings match.
+/// Returns a text that names the settings that match nothing on this host, and the possible values. The text is empty
+/// if all settings match.
 std::string what_matches_nothing(const TcpSettings&);
 
 /// Returns the addresses of this host's interfaces as text, such as "10.77.0.1" or "fd00::1". Omits loopback,

@@ -1,4 +1,5 @@
-// Implementation of the data connection to one peer: writes queued messages, and reads messages.
+// Implementation of the stream, the TCP connection for data to one peer. It writes queued messages, and reads messages.
+// A frame is memory of the stream for one message.
 #include "transport/tcp_stream.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace collectives {
 
 using tcp_control::would_block;
 
-/// Returns the memory of `frame`, which is allocated at the first use.
+/// Returns the memory of `frame`. Allocates it at the first use.
 std::byte* TcpStream::memory_of(AlignedBuffer& frame) const {
   if (frame == nullptr) frame = make_aligned_buffer(frame_bytes_);
   return frame.get();
@@ -25,12 +26,12 @@ std::byte* TcpStream::memory_of(AlignedBuffer& frame) const {
 
 std::byte* TcpStream::acquire_frame() {
   if (queued_ == kFrames && !write_some() && queued_ == kFrames) return nullptr;
-  if (queued_ == 0 && !acquired_) first_ = 0;  // Its memory is in the cache.
+  if (queued_ == 0 && !acquired_) first_ = 0;  // The memory of frame 0 is in the cache.
   acquired_ = true;
   return memory_of(next_out().frame);
 }
 
-/// Writes a short message that is alone in the queue with one system call. Returns true if the whole message is
+/// Writes the only queued message by one plain system call, if it is short. Returns true if the whole message is
 /// written.
 bool TcpStream::write_now() {
   const Outgoing& message = out_[first_];
@@ -45,7 +46,7 @@ bool TcpStream::write_now() {
   return retire();
 }
 
-/// Removes written messages from the queue. Returns true if none is left.
+/// Removes completely written messages from the queue. Returns true if no message is left.
 bool TcpStream::retire() {
   while (queued_ > 0) {
     const std::size_t whole = sizeof(MessageHeader) + out_[first_].header.bytes;
@@ -123,7 +124,7 @@ bool TcpStream::read_header() {
   ahead_first_ += sizeof(MessageHeader);
   if (header_.bytes > frame_bytes_) {
     fail(fmt::format("it sent a message of {} bytes; the most is {}", header_.bytes, frame_bytes_));
-    ended_ = true;  // The bytes that follow cannot be split into messages.
+    ended_ = true;  // The end of this message is unknown, so later bytes cannot be split into messages.
     return false;
   }
   known_ = true;

@@ -1,5 +1,6 @@
-// Exported functions of libcollectives_ucx. They have C names, because the core library looks them up at run time
-// (ucx_loader.hpp). It therefore also runs without UCX.
+// Functions that libcollectives_ucx exports: the part of the library that is linked to UCX. The core library loads it
+// at run time and looks the functions up by their C names (ucx_loader.hpp). The core library therefore also runs on
+// machines without UCX.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@ class Network;
 }
 
 extern "C" {
-/// Returns the version of the library; it must be the version of the core.
+/// Returns the version of libcollectives_ucx, which must be that of the core library.
 COLLECTIVES_EXPORT const char* collectives_ucx_version();
 /// Returns a new UcxNetwork, which the caller deletes. Returns null if UCX cannot be started, and writes the reason to
 /// `why_not` in at most `bytes` bytes.

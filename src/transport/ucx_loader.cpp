@@ -1,3 +1,4 @@
+// Implementation of the loader, which loads libcollectives_ucx (the part that is linked to UCX) at run time.
 #include "transport/ucx_loader.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
-// Loader of libcollectives_ucx. The core library is not linked to UCX, so the same binary runs with and without UCX.
+// Loader: loads libcollectives_ucx, the part that is linked to UCX, at run time. The core library is not linked to UCX,
+// so the same binary runs with and without UCX.
 //
-// The price: the core library exists only as a shared library. The component has to use the same copy of it as the
-// program.
+// Price: the core library exists only as a shared library, because libcollectives_ucx and the program must use the same
+// copy of it.
 #pragma once
 
 #include <memory>
@@ -12,13 +13,14 @@
 
 namespace collectives {
 
-/// Returns a network over UCX. Returns null and the reason in `why_not` if there is none. Looks for the library in
-/// `directory`, by default the folder of the core library, then in the system's library folders. The library stays
-/// loaded. The first call takes about 10 ms, later ones 2 ms.
+/// Returns a network over UCX. If UCX cannot be used, returns null and stores the reason in `why_not`. Looks for
+/// libcollectives_ucx in `directory`, by default the folder of the core library. Then looks in the system's library
+/// folders. The library stays loaded. The first call takes about 10 ms, later ones 2 ms.
 std::unique_ptr<Network> load_ucx_network(std::string& why_not, const std::string& directory = own_directory());
 
-/// Returns whether UCX is available and finds a network device that it drives past the kernel. Without such a device,
-/// UCX is slower than TCP. Writes the reason to `why_not` if the result is false. Takes some milliseconds.
+/// Returns whether UCX is available and finds a network device that it drives without the kernel, such as InfiniBand.
+/// Without such a device, UCX is slower than TCP. Writes the reason to `why_not` if the result is false. Takes some
+/// milliseconds.
 bool ucx_has_fast_device(std::string& why_not, const std::string& directory = own_directory());
 
 }  // namespace collectives

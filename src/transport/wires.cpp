@@ -1,5 +1,6 @@
-// Implementation of the choice of the wire: offers of each rank, the candidates that all ranks can use, and the
-// attempts to connect. An offer is the address of a wire that a rank has, or the reason why it has none.
+// Implementation of the choice of the wire, the object by which a rank exchanges messages with other hosts. Each rank
+// publishes its offers: for each wire, its address on this rank, or the reason why the rank cannot use it. The
+// candidates are the wires that all ranks offer. The ranks try to connect them in order.
 #include "transport/wires.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Limit for connecting. A firewall or a wrong address may leave an attempt without an answer.
+/// Maximum time of connecting one wire. A firewall or a wrong address may leave an attempt without an answer.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
 /// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.
@@ -37,7 +38,7 @@ bool has_fast_network() {
   return false;
 }
 
-/// Converts the bytes of an address to hexadecimal text, because JSON carries only text.
+/// Converts the bytes of an address to hexadecimal text, because JSON carries no binary data.
 std::string to_hex(const std::string& bytes) {
   return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
 }
@@ -54,7 +55,7 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
     const TcpSettings settings{.interfaces = said.interfaces,
                                .congestion_control = said.congestion_control.value_or("cubic"),
                                .datagrams = {.on = said.datagrams.value_or(true)}};
-    static std::once_flag warned;  // One flag per process, because hosts may differ.
+    static std::once_flag warned;  // Each process warns once, because hosts may differ.
     std::call_once(warned, [&] {
       if (const std::string text = what_matches_nothing(settings); !text.empty())
         log_warning(rank, "transport tcp: {}", text);
@@ -78,14 +79,14 @@ Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation
     for (const Rank rank : with_.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(h);
 }
 
-/// Returns the address of each wire that this rank has. Also returns the reason for each wire that was asked for or
-/// expected and that the rank does not have.
+/// Returns the address of each wire that this rank can use. Also returns the reason for each wire that was tried here
+/// and cannot be used.
 json Wires::offers() {
   json offers{{"wires", json::object()}, {"why_not", json::object()}, {"fast", has_fast_network()}};
   std::vector<std::string> wanted{with_.asked_for};
   if (with_.asked_for.empty()) {
     wanted = {"tcp"};
-    std::string why_not;  // Not used: the next wire is chosen.
+    std::string why_not;  // The reason is not used, because another wire is chosen.
     if (offers["fast"] && ucx_has_fast_device(why_not)) wanted.emplace_back("ucx");
   }
   for (const std::string& name : wanted) try {

@@ -1,17 +1,20 @@
-// Choice of the wire between hosts.
+// Wires: chooses the wire and connects it. A wire is the object by which a rank exchanges messages with the ranks of
+// other hosts. There are three: "tcp", "ucx" and "mpi".
 //
-// Every rank publishes the wires that it has. All ranks then choose the same wire: the best one that every rank has. If
-// it cannot connect on some rank, all ranks try the next one. A wire that was asked for by name has no alternative.
+// Every rank publishes which wires it can use. All ranks then choose the same wire: the best one that every rank can
+// use. If it cannot connect on some rank, all ranks try the next one. If the user has named a wire, the ranks try no
+// other.
 //
-// Candidates, best first. A wire that some rank lacks is skipped.
+// The order of preference depends on the situation. A wire that some rank lacks is skipped.
 //
-//   asked for by name                                  that wire only
+//   the user has named a wire                          that wire only
 //   the bootstrap prefers its own wire                 that wire only
-//   some rank has a device beside TCP                 ucx, mpi, tcp
-//   no rank has such a device                          tcp, mpi
+//   some rank has a fast device                        ucx, mpi, tcp
+//   no rank has a fast device                          tcp, mpi
 //
-// The third line means a device that may be faster than TCP (InfiniBand, Slingshot). A rank has ucx if UCX finds such a
-// device there. It has mpi if the ranks were started with MPI.
+// A fast device is one that may be faster than TCP (InfiniBand, Slingshot). A rank can use ucx if UCX finds a fast
+// device. It can use mpi if the ranks were started with MPI. The bootstrap is the means by which ranks exchange bytes
+// before they are connected; it may bring a wire.
 #pragma once
 
 #include <cstddef>
@@ -35,19 +38,19 @@ class Wires {
     std::vector<std::vector<Rank>> hosts;
     std::string token;
     std::size_t frame_bytes;
-    std::string asked_for;  ///< Name of the wire to use; empty for the best one.
+    std::string asked_for;  ///< name of the wire to use; empty: the best one
     WireFactory factory;
-    std::size_t context;  ///< Context number for a wire of the factory; no member has used it yet.
+    std::size_t context;  ///< number that tells the wires of one factory apart; no rank has used it yet
     Deadline deadline;
   };
-  /// Collective: calls the function on each rank and returns the results of all ranks. An Error of a rank becomes an
-  /// object with "error" and "code".
+  /// Collective: calls the function on each rank, and returns the results of all ranks. If the function throws an Error
+  /// on a rank, the result of that rank is an object with "error" and "code".
   using Exchange = std::function<std::vector<nlohmann::json>(const std::function<nlohmann::json()>& mine)>;
 
   Wires(Situation situation, Exchange exchange);
 
-  /// Connects the wire. Collective; makes one exchange, and one more per wire that it tries. Throws Error on every
-  /// rank, with the same text except for the rank.
+  /// Chooses and connects the wire. Collective; makes one exchange, and one more per wire that it tries. Throws Error
+  /// on every rank if no wire connects. The texts differ only in the rank that throws.
   std::unique_ptr<Wire> connect();
 
  private:

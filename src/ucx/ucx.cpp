@@ -1,6 +1,7 @@
-// Implementation of the wire over UCX: sending, receiving, the release of messages, and the end of the wire.
+// Implementation of the UCX transport, which exchanges messages with the ranks of other hosts. This file sends,
+// receives and releases messages, and closes the transport.
 //
-// A frame is memory for one message. A message is released when its receiver has read it and reports that to the
+// A frame is memory for one message. A receiver releases a message when it has read it, and reports its releases to the
 // sender. ucx_connections.cpp and ucx_handshake.cpp connect the peers.
 #include "ucx/ucx.hpp"
 
@@ -17,10 +18,11 @@
 namespace collectives {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(100);  // Wait for a peer that may be busy outside the library.
-// Longest message that is sent eagerly. A longer one is announced and fetched. A fetch costs a round trip and saves a
-// copy on both sides. Over TCP on loopback, 64 KiB take 18 us eagerly and 25 us fetched; the rates are 5.5 and 2.5
-// GB/s.
+// Maximum wait for a peer, which may be busy outside the library.
+constexpr auto kPatience = std::chrono::milliseconds(100);
+// Maximum payload, in bytes, that is sent eagerly, that is, at once with the header. A longer payload is announced, and
+// the receiver fetches it. A fetch costs a round trip and saves a copy on both sides. Over TCP on loopback, 64 KiB take
+// 18 us eagerly and 25 us fetched. The bandwidths are then 5.5 and 2.5 GB/s.
 constexpr std::size_t kEagerBytes = 64 << 10;
 constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
 
@@ -130,7 +132,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   }
 }
 
-/// Takes back the memory of a message that UCX has sent.
+/// Takes back the memory of a message that UCX has sent or that was dropped.
 void UcxTransport::finish(Outgoing& out) noexcept {
   if (out.frame) {
     frames_.give(std::move(out.frame));
@@ -173,7 +175,7 @@ ucs_status_t UcxTransport::on_data(const void* header, std::size_t header_bytes,
   in.frame = frames_.take();
   if (!in.frame) {
     connections_.lose(*connection, UCS_ERR_NO_MEMORY);
-    in.state = Incoming::State::fetching;  // The message never arrives.
+    in.state = Incoming::State::fetching;  // The receiver waits for this message until it learns that the peer is lost.
     return UCS_OK;
   }
   std::memcpy(in.frame.get(), data, bytes);
@@ -225,7 +227,8 @@ void UcxTransport::fetch(Peer& from, Incoming& in, std::byte* place, std::size_t
   }
 }
 
-/// Marks the message as arrived if the fetch succeeded. Otherwise it never arrives; its sender is lost.
+/// Marks the message as arrived if the fetch succeeded. A failed fetch means that the sender is lost, so the message
+/// never arrives.
 void UcxTransport::fetched(Incoming& in, ucs_status_t status) noexcept {
   if (std::exchange(in.lent, false)) lent_.remove(in.message.data, in.message.bytes);
   if (status == UCS_OK) in.state = Incoming::State::arrived;
@@ -251,12 +254,13 @@ void UcxTransport::send_releases(Peer& to) noexcept {
                     [](void* request, ucs_status_t, void* message) {
                       Outgoing& done = *static_cast<Outgoing*>(static_cast<UcxConnections::Outgoing*>(message));
                       UcxConnections::complete(done);
-                      done.wire->send_releases(*done.peer);  // Reports releases since this message.
+                      done.wire->send_releases(*done.peer);  // Reports the releases since this message was sent.
                       ucp_request_free(request);
                     });
 }
 
-/// Stores the releases that a header reports. Ignores an older report, because headers may arrive out of order.
+/// Stores the releases that a header reports. Ignores a report older than the last, because headers may arrive out of
+/// order.
 void UcxTransport::Peer::note_releases(const ucx::Header& theirs) noexcept {
   const auto ahead = static_cast<std::uint16_t>(theirs.released - released_there);
   if (ahead <= static_cast<std::uint16_t>(next_out - released_there)) released_there = theirs.released;
@@ -290,8 +294,8 @@ void UcxTransport::flush(Deadline deadline) {
     }
     wait_for_event(std::chrono::milliseconds(1));
   }
-  // The network or the kernel has the other messages, which are short. A peer that is busy outside the library does not
-  // confirm them.
+  // UCX has handed all messages to the network or the kernel. The peers should confirm them, but a peer that is busy
+  // outside the library does not.
   const Deadline patience = Deadline::in(kPatience);
   while (!patience.passed() && !deadline.passed()) {
     bool all = true;

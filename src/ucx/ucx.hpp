@@ -1,19 +1,21 @@
-// Wire over UCX: active messages of UCP between the workers of the ranks, over the networks that UCX finds.
+// UCX transport: a wire over UCX. A wire exchanges messages with the ranks of other hosts. Each message is an active
+// message of UCX: it runs a handler in the receiving process. UCX chooses the network devices.
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
-// makes sure that peers belong to the same job. UcxControlChannel carries the control messages. UcxTransport carries
-// the data: it lends frames, limits the messages in flight, and puts them in order.
+// makes sure that peers belong to the same job. UcxControlChannel carries the control messages, short texts beside the
+// data. UcxTransport carries the data. It lends frames (each is memory for one message), limits the number of messages
+// in flight, and puts messages in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
-// that active messages arrive in order, so the receiver sorts them by number.
+// that active messages arrive in order, so the receiver sorts messages by number.
 //
-// Payload. A short message travels with its announcement (eager). The caller reads it in the memory of UCX. A long
-// message is announced first, and the receiver fetches it (rendezvous). The data go directly to the caller's memory if
-// the caller has passed any.
+// Payload. A short message is sent eagerly: the payload comes with the header, and the caller reads it in the memory of
+// UCX. A long message is announced first, and the receiver fetches its payload (rendezvous). The payload goes directly
+// to the caller's memory if the caller has passed any.
 //
-// Flow control. A peer may have at most 16 messages in flight or not yet released by their receiver. A receiver reports
-// its releases in the headers of its own messages. If it has sent none for four releases, it reports them in a separate
-// message.
+// Flow control. At most 16 messages from one rank to another may be in flight or not yet released by the receiver. The
+// receiver releases a message when it has read it. It reports its releases in the headers of its own messages. After
+// four releases without a message of its own, it reports them in a separate message.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -55,7 +57,8 @@ class UcxTransport final : public Wire {
  public:
   /// Connects to all ranks of other hosts; see Network::connect().
   UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresses&);
-  /// Waits up to 0.2 s for messages in flight, then closes the connections. Call flush() first if messages must arrive.
+  /// Waits at most 0.2 s for messages in flight, and closes the connections. Call flush() first if messages must
+  /// arrive.
   ~UcxTransport() override;
 
   std::string_view name() const noexcept override { return "ucx"; }
@@ -66,31 +69,32 @@ class UcxTransport final : public Wire {
   void release(Rank from) override;
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
   const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
-  /// Also returns true for memory passed to receive_into() that UCX writes to.
+  /// Returns whether UCX reads or writes bytes of this memory of the caller: a message that it sends or receives.
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override { return lent_.overlap(data, bytes); }
   bool sending() override { return connections_.has_requests() || !lent_.empty(); }
   void progress() override {
     if (connections_.has_requests()) connections_.progress();
   }
-  /// Blocks until the network has taken every message; a long one must have reached its receiver. Then waits up to 0.1
-  /// s for confirmations of the peers.
+  /// Blocks until UCX no longer needs the memory of any message. A long message has then reached its receiver. Then
+  /// waits at most 0.1 s until the peers confirm short messages.
   void flush(Deadline) override;
 
   int frames() const noexcept override { return kFrames; }
   void post_control(Rank to, std::string_view text) override { controls_.post(to, text); }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
-  /// Returns true. UCX notices a process that has ended at once. Its keepalive or that of the kernel (UCX_TCP_KEEPIDLE,
-  /// UCX_TCP_KEEPINTVL, UCX_TCP_KEEPCNT) detects a host that does not answer. Messages to a failed peer are dropped.
+  /// Returns true. UCX notices at once that a process has ended. The keepalive of UCX or of the kernel's TCP detects a
+  /// host that does not answer (UCX_TCP_KEEPIDLE, UCX_TCP_KEEPINTVL, UCX_TCP_KEEPCNT). Messages to a failed peer are
+  /// dropped.
   bool detects_peer_failure() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_failed_peer() override { return connections_.take_lost(controls_); }
-  /// Waits up to 0.1 s until no memory of callers is in use, then closes all connections if some still is.
+  /// Waits at most 0.1 s until UCX uses no memory of callers. If UCX then still uses some, closes all connections.
   void abandon() noexcept override;
   void wait_for_event(std::chrono::nanoseconds at_most) override { connections_.wait_for_event(at_most); }
 
  private:
   static constexpr int kFrames = 8;
-  // Most messages to one peer that it has not reported as released. More than the frames, because the peer may have
-  // released kTellEvery - 1 messages without a report.
+  // Maximum number of messages to one peer that it has not reported as released. It exceeds the number of frames,
+  // because the peer may have released kTellEvery - 1 messages without a report.
   static constexpr unsigned kWindow = 16;
   static constexpr std::uint16_t kTellEvery = 4;
   static_assert(kWindow >= kFrames + kTellEvery - 1 && 65536 % kWindow == 0);
@@ -98,14 +102,14 @@ class UcxTransport final : public Wire {
   using Connection = UcxConnections::Connection;
   using Frame = UcxFrames::Frame;
   struct Peer;
-  /// A sent message while UCX needs its memory.
+  /// Message that this rank sends, as long as UCX needs its memory.
   struct Outgoing : UcxConnections::Outgoing {
     UcxTransport* wire = nullptr;
     Peer* peer = nullptr;
     Frame frame;
-    std::pair<const std::byte*, std::size_t> lent;  // Range in the caller's memory; null if a frame is sent.
+    std::pair<const std::byte*, std::size_t> lent;  // Range of the caller's memory that is sent; null: a frame is sent.
   };
-  /// A message that has arrived, is announced, or is being fetched.
+  /// Message to this rank: it is announced, is being fetched, or has arrived.
   struct Incoming {
     enum class State : std::uint8_t { empty, announced, fetching, arrived };
     UcxTransport* wire = nullptr;
@@ -113,7 +117,7 @@ class UcxTransport final : public Wire {
     Message message;
     void* kept = nullptr;  // Memory of UCX: the data or the announcement.
     Frame frame;
-    bool lent = false;  // Whether the message is fetched into the caller's memory.
+    bool lent = false;  // Whether UCX fetches the message into the caller's memory.
   };
   struct Peer {
     Connection* connection = nullptr;
@@ -121,12 +125,12 @@ class UcxTransport final : public Wire {
     Frame acquired;
     std::uint16_t next_out = 0;        // Number of the next message to send.
     std::uint16_t released_there = 0;  // Number of the first message that the peer has not released.
-    int frames_out = 0;                // Number of frames in flight or acquired.
+    int frames_out = 0;                // Number of frames that are in flight or acquired by the caller.
 
     std::array<Incoming, kWindow> in;
     std::uint16_t next_in = 0;        // Number of the next message to receive; earlier ones are released.
     std::uint16_t released_told = 0;  // Value of next_in that was last reported to the peer.
-    Outgoing news;                    // Separate report of releases.
+    Outgoing news;                    // Separate message that reports releases.
 
     bool has_busy_messages() const;
     void note_releases(const ucx::Header&) noexcept;
@@ -146,7 +150,7 @@ class UcxTransport final : public Wire {
   UcxHandshake handshake_;
   UcxControlChannel controls_;
   UcxFrames frames_;
-  std::size_t eager_bytes_;  // Longest payload that is sent eagerly.
+  std::size_t eager_bytes_;  // Maximum payload, in bytes, that is sent eagerly.
   std::vector<Peer> peers_;
   LentRanges lent_;
   bool closing_ = false;

@@ -1,4 +1,5 @@
-// Functions that libcollectives_ucx exports.
+// Functions that libcollectives_ucx exports. libcollectives_ucx is the part that is linked to UCX; the core library
+// loads it at run time.
 #include "transport/ucx_component.hpp"
 
 #include <cstdio>

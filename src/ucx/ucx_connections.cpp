@@ -1,4 +1,5 @@
-// Implementation of the connections over UCX: endpoints, active messages, flush and close.
+// Implementation of the connections over UCX to the ranks of other hosts. It makes the endpoints, which are UCX's
+// objects for a connection. It sends messages, waits until UCX has delivered them, and closes the endpoints.
 #include "ucx/ucx_connections.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ using namespace ucx;
 
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(100);  // Wait for a peer that may be busy outside the library.
+// Maximum wait for a peer, which may be busy outside the library.
+constexpr auto kPatience = std::chrono::milliseconds(100);
 
 std::uint64_t key_of(std::string_view token) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
@@ -76,7 +78,7 @@ void UcxConnections::make_endpoint(Connection& other, const std::string& address
 
 void UcxConnections::progress() {
   if (!worker_) return;     // The connections are closed.
-  constexpr int kMost = 8;  // Bounds the time of one call.
+  constexpr int kMost = 8;  // Limit that bounds the time of one call.
   const Quiet quiet;
   for (int i = 0; i < kMost && ucp_worker_progress(worker_->get()) != 0; ++i) {
   }
@@ -139,7 +141,8 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
   try {
     gone.lost = words(status);
     lost_.push_back(gone.rank);
-  } catch (const std::bad_alloc&) {  // The peer is not reported as lost. Calls that wait for it end by deadline.
+  } catch (const std::bad_alloc&) {
+    // The peer is not reported as lost. Calls that wait for the peer end by their deadline.
   }
 }
 
@@ -205,7 +208,7 @@ void UcxConnections::close() {
   for (void* request : closing) {
     if (request != nullptr) ucp_request_free(request);
   }
-  worker_.reset();  // The worker ends before memory that UCX may still use is freed.
+  worker_.reset();  // Destroys the worker now, before the owners of messages free memory that UCX may still use.
 }
 
 }  // namespace collectives

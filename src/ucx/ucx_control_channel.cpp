@@ -1,4 +1,5 @@
-// Implementation of the control channel over UCX: posts texts, and puts those that arrive in order.
+// Implementation of the control channel over UCX. It sends short texts beside the data, and puts arriving texts in the
+// order of their numbers.
 #include "ucx/ucx_control_channel.hpp"
 
 #include <algorithm>
@@ -14,7 +15,8 @@ UcxControlChannel::UcxControlChannel(UcxConnections& connections)
       ucx::kControl,
       [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
          const ucp_am_recv_param_t* param) {
-        if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // No rank of this library sends them.
+        // Drops a message by rendezvous, because this library never sends a text in that way.
+        if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
         static_cast<UcxControlChannel*>(self)->on_control(header, header_bytes,
                                                           {static_cast<const char*>(data), bytes});
         return UCS_OK;

@@ -1,7 +1,8 @@
-// Control channel of the wire over UCX: each control message is an active message with its text as the payload.
+// Control channel over UCX: exchanges control messages, short texts beside the data, with the ranks of other hosts.
+// Each text is the payload of an active message of UCX.
 //
 // UCX does not promise that active messages arrive in order. The texts to a peer are therefore numbered, and the
-// receiver sorts them.
+// receiver sorts the texts.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +20,12 @@ namespace collectives {
 
 class UcxControlChannel final : public ControlChannel {
  public:
-  /// Sets the handler of control messages. `connections` must outlive this object, and must be closed before.
+  /// Sets the handler of control messages. `connections` must outlive this object. They must be closed before it is
+  /// destroyed.
   explicit UcxControlChannel(UcxConnections& connections);
 
-  /// Drops the text also if the peer is lost, or if the connections are closed.
+  /// Sends `text` to `to`. Drops the text if the peer is lost, the connections are closed, or too many texts are
+  /// unsent.
   void post(Rank to, std::string_view text) override;
   bool has_unsent(Rank to) override;
   void read() override { connections_.progress(); }

@@ -1,4 +1,5 @@
-// Implementation of the handshake over UCX: sends and answers hellos, and waits for all peers.
+// Implementation of the handshake over UCX. It sends a hello with the token, the secret of the job, to each peer. It
+// answers the hellos of peers, and waits until all connections are complete.
 #include "ucx/ucx_handshake.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +35,7 @@ UcxHandshake::UcxHandshake(UcxConnections& connections, std::string token)
   set_answer_handler<kReady>();
 }
 
-/// Sets the handler of an answer to this rank's hello, or of kReady.
+/// Sets the handler of message kind kAnswer: an answer to this rank's hello, or kReady.
 template <Id kAnswer>
 void UcxHandshake::set_answer_handler() {
   connections_.set_handler(
@@ -74,7 +75,7 @@ void UcxHandshake::perform(Deadline deadline) {
   }
 }
 
-/// Throws the error of the handshake, if it has failed. `unmet` are the peers that are not connected yet.
+/// Throws an Error if the handshake has failed. `unmet`: the peers whose connections are not complete.
 void UcxHandshake::check(Deadline deadline, const std::vector<Rank>& unmet) {
   const Rank self = connections_.self();
   if (refused_by_)
@@ -94,7 +95,7 @@ void UcxHandshake::check(Deadline deadline, const std::vector<Rank>& unmet) {
                 unmet.front());
 }
 
-/// Completes the connection to a peer: sends kReady once this rank has connected everything.
+/// Sends kReady to a peer once UCX has completed this rank's end of the connection.
 void UcxHandshake::bring_up(Connection& other) {
   if (!other.heard || !peer(other).answered || other.up || other.lost) return;
   if (!connections_.flushed(other)) return;
@@ -118,8 +119,8 @@ void UcxHandshake::on_hello(const void* header, std::size_t header_bytes, std::s
     Outgoing& welcome = peer(*other).welcome;
     if (!welcome.busy) greet(*other, kWelcome, welcome, {}, 0);
   } else if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
-    // Refuses a process of another job on the reply endpoint, the only connection to it. The refusal carries that
-    // process's own key, so that it accepts the message.
+    // Refuses a process of another job on the reply endpoint, the only connection to that process. The refusal carries
+    // the key of that process, which would ignore any other key.
     try {
       std::erase_if(refusals_, [](const Outgoing& refusal) { return !refusal.busy; });
       Outgoing& refusal = refusals_.emplace_back();

@@ -1,8 +1,9 @@
-// Handshake of a wire over UCX with all peers.
+// Handshake over UCX: makes sure that the process at the other end of each connection is a rank of the same job.
 //
-// Each rank sends its token to each peer. The peer welcomes it, or refuses a process that has another token. UCX
-// connects some parts of an endpoint in the background, and both sides have to call UCX for that. Each side therefore
-// sends kReady once its own part is connected. Processes of other jobs are refused as long as the connections are open.
+// Each rank sends a hello with its token, a secret of the job, to each peer. The peer answers with a welcome, or
+// refuses a process that has another token. UCX connects in the background, and both sides have to call UCX for that.
+// Each side therefore sends kReady once UCX has completed its end. Processes of other jobs are refused as long as the
+// connections are open.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +22,22 @@ namespace collectives {
 
 class UcxHandshake {
  public:
-  /// Sets the handlers of the handshake. `connections` must outlive this object, and must be closed before.
+  /// Sets the handlers of the handshake. `connections` must outlive this object. They must be closed before it is
+  /// destroyed.
   UcxHandshake(UcxConnections& connections, std::string token);
   UcxHandshake(const UcxHandshake&) = delete;
   UcxHandshake& operator=(const UcxHandshake&) = delete;
 
-  /// Blocks until all peers have connected everything. Throws Error{bootstrap} if a peer is lost or refuses this rank,
-  /// and Error{timeout}.
+  /// Blocks until both ends of all connections are complete. Throws Error{bootstrap} if a peer is lost or refuses this
+  /// rank. Throws Error{timeout} at the deadline.
   void perform(Deadline);
 
  private:
   using Connection = UcxConnections::Connection;
   using Outgoing = UcxConnections::Outgoing;
   struct Peer {
-    bool answered = false;  // Whether the peer's answer to this rank's hello has arrived.
-    bool up_there = false;  // Whether the peer has connected everything.
+    bool answered = false;  // Whether the peer's welcome has arrived.
+    bool up_there = false;  // Whether the peer's kReady has arrived.
     Outgoing hello, welcome, ready;
   };
 
@@ -54,7 +56,7 @@ class UcxHandshake {
   std::string token_;
   std::vector<Peer> peers_;
   std::optional<Rank> refused_by_;
-  std::list<Outgoing> refusals_;  // Messages to processes of other jobs.
+  std::list<Outgoing> refusals_;  // Refusals to processes of other jobs, as long as UCX sends them.
 };
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// Memory of the messages over UCX: frames of the wire, and ranges of the caller's memory that UCX uses.
+// Memory of the messages over UCX. A frame is the library's memory for one message. A lent range is memory of the
+// caller that UCX reads or writes directly.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace collectives {
 
-/// Frames of one wire that hold no message. A frame is memory for one message.
+/// Free frames: those that hold no message at present.
 class UcxFrames {
  public:
   struct Free {
@@ -23,7 +24,7 @@ class UcxFrames {
 
   explicit UcxFrames(std::size_t frame_bytes) : frame_bytes_(frame_bytes) {}
   std::size_t frame_bytes() const noexcept { return frame_bytes_; }
-  /// Returns a frame, or null if there is no memory.
+  /// Returns a free frame. Allocates one if none is free; returns null if there is no memory.
   Frame take() noexcept {
     if (!free_.empty()) {
       Frame frame = std::move(free_.back());
@@ -35,7 +36,7 @@ class UcxFrames {
         UcxWorker::kAlignment;
     return Frame(static_cast<std::byte*>(std::aligned_alloc(UcxWorker::kAlignment, rounded)));
   }
-  /// Keeps `frame`, which may be null, for take().
+  /// Keeps `frame` for a later take(). Does nothing if `frame` is null.
   void give(Frame frame) noexcept {
     try {
       if (frame) free_.push_back(std::move(frame));
@@ -48,8 +49,7 @@ class UcxFrames {
   std::vector<Frame> free_;
 };
 
-/// Ranges of the caller's memory that UCX reads or writes. Several messages may use one range; it then has an entry for
-/// each.
+/// Ranges of the caller's memory that UCX reads or writes now. A range has one entry for each message that uses it.
 class LentRanges {
  public:
   void add(const std::byte* data, std::size_t bytes) { ranges_.emplace_back(data, bytes); }

@@ -1,5 +1,5 @@
-// Implementation of the UCX context and worker: settings, error texts, and the search for network devices that are
-// faster than TCP.
+// Implementation of the UCX context and worker. It changes settings of UCX, makes error texts, and searches for network
+// devices that UCX drives without the kernel.
 #include "ucx/ucx_worker.hpp"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@
 namespace collectives {
 namespace {
 
-// Number of Quiet objects of this thread. UCX logs nothing while it is above 0. UCX has one log level for the whole
-// process, and the program may use UCX itself, so the level stays as it is.
+// Number of living Quiet objects of this thread. UCX logs nothing in this thread while the number is above 0. The log
+// level of UCX stays unchanged, because it is that of the whole process, and the program may use UCX too.
 thread_local int quiet_calls = 0;
 
 ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_level_t,
@@ -27,7 +27,7 @@ ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_l
   return quiet_calls > 0 ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-/// Returns the settings as UCX prints them, in lines such as "UCX_TLS=all".
+/// Returns the settings of UCX as lines such as "UCX_TLS=all".
 std::string printed(const ucp_config_t* config) {
   char* text = nullptr;
   std::size_t bytes = 0;
@@ -45,9 +45,9 @@ ucp_config_t* read_config() {
   ucx::check(ucp_config_read("COLLECTIVES", nullptr, &config), "ucp_config_read");
   const std::string settings = printed(config);
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
-  // A version of UCX without one of these settings ignores the change.
+  // Changes settings. A version of UCX that lacks a setting ignores the change.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
-  // UCX 1.13 knows the settings of TCP without the prefix. The unknown one of the two names has no effect.
+  // UCX 1.13 names the settings of TCP without the prefix "TCP_". Both names are set; the unknown one has no effect.
   constexpr std::pair<const char*, const char*> kTcp[] = {
       {"CONN_NB", "y"}, {"KEEPIDLE", "2s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}};
   for (const auto& [name, value] : kTcp) {
@@ -67,7 +67,7 @@ namespace ucx {
 Quiet::Quiet() {
   static std::once_flag once;
   std::call_once(once, [] {
-    char level[16] = "";  // The user has set any level other than the default.
+    char level[16] = "";  // A level other than "warn", the default, is the user's choice.
     if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof level) != UCS_OK) return;
     for (char& letter : level) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     if (std::string_view(level) == "warn") ucs_log_push_handler(log_unless_quiet);

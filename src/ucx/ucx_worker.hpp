@@ -1,8 +1,8 @@
-// UCX context with one worker, and its settings.
+// UCX context with one worker (UCX's object for communication), and the settings of UCX that this library changes.
 //
 // All settings of UCX apply, such as UCX_TLS, UCX_NET_DEVICES and the others that `ucx_info -cf` lists. With the prefix
-// COLLECTIVES_ (COLLECTIVES_UCX_TLS) they apply to this library only. This library changes the settings below. It
-// changes TLS and KEEPALIVE_INTERVAL only if they have their defaults.
+// COLLECTIVES_ (COLLECTIVES_UCX_TLS) a setting applies to this library only. This library changes the settings below.
+// It changes TLS and KEEPALIVE_INTERVAL only if the user has not set them.
 //
 // | setting            | here | because                                                                             |
 // | ------------------ | ---- | ----------------------------------------------------------------------------------- |
@@ -25,7 +25,7 @@
 namespace collectives {
 namespace ucx {
 
-/// Suppresses the log of UCX for calls of this thread while the object lives; see above.
+/// Suppresses the log of UCX for calls of this thread while the object lives, if UCX_LOG_LEVEL has its default.
 class Quiet {
  public:
   Quiet();
@@ -34,20 +34,21 @@ class Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-/// Returns the text of UCX for a status, for use inside a sentence.
+/// Returns UCX's text for a status, with a small initial letter for use inside a sentence.
 std::string words(ucs_status_t);
 
-/// Throws Error{system} with the text of UCX unless the status is UCS_OK.
+/// Throws Error{system} with UCX's text for the status, unless it is UCS_OK. `call`: name of the failed call.
 void check(ucs_status_t, std::string_view call);
 
 }  // namespace ucx
 
-/// UCX context with one worker. Only one thread may use it at a time. It costs about 2 ms, a few descriptors and 4 MiB.
+/// UCX context with one worker. Only one thread may use it at a time. Its construction takes about 2 ms. It holds a few
+/// descriptors and 4 MiB.
 class UcxWorker {
  public:
   static constexpr std::size_t kAlignment = 64;  // Alignment of payloads in bytes.
 
-  /// Throws Error{system} with the text of UCX.
+  /// Starts UCX. Throws Error{system} with UCX's text if that fails.
   UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
@@ -56,14 +57,14 @@ class UcxWorker {
   ucp_worker_h get() const noexcept { return worker_; }
   /// Returns the address that other ranks need to connect to the worker: a few hundred bytes.
   std::string address() const;
-  /// Returns a descriptor that becomes readable at the first event after the worker was armed. Returns -1 if the
-  /// devices do not support it.
+  /// Returns a descriptor for ppoll(). It becomes readable at the first event after ucp_worker_arm(). Returns -1 if the
+  /// network devices do not support that.
   int event_fd() const noexcept { return event_fd_; }
 
-  /// Returns whether UCX finds a network device that it drives past the kernel (InfiniBand, RoCE). Without such a
+  /// Returns whether UCX finds a network device that it drives without the kernel (InfiniBand, RoCE). Without such a
   /// device, UCX itself uses TCP. Opens and closes every device, which takes some milliseconds.
   static bool has_fast_device();
-  /// Returns the first result of has_fast_device() in this process.
+  /// Returns has_fast_device(), which is called only once per process.
   static bool on_fast_device();
 
  private:

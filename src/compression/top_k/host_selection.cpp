@@ -1,4 +1,5 @@
-// Selection of elements on the host, with its status and its rounding errors.
+// Implementation of the selection of a top-k call on the CPU. A top-k call sends only the k elements of greatest
+// magnitude. The rounding errors of sent values stay in the residual, the part of gradients that was not sent yet.
 #include "compression/top_k/host_selection.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ SparseExchange::MemberStatus HostSelection::select(const float* gradient, float 
   const std::span<const float> given(gradient, format.n);
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : format.n; bad < format.n) {
-    // The residual must stay free of this gradient. The status tells all members that the call sends nothing.
+    // The gradient must not enter the residual. The status tells all ranks that the values of this call do not count.
     std::iota(indices, indices + format.k, 0U);
     std::fill_n(values, format.k, 0.0F);
     return {1, static_cast<std::uint32_t>(bad)};

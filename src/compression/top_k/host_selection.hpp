@@ -1,7 +1,8 @@
-// HostSelection: the entries that the host selects from a gradient in one call. An entry is an index with its value.
+// HostSelection: selects the entries of one top-k call on the CPU. A top-k call sends only the k elements of greatest
+// magnitude of a gradient. An entry is the index of an element with its value.
 //
-// A selected value leaves the residual, the part of gradients that was not sent yet. A value that is sent as bf16
-// leaves its rounding error behind. If the call fails, put_back() returns the values.
+// A selected value is removed from the residual, the part of gradients that was not sent yet. If the value is sent as
+// bf16, its rounding error stays in the residual. If the call fails, put_back() returns the values to the residual.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,14 @@ class HostSelection {
   /// `options` must outlive the object.
   explicit HostSelection(const TopKOptions& options) : options_(options) {}
 
-  /// Selects format.k elements of scale * `gradient` and the residual of `state`. The gradient has format.n elements.
-  /// Returns the status for the other members. If an element of the gradient is not finite and options do not let it
-  /// pass, selects zeros and leaves the state unchanged.
+  /// Adds scale * `gradient` (format.n elements) to the residual of `state`, and selects format.k elements of the sum.
+  /// Returns the status that the other ranks need. If the gradient has NaN or infinity and the options forbid that,
+  /// selects zeros and leaves the state unchanged.
   SparseExchange::MemberStatus select(const float* gradient, float scale, const SparseFormat& format,
                                       ResidualState& state);
   /// Returns the selected entries. They are valid until the next select().
   Entries entries() const noexcept { return {indices_.data(), values_.data(), indices_.size()}; }
-  /// Returns true if the entries have been taken from the state.
+  /// Returns true if the entries have been removed from the residual, and release() or put_back() has not been called.
   bool is_taken() const noexcept { return taken_; }
   /// Ends the call: put_back() is no longer possible.
   void release() noexcept { taken_ = false; }

@@ -1,4 +1,5 @@
-// Steps of the phases inside a host.
+// Implementation of the phases of a top-k call inside a host. Each phase is one collective of the ranks of the host
+// through shared memory: reduce-scatter, all-reduce or all-gather.
 #include "compression/top_k/in_host_phase.hpp"
 
 #include <cstdint>
@@ -29,7 +30,8 @@ constexpr Algorithm kAddInside = phase_algorithm("top_k_add_inside", emit_add_in
 constexpr Algorithm kAgreeInside = phase_algorithm("top_k_agree_inside", emit_agree_inside);
 constexpr Algorithm kShareInside = phase_algorithm("top_k_share_inside", emit_share_inside);
 
-/// Returns the address of the tensor's element 0, computed from a list that holds only the slice.
+/// Returns the address that element 0 of the tensor would have, if `list`, which holds only the slice, were a part of
+/// it.
 float* element_zero(std::vector<float>& list, Range slice) {
   return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(list.data()) - slice.first * sizeof(float));
 }

@@ -1,7 +1,8 @@
-// InHostPhase: a phase of a sparse call among the ranks of one host, as a job of the executor.
+// InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A top-k call sends only the k
+// elements of greatest magnitude to other hosts. Inside a host, its ranks add and gather whole vectors.
 //
-// The tensor is cut into slices, one per rank that owns one. An object describes one phase at a time. Each function
-// keeps the tag of `job`.
+// The tensor is cut into slices. A rank with a slice is the owner of the slice. Each function describes one phase as a
+// job, which the executor then performs. The functions leave the tag of the job unchanged.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@ namespace collectives {
 
 class InHostPhase {
  public:
-  /// Adds the ranks' vectors `input` of `count` elements. The owner of `slice` has its sum in `sum`, which holds only
-  /// the slice.
+  /// Adds the vectors `input` of all ranks of the host, of `count` elements each. The owner of `slice` receives the sum
+  /// of its slice in `sum`, which holds only the slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
-  /// Gathers the slices of `output`. Each owner has written its slice.
+  /// Completes `output` on all ranks of the host. Each owner has written its own slice before.
   void gather(Job& job, std::size_t count, int slices, float* output);
-  /// Asks whether `flag` is true on any rank of the host.
+  /// Determines whether `flag` is true on any rank of the host.
   void ask(Job& job, bool flag);
-  /// Returns the answer to the last ask(), once its job is done.
+  /// Returns the result of the last ask(). Requires that its job is done.
   bool any() const noexcept { return flags_ > 0; }
 
  private:

@@ -1,8 +1,9 @@
-// ResidualMigration: the move of a rank's residual and velocity to the owners of slices. A slice is the share of one
-// rank in the host's sum.
+// ResidualMigration: moves a rank's residual and velocity to the owners of slices. The residual is the part of
+// gradients that top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. A slice is the share
+// of the tensor for which one rank of the host, its owner, keeps both.
 //
-// The rank's own vectors are kept until the call that moves them has ended. If the call fails, they become the state
-// again.
+// The rank keeps its own vectors until the call that moves them has ended. If the call fails, they become the state of
+// the rank again.
 #pragma once
 
 #include <utility>
@@ -14,7 +15,7 @@ namespace collectives {
 
 class ResidualMigration {
  public:
-  /// Takes residual and velocity from `state`, which covers the tensor. Missing residuals are zeros.
+  /// Takes residual and velocity from `state`, which must cover the whole tensor. Missing residuals become zeros.
   void begin(ResidualState& state) {
     residual_ = std::move(state.residual);
     residual_.resize(state.count);
@@ -22,7 +23,7 @@ class ResidualMigration {
     state.residual.clear();
     state.velocity.clear();
   }
-  /// Return the vectors to move.
+  /// Return the vectors to move. An owner adds those of all ranks of its host.
   const float* residual() const noexcept { return residual_.data(); }
   const float* velocity() const noexcept { return velocity_.data(); }
   /// Frees the vectors, because the owners of the slices have them.

@@ -1,4 +1,5 @@
-// Ranges that the residual state of a tensor covers, and the values that it cannot keep.
+// Implementation of the residual state: changes the range of the tensor that the state covers, and drops values that
+// cannot be sent. The residual is the part of gradients that top-k has not sent yet.
 #include "compression/top_k/residual_state.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace collectives {
 namespace {
 
-/// Expands the list of a slice to the whole tensor, with zeros elsewhere.
+/// Expands the vector `of_slice` from the slice to the whole tensor, with zeros elsewhere.
 std::vector<float> whole(std::vector<float>& of_slice, const ResidualState& state) {
   if (of_slice.size() == state.count || of_slice.empty()) return std::move(of_slice);
   std::vector<float> all(state.count);

@@ -1,8 +1,9 @@
-// ResidualState: the residual, the velocity and the warm-up state of one tensor, as a value in host memory. The
-// residual is the part of gradients that top-k has not sent yet.
+// ResidualState: the state of one tensor that a rank keeps between top-k calls, in CPU memory. A top-k call sends only
+// the k elements of greatest magnitude of a gradient. The residual is the part of gradients that was not sent yet. The
+// velocity is the sum of gradients that momentum keeps.
 //
-// A slice is the range of the tensor from which a rank selects. The state covers the whole tensor, or the slice of its
-// rank. A checkpoint holds one state per tensor (TopK::save).
+// A slice is the range of the tensor from which one rank selects. The state covers the whole tensor, or only the slice
+// of the rank. A checkpoint of a rank holds one state per tensor (TopK::save).
 #pragma once
 
 #include <cstddef>
@@ -21,12 +22,12 @@ inline float received_value(float value, DataType type) {
   return type == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
 }
 
-/// State of a tensor that a rank keeps between calls.
+/// State of a tensor.
 struct ResidualState {
   std::size_t count = 0;  ///< Number of elements of the tensor.
   std::uint64_t calls = 0;
-  /// Number of slices among the ranks of this host. Each owner keeps the state of its slice of the host's sum. 0: the
-  /// state belongs to this rank alone and covers the whole tensor.
+  /// Number of slices among the ranks of this host. Each slice has one rank, its owner, that keeps the state of the sum
+  /// of all gradients of the host. 0: the state belongs to this rank's gradients and covers the whole tensor.
   std::uint32_t slices = 0;
   Range slice;                  ///< Range of the tensor from which this rank selects.
   std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.
@@ -34,14 +35,15 @@ struct ResidualState {
   /// Residual of the whole tensor, loaded from a run with a different number of ranks. Empty: none.
   std::vector<float> pending;
 
-  /// Returns true if the state covers `slice_of_rank`, one of `number` slices. `number` 0 stands for the whole tensor.
+  /// Returns true if the state covers `slice_of_rank`, one of `number` slices. `number` 0: returns true if the state
+  /// covers the whole tensor.
   bool covers(int number, Range slice_of_rank) const noexcept {
     return slices == static_cast<std::uint32_t>(number) && (number == 0 || slice == slice_of_rank);
   }
-  /// Extends the state to the whole tensor, and adds the pending residual. The state of a host's slice becomes the
-  /// state of its owner. The sum over all ranks stays unchanged.
+  /// Extends the state from the slice to the whole tensor, with zeros elsewhere, and adds the pending residual. The
+  /// state then belongs to this rank alone. The sum of the states of all ranks stays unchanged.
   void cover_tensor(const TopKOptions& options);
-  /// Makes the state that of `slice_of_rank`, one of `number` slices. Missing values are zeros.
+  /// Makes the state cover `slice_of_rank`, one of `number` slices. Missing values become zeros.
   void cover_slice(const TopKOptions& options, int number, Range slice_of_rank);
   /// Drops each value that would not arrive as a finite number in `type`, with its velocity. Otherwise the value would
   /// make every later call fail.

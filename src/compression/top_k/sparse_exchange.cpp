@@ -1,7 +1,8 @@
-// Implementation of the exchange of selections. sparse_exchange.hpp describes its two forms.
+// Implementation of the sparse exchange, in which the members (all ranks, or one rank per host) exchange their selected
+// elements. sparse_exchange.hpp describes its two forms.
 //
-// Each exchange is an operation of its own Steps on bytes (DataType::u8). next() describes it as a job of the executor.
-// A record is the message of one member: in the gathered form its status and its entries.
+// Each exchange is an all-gather or an all-to-all of bytes. next() describes it as a job, which the executor performs.
+// A record is the data of one member: in the gathered form, its status and its entries.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 namespace collectives {
 namespace {
 
-/// Emits an all-gather. Part m of the vector is the record of member m.
+/// Emits the sends and receives of an all-gather. Part m of the vector is the record of member m.
 template <bool along_rail>
 void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;
@@ -26,8 +27,8 @@ void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
   for (int stop = 1; stop < group.size(); ++stop)
     later(receive(group.at(group.behind(stop)), args.parts[group.behind(stop)]));
 }
-/// Emits an all-to-all. Part m is the message to member m. The message from member m is received in part m of
-/// `incoming`.
+/// Emits the sends and receives of an all-to-all. Part m of `parts` is the data for member m. The data from member m
+/// are received in part m of `incoming`.
 template <bool along_rail>
 void emit_all_to_all(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;
@@ -139,7 +140,7 @@ void SparseExchange::gather_records(Job& job) {
          {}, bytes, records_.data(), records_.data());
 }
 
-/// Reads the records of all members. This rank's own record is read too, because the record may hold rounded values.
+/// Reads the records of all members. Reads this rank's own record too, because its values may be rounded for sending.
 void SparseExchange::read_records() {
   const SparseFormat& format = setting_.format;
   const std::size_t bytes = sizeof(MemberStatus) + format.bytes();
@@ -163,8 +164,8 @@ void SparseExchange::read_records() {
 SparseFormat SparseExchange::format_of(std::size_t from, std::size_t to) const {
   return {range_of(to).count, count(from, to), setting_.format.values};
 }
-/// Returns true if the sum of range `m` is sent as plain f32, because its sparse form has at least as many bytes. Sums
-/// are always f32, so they are not rounded again.
+/// Returns true if the sum of range `m` is sent as plain f32, because its entries would take as many bytes or more.
+/// Sums are always f32, so they are not rounded again.
 bool SparseExchange::dense(std::size_t m) const {
   return SparseFormat{range_of(m).count, sums_[m], DataType::f32}.bytes() >= range_of(m).count * sizeof(float);
 }
@@ -267,8 +268,8 @@ void SparseExchange::gather_parts(Job& job) {
   if (dense(self)) {
     if (!range_sum_.empty()) std::memcpy(records_.data() + offsets_[self], range_sum_.data(), part_bytes(self));
   } else {
-    // The sum has one entry for each distinct index that any member has selected in this range. indices_ holds the
-    // indices of all members, this one included.
+    // The sum of this rank's range has one entry for each distinct index that any member has selected there. indices_
+    // holds the indices of all members, including this one.
     std::ranges::sort(indices_);
     indices_.erase(std::unique(indices_.begin(), indices_.end()), indices_.end());
     values_.resize(indices_.size());

@@ -1,23 +1,25 @@
-// Exchange of the selections of m members, and their sum.
+// Sparse exchange: m ranks, the members, exchange the elements that they have selected, and add them.
 //
-// Each member has selected k elements of a vector of n elements. The members are all ranks, or the ranks of one rail:
-// one rank of each host, all with the same local number. There are two forms:
+// Each member has selected k elements of a vector of n elements. An entry is the index of a selected element with its
+// value. The members are all ranks, or the ranks of one rail: one rank of each host, all with the same local number.
+// There are two forms:
 //
-// gathered: each member sends its k entries to every other member and adds all m selections itself. The form takes one
-// exchange and sends (m - 1) k entries per member. All lengths are known beforehand, because k is equal on all members.
+// gathered: each member sends its k entries to every other member, and adds the entries of all members itself. This
+// form takes one exchange, and each member sends (m - 1) k entries. All lengths are known beforehand, because k is
+// equal on all members.
 //
-// split: each member owns a range of about n / m elements. If u distinct indices were selected, a member sends about
-// (k + u) (m - 1) / m entries. The form takes four exchanges, because lengths must be sent first:
+// split: each member owns a range of about n / m elements. If all members together have selected u distinct indices, a
+// member sends about (k + u) (m - 1) / m entries. This form takes four exchanges, because lengths must be sent first:
 //
 //   counts    every member sends to all members how many entries it has for each range
 //   entries   every member sends its entries of each range to the owner of the range, which adds them
 //   sums      every owner sends to all members how many entries its sum has
 //   parts     every owner sends its sum to all members
 //
-// A sum is sent as plain f32 if its sparse form has at least as many bytes. (Renggli et al., "SparCML", 2019: split
-// all-gather with the switch to dense.)
+// The sum of a range is sent as plain f32 values without indices if its entries would take as many bytes or more.
+// (Renggli et al., "SparCML", 2019: split all-gather with the switch to dense.)
 //
-// Both forms add the contributions to an element in the order of the members and divide once.
+// Both forms add the values of an element in the order of the members, and divide the sum once.
 #pragma once
 
 #include <cstdint>
@@ -40,36 +42,38 @@ class SparseExchange {
     SparseForm form = SparseForm::gathered;  ///< Gathered or split.
     SparseFormat format;
     const RankView* view = nullptr;
-    bool along_rail = false;           ///< True: the members are the ranks of this rank's rail. False: all ranks.
-    std::size_t frame_bytes = 0;       ///< Maximum payload of a message.
-    std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
+    bool along_rail = false;      ///< True: the members are the ranks of this rank's rail. False: all ranks.
+    std::size_t frame_bytes = 0;  ///< Maximum payload of a message.
+    /// Maximum number of rounds in flight; a round sends at most one message to each member.
+    std::size_t rounds_in_flight = 1;
     float divisor = 1;
   };
-  /// Status of a member's selection.
+  /// Status of a member's selection, which all members receive.
   struct MemberStatus {
     std::uint32_t non_finite;        ///< Number of values that are NaN or infinite.
     std::uint32_t first_non_finite;  ///< Index of the first such value.
   };
 
-  /// Starts an exchange of this rank's entries. `own` must stay valid until next() has returned false.
+  /// Starts an exchange. `own`: the entries of this rank, which must stay valid until next() has returned false.
   void start(const Setting&, const Entries& own, MemberStatus status);
-  /// Describes the next phase in `job` and keeps the tag of `job`. Returns false after the last phase. Throws
-  /// Error{system} with the sender's rank if a message is malformed.
+  /// Describes the next exchange in `job`, which the executor then performs. Leaves the tag of `job` unchanged. Returns
+  /// false after the last exchange. Throws Error{system} with the sender's rank if a message is malformed.
   bool next(Job& job);
   /// Returns the status of member `m`. Requires that next() has returned false.
   MemberStatus status_of(std::size_t m) const { return statuses_[m]; }
-  /// Summands of the result: sparse entries in the order of the members, and ranges whose values are already sums.
+  /// Summands of the result: entries in the order of the members, and ranges whose values are already sums.
   struct Result {
     std::vector<Entries> terms;
     std::vector<std::pair<Range, const std::byte*>> dense;
     float divisor = 1;  ///< Divisor of the sum of the terms.
-    /// Number of elements with a contribution, if it is known before the addition.
+    /// Number of elements that any member has selected, if it is known before the addition.
     std::optional<std::size_t> union_size;
   };
   /// Returns the summands. Requires that next() has returned false. The result is valid until the next start(). Throws
   /// as next() does.
   const Result& result();
-  /// Adds all summands to `sum`, which holds format.n zeros. Returns the number of elements with a contribution.
+  /// Adds all summands to `sum`, which holds format.n zeros. Returns the number of elements that any member has
+  /// selected.
   std::size_t add_to(float* sum);
 
   int member() const { return group().self; }

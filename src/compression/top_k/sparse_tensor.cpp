@@ -1,4 +1,5 @@
-// Arguments of a call of a tensor, the number of elements that it selects, and its report.
+// Implementation of SparseTensor, one tensor whose gradients are sent by top-k. It checks the arguments of a call,
+// computes how many elements the call selects, and makes the report.
 #include "compression/top_k/sparse_tensor.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// SparseTensor: one tensor of a TopK, with its residual, its current operation and its report. The residual is the part
-// of gradients that was not sent yet.
+// SparseTensor: one tensor whose gradients are sent by top-k, that is, only the k elements of greatest magnitude. It
+// holds the residual (the part of gradients that was not sent yet), the current operation, and the figures of the
+// report.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +13,14 @@
 
 namespace collectives {
 
-/// Limit of a tensor's element count, because indices have 32 bits.
+/// Number of elements from which a tensor is too long, because indices have 32 bits.
 inline constexpr std::size_t kTooMany = std::size_t{1} << 32;
 
 class SparseTensor {
  public:
   SparseTensor(std::string name, const TopKOptions& options) : name_(std::move(name)), options_(options) {}
 
-  /// Checks the arguments of a call. Throws Error{invalid_argument}.
+  /// Throws Error{invalid_argument} if a call with these arguments is not allowed.
   void check(std::size_t count, Rank rank) const;
   /// Returns the number of elements that the next call selects.
   std::size_t next_k(std::size_t count) const;

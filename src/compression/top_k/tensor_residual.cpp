@@ -1,4 +1,5 @@
-// Moves of a tensor's residual and velocity between host memory and a GPU.
+// Implementation of TensorResidual: moves the residual and the velocity of a tensor between CPU memory and a GPU. The
+// residual is the part of gradients that top-k has not sent yet.
 #include "compression/top_k/tensor_residual.hpp"
 
 namespace collectives {

@@ -1,5 +1,6 @@
-// TensorResidual: the residual state of a tensor (residual_state.hpp) and its place. The vectors of the state lie in
-// host memory or on a GPU.
+// TensorResidual: the residual state of a tensor, in CPU memory or on a GPU. The residual is the part of gradients that
+// top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. ResidualState (residual_state.hpp)
+// holds both.
 #pragma once
 
 #include <memory>
@@ -10,15 +11,15 @@
 
 namespace collectives {
 
-/// Residual and velocity of a tensor in memory other than the host's.
+/// Residual and velocity of a tensor in GPU memory.
 class DeviceResidual {
  public:
   virtual ~DeviceResidual() = default;
-  /// Copies the residual and the velocity to the host. Blocks until the copies are complete. Leaves an argument
-  /// unchanged if there is no such vector. Throws Error{system}.
+  /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. Leaves an argument
+  /// unchanged if the GPU has no such vector. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  /// True: a failed call has returned its entries to the residual, including values that the wire type cannot
-  /// represent.
+  /// True: a failed call has returned its selected values to the residual. They may include values that the type of
+  /// messages cannot represent.
   bool returned = false;
 };
 
@@ -30,24 +31,25 @@ class TensorResidual {
   /// Return the state. It lacks residual and velocity while they are on a GPU.
   ResidualState& state() noexcept { return state_; }
   const ResidualState& state() const noexcept { return state_; }
-  /// Returns the residual and velocity on a GPU. Null: state() is complete.
+  /// Returns the residual and velocity on a GPU. Null: they are in state().
   DeviceResidual* on_device() const noexcept { return device_.get(); }
   /// Returns a copy of the complete state, which reads the GPU if necessary. Throws Error{system}.
   ResidualState full_state() const;
 
-  /// Returns true if the state covers `slice`, one of `slices` slices, or if none has to be kept. `slices` 0 stands for
-  /// the whole tensor. If it returns false on any rank of a host, the ranks of the host first add their states.
+  /// Returns true if the state covers `slice`, one of `slices` ranges of the tensor with one owner each. `slices` 0
+  /// means the whole tensor. Also returns true if the options keep no residual. If the result is false on any rank of a
+  /// host, the ranks of the host first add their states.
   bool keeps(int slices, Range slice) const noexcept {
     return !options_.error_feedback || state_.covers(slices, slice);
   }
-  /// Moves residual and velocity from a GPU to the host, if they are there. Throws Error{system}.
+  /// Moves residual and velocity from the GPU, if they are there, to CPU memory. Throws Error{system}.
   void move_to_host();
-  /// Moves the state to the host. This rank then keeps all `count` elements; missing values are zeros. Throws
+  /// Moves the state to CPU memory, and extends it to all `count` elements. Missing values become zeros. Throws
   /// Error{system}.
   void move_to_host(std::size_t count);
-  /// Moves the state of this rank's slice to the host. Requires keeps(slices, slice).
+  /// Moves the state of this rank's slice to CPU memory. Requires keeps(slices, slice).
   void move_slice_to_host(std::size_t count, int slices, Range slice);
-  /// Replaces residual and velocity by those in `where`.
+  /// Takes over residual and velocity on a GPU, and frees those in CPU memory.
   void move_to_device(std::unique_ptr<DeviceResidual> where);
 
  private:

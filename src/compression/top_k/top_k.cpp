@@ -1,4 +1,5 @@
-// Public interface of TopK, and the serialization of its state.
+// Public interface of TopK, and the serialization of its state. TopK sends only the k elements of greatest magnitude of
+// each gradient. It keeps the rest, the residual, for later calls.
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ class Writer {
   std::vector<std::byte> out_;
 };
 
-/// Reader of the format of Writer. It rejects malformed input before it allocates memory.
+/// Reader of the format that Writer writes. It rejects malformed input before it allocates memory.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
@@ -101,7 +102,7 @@ std::map<std::string, ResidualState> read_state(std::span<const std::byte> bytes
   return tensors;
 }
 
-/// Adds the residual of `from` to the pending residual of `to`.
+/// Adds all residuals of `from` to the pending residual of `to`, which covers the whole tensor.
 void add_pending(ResidualState& to, const ResidualState& from) {
   if (from.residual.empty() && from.pending.empty()) return;
   to.pending.resize(to.count);
@@ -112,7 +113,7 @@ void add_pending(ResidualState& to, const ResidualState& from) {
 }  // namespace
 
 TopK::TopK(const TopKOptions& options) : impl_(std::make_unique<Impl>(options)) {
-  const auto share = [](double value) { return value > 0 && value <= 1; };  // False for NaN.
+  const auto share = [](double value) { return value > 0 && value <= 1; };  // The result is false for NaN.
   if (!share(options.density)) refuse(fmt::format("density {} is not above 0 and at most 1", options.density));
   if (!share(options.warm_up_density))
     refuse(fmt::format("warm_up_density {} is not above 0 and at most 1", options.warm_up_density));
@@ -200,7 +201,7 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
       if (const auto other = saved[0].find(name);
           other == saved[0].end() || other->second.count != state.count || other->second.calls != state.calls)
         refuse(fmt::format("the saved states disagree about \"{}\"", name));
-      // Shorter than any slice.
+      // The residual is shorter than any slice of a tensor that was divided among the saved ranks.
       else if (!state.residual.empty() && state.residual.size() < state.count / saved.size())
         refuse(
             fmt::format("the saved states of \"{}\" keep {} of {} elements", name, state.residual.size(), state.count));

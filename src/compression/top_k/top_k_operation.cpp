@@ -1,5 +1,6 @@
-// Phases of a top-k call, which top_k_operation.hpp describes. A slice is the share of one rank in the host's sum, and
-// an owner is a rank with a slice that is not empty.
+// Implementation of the phases of a top-k call, which sends only the k elements of greatest magnitude of the gradients.
+// top_k_operation.hpp describes the phases. A slice is the share of the tensor that one rank of a host adds and selects
+// from. An owner is a rank whose slice is not empty.
 #include "compression/top_k/top_k_operation.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the factor that brings the gradient of `call` to the norm that `clip` allows. 1: its norm is allowed.
+/// Returns the factor that reduces the norm of the gradient of `call` to the limit that `clip` sets. 1: the norm is
+/// within the limit.
 float clipping_factor(float clip, const TopKOperation::Call& call) {
   if (clip == 0) return 1;
   const double norm = std::sqrt(squared_norm({call.input, call.plan->n}));
@@ -43,7 +45,7 @@ void TopKOperation::report_device_sum(std::size_t union_size, std::chrono::nanos
   report_.add_time(took);
 }
 
-/// Resets the state of the call before.
+/// Begins a call: replaces the state of the previous one.
 void TopKOperation::start(const Call& call) {
   busy_ = true;
   reserved_ = false;
@@ -76,7 +78,7 @@ void TopKOperation::select_on_host() {
   choose(call_.input, clipping_factor(options_.clip, call_));
 }
 
-/// Sends the entries that a GPU has selected. The GPU writes the result, so none of it is set to zero here.
+/// Sends the entries that a GPU has selected. The GPU also writes the result, so the CPU does not set it to zero.
 void TopKOperation::adopt_device_selection() {
   phase_ = Phase::exchange;
   report_.add_time(device_took_);
@@ -203,7 +205,7 @@ bool TopKOperation::next_phase(Job& job) {
         if (!in_hosts) break;
         in_host_.gather(job, state.count, slices, call_.output);
         return true;
-      case Phase::agree:  // Only in a dense call.
+      case Phase::agree:  // Phase of a dense call only.
         if (exchange_.next(job)) return true;
         phase_ = Phase::done;
         receive_status();
@@ -218,8 +220,8 @@ bool TopKOperation::next_phase(Job& job) {
     }
 }
 
-/// Gives this rank the state of its slice. If any rank of the host moves its state, all of them first add their states
-/// inside the host. This case also arises if only some ranks took part in an earlier call of the tensor, or if a failed
+/// Makes the residual state of this rank cover only its slice. If any rank of the host has another state, all ranks of
+/// the host first add their states. That also happens if only some ranks took part in an earlier call, or if a failed
 /// call left its state on some ranks.
 void TopKOperation::keep_slice(bool moves) {
   ResidualState& state = residual_.state();
@@ -266,7 +268,8 @@ void TopKOperation::send(const Entries& own, const SparseFormat& format, SparseE
                   own, status);
 }
 
-/// Reads the statuses of all members.
+/// Reads the statuses of all members of the exchange. Decides whether the call is undone, or throws, because some rank
+/// had NaN or infinity.
 void TopKOperation::receive_status() {
   for (std::size_t m = 0; m < exchange_.members(); ++m) {
     const auto [non_finite, first] = exchange_.status_of(m);
@@ -283,7 +286,7 @@ void TopKOperation::receive_status() {
   }
 }
 
-/// Sets part of the result to zero while the exchange is waiting, because most of the result is zero.
+/// Sets some elements of the result to zero while the exchange waits for peers. Most of the result is zero.
 bool TopKOperation::local_work() {
   if (phase_ != Phase::exchange || zero_fill_.is_complete()) return false;
   zero_fill_.fill_some();

@@ -1,27 +1,28 @@
-// TopKOperation: the state machine of one top-k call of a tensor, from its begin to its end.
+// TopKOperation: performs one top-k call of a tensor. A top-k call is an all-reduce of gradients that sends only the k
+// elements of greatest magnitude of each rank.
 //
-// A call has one of two forms. begin() starts a sparse call, which sends k selected elements. dense_input() starts a
-// dense call, which sends the residual and the gradient in full. The residual is the part of gradients that was not
-// sent yet.
+// begin() starts a sparse call, which sends k selected elements. dense_input() starts a dense call, which sends the sum
+// of gradient and residual in full. The residual is the part of gradients that was not sent yet.
 //
-// A sparse call is dense inside a host and sparse between hosts. The tensor is cut into slices, one per rank of a host.
-// A call has these phases:
+// Inside a host, a sparse call adds whole vectors; between hosts it sends selected elements. The tensor is cut into
+// slices. Each slice has one owner on each host. A call has these phases:
 //
-//   agree_to_move, migrate_residuals, move_residual, move_velocity   see below
+//   agree_to_move, migrate_residuals, move_residual, move_velocity
+//                  The ranks of a host add their residuals, if necessary (see below).
 //   add_inside     The ranks of a host add their gradients. The owner of each slice has the sum of the slice.
-//   choose         Each owner adds the sum to its residual and selects its share of the k elements.
+//   choose         Each owner adds the sum to its residual, and selects its share of the k elements.
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
-// A call consists of choose and exchange alone in three cases: all ranks are on one host, each host has one rank, or
-// the call is deterministic.
+// In three cases a call performs only choose and exchange: all ranks are on one host, each host has one rank, or the
+// call is deterministic. Each rank then selects from its own gradient, and all ranks exchange.
 //
-// A residual belongs to one rank, or to the owner of a slice. In the first call, and in the first sparse call after
-// dense ones, the ranks of a host still have residuals of their own. The migrate phases then add them inside the host,
-// so nothing is lost.
+// A residual covers the whole tensor for the gradients of one rank, or one slice for the sum of a host. In the first
+// sparse call, also after dense ones, the ranks of a host still have residuals of the whole tensor. The first four
+// phases then add these inside the host, so nothing is lost.
 //
-// A GPU can select and add in place of the host (device/top_k_path.hpp). The device path then calls
-// set_device_selection() before begin(), and reads received() after the exchange.
+// A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
+// before begin(), and reads received() after the exchange.
 //
 // Price: each slice gets its share of the k elements. The selection therefore depends on the number of ranks per host.
 #pragma once
@@ -65,7 +66,8 @@ class TopKOperation final : public MultiPhaseOperation {
   /// Marks the tensor as busy for a call that begins later.
   void reserve() { busy_ = reserved_ = true; }
   bool busy() const noexcept { return busy_; }
-  /// Starts a sparse call. Selects at once, unless the ranks of the host must add first or a GPU has selected.
+  /// Starts a sparse call. Selects at once, unless the ranks of the host must add their gradients first, or a GPU has
+  /// selected.
   void begin(const Call&);
   /// Starts a dense call. Returns the vector to send in place of `input`.
   const float* dense_input(const Call&);
@@ -75,8 +77,9 @@ class TopKOperation final : public MultiPhaseOperation {
   void abandon() noexcept override;
   void released() noexcept override { busy_ = false; }
 
-  /// Sets the entries that a GPU selects for the next call. They must stay valid until the call has ended. The pointers
-  /// are non-null even if the selection is empty.
+  /// Sets the entries (indices with values) that a GPU selects for the next call. They must stay valid until the call
+  /// has ended. The pointers are non-null even if the selection is empty. `took`: time of the selection, for the
+  /// report.
   void set_device_selection(const std::uint32_t* indices, const float* values, std::chrono::nanoseconds took);
   /// Returns the summands of the result, for a GPU that adds them.
   const SparseExchange::Result& received() { return exchange_.result(); }
@@ -123,13 +126,13 @@ class TopKOperation final : public MultiPhaseOperation {
   InHostPhase in_host_;
   ResidualMigration migration_;
   HostSelection selection_;
-  // Entries that the GPU selects for the current or next call. Null: the host selects.
+  // Entries that the GPU selects for the current or next call. Null: the CPU selects.
   Entries device_selection_;
   std::chrono::nanoseconds device_took_{};
   SparseExchange exchange_;
-  ZeroFill zero_fill_;           // Zeros of this rank's slice of the result.
+  ZeroFill zero_fill_;           // Sets this rank's slice of the result to zero.
   std::vector<float> gradient_;  // Vector that is sent in place of the caller's gradient.
-  std::vector<float> host_sum_;  // Sum of the host's ranks in this rank's slice.
+  std::vector<float> host_sum_;  // Sum of the gradients of the host's ranks, only in this rank's slice.
   bool undo_ = false;            // True: a NaN or infinity was reported, so this call sends nothing.
   bool sent_copy_ = false;       // True: the whole residual has been taken from the state and added to gradient_.
   TopKReportBuilder report_;

@@ -1,4 +1,5 @@
-// Figures of the report of a tensor.
+// Implementation of the report of a tensor whose gradients are sent by top-k, that is, only the k elements of greatest
+// magnitude.
 #include "compression/top_k/top_k_report_builder.hpp"
 
 #include <cmath>
@@ -7,7 +8,8 @@
 
 namespace collectives {
 
-/// Assigning to the existing string allocates no memory, because a repeated call has the same text.
+/// Resets the figures. Assigns `reason` to the existing string, which allocates no memory if the text is that of the
+/// last call.
 void TopKReportBuilder::begin(const SparsePlan& plan, std::size_t dense_bytes) {
   report_.sparse = plan.sparse;
   report_.reason.assign(plan.reason);

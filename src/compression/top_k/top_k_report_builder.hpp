@@ -1,4 +1,6 @@
-// TopKReportBuilder: collects the figures of one call and makes the report of a tensor (TopKReport).
+// TopKReportBuilder: collects the figures of the last top-k call of a tensor, and makes its report (TopKReport). A
+// top-k call sends only the k elements of greatest magnitude. The residual is the part of gradients that was not sent
+// yet.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Loops of vector_scan.hpp, in a form that compilers vectorize.
+// Implementation of the passes over a vector of floats, as loops that compilers vectorize.
 #include "compression/top_k/vector_scan.hpp"
 
 #include <algorithm>

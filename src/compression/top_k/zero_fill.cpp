@@ -1,4 +1,5 @@
-// Zeroing with plain or streaming stores.
+// Implementation of ZeroFill, which sets a vector to zero piece by piece. It uses plain stores, or streaming stores,
+// which bypass the caches.
 #include "compression/top_k/zero_fill.hpp"
 
 #include <algorithm>
@@ -12,12 +13,12 @@ void ZeroFill::fill_some() {
   fill(std::min(kAtOnce, count_ - filled_));
 }
 
-/// Sets the next elements to zero. A vector of kPastTheCaches or more is written with streaming stores, because the
-/// caches of one core cannot hold it. Plain stores would first read the lines from memory, and two ranks on two cores
-/// need that bandwidth for the selection.
+/// Sets the next elements to zero. Uses streaming stores if the whole vector has kPastTheCaches bytes or more, because
+/// the caches of one core cannot hold it. Plain stores would first read the cache lines from memory. The selection of
+/// other ranks needs that bandwidth.
 void ZeroFill::fill(std::size_t elements) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
-  constexpr std::size_t kPastTheCaches = 8 << 20;  // Bytes.
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // Size in bytes.
   const Stores stores = count_ * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
   auto* to = reinterpret_cast<std::byte*>(to_ + filled_);
   filled_ += elements;

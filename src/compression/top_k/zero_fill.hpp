@@ -7,7 +7,7 @@ namespace collectives {
 
 class ZeroFill {
  public:
-  /// Begins with the `count` elements at `to`. None of them is zero yet.
+  /// Begins to set the `count` elements at `to` to zero. Writes none of them yet.
   void start(float* to, std::size_t count) noexcept {
     to_ = to;
     count_ = count;
