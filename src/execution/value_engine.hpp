@@ -20,8 +20,7 @@ class ValueEngine {
   virtual ~ValueEngine() = default;
   /// Returns whether each request is complete when its function returns. If so, end() and done() are not called.
   virtual bool is_immediate() const noexcept { return false; }
-  /// Called before each Step. Returns false if the Step cannot begin yet, because the values that peers have sent
-  /// cannot be read.
+  /// Called before each Step, which may read memory of peers. Returns false if the Step cannot begin yet.
   virtual bool begin() = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   /// Folds as fold() in reduction.hpp does.
