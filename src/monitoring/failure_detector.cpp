@@ -23,7 +23,7 @@ constexpr auto kCheckLostEvery = 10ms;
 constexpr auto kCheckControlEvery = 1ms;
 // Longest wait, after a failure, for a rank that reads or writes buffers of its peers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
-// Time for which a rank that has found a mismatch waits for arrival records. Such a record holds the number and the
+// Time for which a rank that has found a mismatch waits for arrival records. A record holds the number and the
 // arguments of the call that a rank has entered. The error names the arguments of each rank that has a record.
 constexpr auto kGatherRecords = 50ms;
 // Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the

@@ -71,8 +71,8 @@ class Text {
 };
 
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Minimum length in bytes of calls that are all timed. Such a call takes some microseconds, so two clock readings
-/// hardly slow it down. Shorter calls are timed by sampling.
+/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds, so two clock
+/// readings hardly slow it down. Shorter calls are timed by sampling.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
