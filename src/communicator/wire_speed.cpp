@@ -184,7 +184,7 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
 /// Returns the microseconds per byte in the fastest swap of long messages. Doubles the train until a swap takes
 /// kLongEnough. `round_trip`: time of a short message there and back.
 double measure_long_messages(Talk& talk, const Wire& wire, bool first, double round_trip) {
-  double fastest = std::numeric_limits<double>::max();  // Time per byte of the fastest swap, in microseconds.
+  double fastest = std::numeric_limits<double>::max();  // Time of the fastest swap in microseconds.
   Train train = twice(first_train(wire), wire);
   // Next step. The first rank sends it as the length of a message, too.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };

@@ -39,8 +39,8 @@ struct HostSteps {
 /// Chosen device path, and the properties of the plan that depend on the choice.
 struct DevicePathChoice {
   DevicePath device_path = DevicePath::host;
-  std::string reason = {};   ///< why this path was chosen, in words
-  bool drops_codec = false;  ///< whether the plan is made without the codec, because NCCL converts values itself
+  std::string reason = {};        ///< why this path was chosen, in words
+  bool drops_codec = false;       ///< whether the plan is made without the codec, because NCCL converts values itself
   std::size_t message_bytes = 0;  ///< longest message of the path steps
 };
 
