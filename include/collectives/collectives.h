@@ -1,4 +1,4 @@
-// Interface in C99, for C and every language that can call C. docs/c.md introduces it.
+// Interface in C99: collectives for programs in C and every language that can call C. docs/c.md introduces it.
 //
 //   collectives_communicator* comm;
 //   if (collectives_communicator_from_environment(NULL, &comm) != COLLECTIVES_SUCCESS) return fail();
@@ -9,22 +9,23 @@
 //
 // Every function has these properties:
 //
-// Errors. A function that can fail returns a collectives_error. If it fails, the object that it makes is NULL.
-// collectives_last_error() and its relatives return the text, the ranks and the operation. A property returns its
-// value, and -1, 0 or NULL for a null handle. A null pointer that is not allowed is COLLECTIVES_ERROR_INVALID_ARGUMENT.
-// Too little memory is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
+// Errors. A function that can fail returns a collectives_error. If a function that makes an object fails, it sets the
+// handle to NULL. collectives_last_error() returns a text about the error, and similar functions return its ranks and
+// its operation. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a null
+// handle. A null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be allocated,
+// the error is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
 //
 // Handles. A handle is made by a function whose last argument is the address of the handle. It is freed by its
 // ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless its comment forbids
 // that.
 //
-// Structs. A struct begins with `size`, its own size. It tells the library how much of the struct the program was
-// compiled with:
+// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. It tells the
+// library which fields exist in the version with which the program was compiled:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
-// Every other field may be 0 or NULL, which is its default. New fields can therefore be added at the end, and programs
-// and libraries of different versions work together.
+// Every other field may be 0 or NULL, which selects its default. New fields can therefore be added at the end, and
+// programs and libraries of different versions work together.
 //
 // Text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are bytes,
 // and times are seconds.
