@@ -2,8 +2,8 @@
 //
 //   comm.all_reduce(gradient, ReduceOp::average, {.wire = DataType::bf16});
 //
-// The number of encoded bytes depends only on the number of elements, and the bytes depend only on the values, because
-// a codec has no state. A codec only converts arrays. The library decides which ranks exchange and add values.
+// A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
+// on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
 // For each part of the vector, one rank, its owner, adds the contributions in f32 in rank order, scales the sum and
 // encodes it. The owner stores the values that the other ranks will decode, so all ranks get the same bits.

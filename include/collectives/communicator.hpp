@@ -27,8 +27,8 @@
 // usable. After mismatch, timeout, peer_lost, aborted and system, the communicator is broken: calls that need other
 // ranks throw the same error again. error.hpp lists exceptions.
 //
-// Buffers. The program may use its buffers again when the call or wait() ends, also by an error. error.hpp describes
-// the one exception, which concerns a rank whose process has been stopped.
+// Buffers. The program may use its buffers again when the call or wait() ends, also by an error. The one exception
+// concerns a rank whose process has been stopped (error.hpp).
 #pragma once
 
 #include <chrono>

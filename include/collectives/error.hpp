@@ -36,10 +36,10 @@
 // | in place                             | undefined like any output; the original values are lost         |
 // | any, invalid_argument or unsupported | unchanged, because nothing was sent                             |
 //
-// One exception exists. Ranks of a host can read and write one another's buffers directly, in chunks of at most 128
-// KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a frozen control group may stop a rank inside a chunk. If
-// this rank ever continues, it first finishes the chunk: it may read inputs of the failed operation, and write correct
-// results into outputs.
+// One exception exists. Ranks of a host can read and write one another's buffers directly. They do so in chunks of at
+// most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a frozen control group may stop a rank inside a
+// chunk. If this rank ever continues, it first finishes the chunk: it may read inputs of the failed operation, and
+// write correct results into outputs.
 //
 // A failing rank waits half a second for a stopped rank, then names it in a warning. Keep the buffers of the failed
 // operation until that rank has continued or ended.

@@ -2,7 +2,8 @@
 // time.
 //
 // All ranks compute the same plan, because it depends only on values that are equal on all ranks. explain() describes a
-// plan in words. docs/tuning.md explains the numbers by which plans are chosen, and docs/algorithms.md the algorithms.
+// plan in words. The numbers by which plans are chosen are explained in docs/tuning.md, the algorithms in
+// docs/algorithms.md.
 #pragma once
 
 #include <cstddef>

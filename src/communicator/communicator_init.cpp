@@ -234,9 +234,9 @@ void create_arena(const Construction& construction, const Host& host, Communicat
   exchange(construction.bootstrap, attempt(join), construction.deadline);
 }
 
-/// Turns off the protocols in which the operating system copies between the memories of two ranks. `refused` is a rank
-/// for which the system refuses that, and `why` is the reason. If the tuning asks for these protocols, rank 0 logs a
-/// warning, once per process.
+/// Turns off the protocols in which the operating system copies between the memories of two ranks. `refused`: a rank
+/// for which the system refuses that. `why`: the reason. If the tuning asks for these protocols, rank 0 logs a warning,
+/// once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;
   TuningParameters& tuning = context.tuning;

@@ -37,7 +37,7 @@ struct CommunicatorResources {
   enum class Visibility : bool { hidden, visible };
 
   /// `nccl_comm`: the NCCL communicator of these ranks, if it was already made by a split. `measure`: functions that
-  /// measure tuning values if neither `options` nor the environment give them. Null: built-in values.
+  /// measure tuning values which neither `options` nor the environment give. Null: built-in values.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;

@@ -1,4 +1,4 @@
-// Implementation of the opening of a trace: opens one file per host, and measures by how much the clock of the host
+// Implementation of the opening of a trace: opens one file per host. Also measures by how much the clock of the host
 // differs from that of rank 0's host.
 #include "communicator/init_trace.hpp"
 

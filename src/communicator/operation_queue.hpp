@@ -12,19 +12,19 @@
 // first starts the executor, which sends the first data, and then publishes its record. An operation on GPU memory
 // publishes its record before it starts.
 //
-// Progress. progress() advances all operations as far as possible without waiting, and step() advances one.
-// wait_until() blocks until an operation has ended or a deadline has passed. About once per millisecond, a waiting
-// thread also calls detect_failures().
+// Progress. The function progress() advances all operations as far as possible without waiting, and step() advances
+// one. The function wait_until() blocks until an operation has ended or a deadline has passed. About once per
+// millisecond, a waiting thread also calls detect_failures().
 //
-// In flight. When all work of an operation is in GPU streams, the operation moves from the fifo of waiting operations
-// to the list `in_flight_`, so that later ones can begin. With NCCL, a progress thread watches it by default. That
+// In flight. When all work of an operation is in GPU streams, it leaves the fifo of waiting operations, so that later
+// ones can begin. It is then kept in the list `in_flight_`. With NCCL, a progress thread watches it by default. That
 // requires that the wire, the transport between hosts, accepts control messages from any thread
 // (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have arrived.
 // Price: if an operation in flight fails, only a later call throws the error. At most kRecords / 2 = 32 calls begin
 // after the oldest operation in flight.
 //
 // Failure. After a failure, all operations fail with the first error that any rank has reported. Ranks of a host may
-// access one another's buffers. fail_all() therefore first waits until none of them does, but at most half a second for
+// access one another's buffers. Therefore fail_all() first waits until none of them does, but at most half a second for
 // a rank that has stopped. Unless a rank has stopped, the caller may then free its buffers.
 //
 // A short blocking call completes in run_blocking() without entering the fifo. To be fast, all functions that it calls

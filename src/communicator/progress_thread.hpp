@@ -5,8 +5,8 @@
 // has a list of the communicators that it progresses while it waits (execution/progress_engine.hpp). The object owns
 // the progress thread, the lock, and the communicator's place on one of these lists.
 //
-// Communicator::Impl is the only caller. It calls guard() at the start of each call, and holds the lock while it uses
-// OperationQueue and the other parts. guard(), attach() and notify() are called without the lock.
+// Communicator::Impl is the only caller. Each call first takes the lock by guard(), and holds it while it uses
+// OperationQueue and the other parts. The functions guard(), attach() and notify() are called without the lock.
 #pragma once
 
 #include <condition_variable>

@@ -1,8 +1,8 @@
 // Measurement of the wire, the transport between hosts. The cost model uses the results to choose algorithms.
 //
 // measure() is called by two ranks, the first ones of two hosts. They exchange short messages to measure the latency.
-// To measure the rate, they send long messages to each other at the same time, as collectives do. measure() also
-// measures how fast a rank adds received values.
+// To measure the rate, they send long messages to each other at the same time, as collectives do. The speed at which a
+// rank adds received values is measured, too.
 //
 // With four or more hosts, measure_together() then measures the rate while all hosts send in pairs. It shows limits
 // that the hosts share, such as a slow switch or the cores of one machine. The price: the first start on a machine

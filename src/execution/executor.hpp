@@ -1,10 +1,10 @@
-// Executor: performs the Steps of an operation in order. A Step is one action of a rank: it takes values from this rank
-// or from peers, may reduce them, and may store and send the result.
+// Executor: performs the Steps of an operation in order. A Step is one action of a rank: it takes values of this rank
+// or of peers, may reduce them, and may store and send the result.
 //
 // The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
-// waits, and watches deadlines, lost peers and failures. Blocking calls, test(), wait() and the progress thread can
-// therefore all use the executor. It also does the work that all algorithms need: it cuts long vectors into segments,
-// provides scratch memory, checks the tags of messages and counts bytes.
+// waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls, test(),
+// wait() and the progress thread alike. The executor also does work that all algorithms need. It cuts long vectors into
+// segments, provides scratch memory, checks the tags of messages and counts bytes.
 //
 // A rank performs its Steps in the fixed order of steps/schedule.hpp. A frame is memory of a transport for one message.
 // A Step can run when its incoming messages have arrived and each of its outgoing messages has a frame.

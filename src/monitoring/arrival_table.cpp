@@ -1,5 +1,5 @@
-// Implementation of the arrival table: stores in which calls the ranks are, and lists the ranks for which a call waits,
-// as numbers and as text.
+// Implementation of the arrival table: stores in which calls the ranks are. Lists the ranks for which a call waits, as
+// numbers and as text.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>

@@ -11,7 +11,7 @@
 // every call is timed.
 //
 // The price: some nanoseconds per call and 9 KiB per communicator. If a call of less than 8 KiB does not complete in
-// its first attempt, its start time is known only to within a microsecond or two.
+// its first attempt, its start time is inexact by a microsecond or two.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ class FlightRecorder {
     return draw();
   }
   /// Removes a started call from the sample and times it by itself, because it did not complete in its first attempt.
-  /// `sample_weight`: the result of sample() for this call.
+  /// `sample_weight`: what sample() returned for this call.
   void lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept;
   /// Writes the entry of an operation that starts. Times are in ticks; 0 means that the operation is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,

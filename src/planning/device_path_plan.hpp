@@ -1,5 +1,5 @@
-// Plan for a device path, the way in which a call on GPU memory is done: changes a plan for host memory, the algorithm
-// for CPU memory, so that it suits the path.
+// Plan for a device path, the way in which a call on GPU memory is done. It is made from the plan for host memory, the
+// algorithm for CPU memory.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace collectives {
 
-/// Turns the plan for host memory into the plan for the chosen device path. `longest` is the number of elements of the
-/// longest range that is cut into rounds: the whole vector, or the longest part of a rank.
+/// Turns the plan for host memory into the plan for the chosen device path. Rounds cut the whole vector, or each rank's
+/// part of it. `longest` is the length of the whole vector or of the longest part, in elements.
 ///
 /// For the path `nccl`, the algorithm, the protocol and the estimate are replaced. For the path `steps`, the vector is
 /// cut into messages of a length that suits GPUs, and the estimates remain those for host memory. For the other paths,

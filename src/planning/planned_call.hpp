@@ -31,8 +31,7 @@ struct PlannedCall {
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
   OperationShape shape;            ///< description of the call in the flight recorder
-  bool waits_for_no_peer = false;  ///< this rank needs no data of peers: it is the root of a broadcast, or a rank of
-                                   ///< a reduce that is not the root
+  bool waits_for_no_peer = false;  ///< this rank needs no data of peers, such as the root of a broadcast
   /// Sparse plan of a call with a compressor, in which only selected elements are sent. `plan` is then the plan for
   /// sending the whole vector.
   std::optional<SparsePlan> sparse;

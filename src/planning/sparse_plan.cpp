@@ -1,4 +1,4 @@
-// Implementation of the sparse plan: decides whether an all-reduce sends only selected elements (sparse) or the whole
+// Implementation of the sparse plan: decides whether an all-reduce sends selected elements only (sparse) or the whole
 // vector (dense). It estimates both forms of the sparse exchange, and compares the faster one with the dense plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their

@@ -48,7 +48,7 @@ Json key_of(const Situation& situation) {
 }
 
 // Maximum ratio of the times of two barriers whose ranks count as equally far apart. Two barriers that match the same
-// entry then differ by less than a factor of 2, as barriers within one cache and between two caches do.
+// entry then differ by less than a factor of 2. Barriers within one cache and between two caches differ by more.
 constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }

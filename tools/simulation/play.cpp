@@ -1,6 +1,6 @@
-// Implementation of the simulation of events: computes when Steps, the actions of ranks, begin and end, and when
-// messages pass links. steps/step_player.hpp decides which Step can run next. A channel carries the messages from one
-// rank to another. "Played" means simulated.
+// Implementation of the simulation of events. It computes when Steps, the actions of ranks, begin and end, and when
+// messages pass links. The head of steps/step_player.hpp explains which Step can run next. A channel carries the
+// messages from one rank to another. "Played" means simulated.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ struct StepWork {
   std::size_t bytes = 0;
   double work = 0;  ///< us that a rank itself adds, encodes and decodes
 };
-/// Links that the messages of a channel pass. If only one block (group of hosts) is played for all, a rank of the block
-/// stands for ranks of other blocks that do the same.
+/// Links that the messages of a channel pass. If one block (group of hosts) is played for all, its ranks also stand for
+/// the ranks of other blocks.
 struct ChannelLinks {
   int out = 0, in = 0, up = 0, down = 0;  // hosts and switches
   bool between_hosts = false, between_switches = false;
