@@ -1,5 +1,5 @@
-// Plan: states how the library performs a call, and why: the algorithm, the protocol inside hosts and the estimated
-// time.
+// Plan: states how the library performs a call, and why. It names the algorithm, the protocol between ranks of one
+// host, and the estimated time.
 //
 // All ranks compute the same plan, because it depends only on values that are equal on all ranks. explain() describes a
 // plan in words. The numbers by which plans are chosen are explained in docs/tuning.md, the algorithms in
@@ -62,7 +62,7 @@ struct Estimate {
 
 /// Device paths, the ways in which a call on GPU memory is done (docs/gpu.md).
 enum class DevicePath : std::uint8_t {
-  host,        ///< Call on host memory.
+  host,        ///< The call is on CPU (host) memory.
   host_copy,   ///< Values are copied to pinned CPU memory, where the CPU performs the plan.
   kernels,     ///< One kernel per rank, which accesses the GPU memory of the other ranks.
   nccl,        ///< NCCL, in a stream.
@@ -76,7 +76,7 @@ COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;
 /// Plan of a call.
 struct Plan {
   DevicePath device_path = DevicePath::host;
-  std::string device_path_reason;  ///< Reason for the device path. Empty for host memory.
+  std::string device_path_reason;  ///< Reason for `device_path`. Empty for a call on CPU memory.
   const Algorithm* algorithm = nullptr;
   std::string_view backend;  ///< Name of the backend: "ring".
   /// Name of the algorithm: "ring", "reduce_to_one_tree". A backend may have several algorithms.

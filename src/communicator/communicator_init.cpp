@@ -1,5 +1,6 @@
-// Implementation of the initialization of a communicator: its phases, in the order in which they run. In most phases,
-// all ranks exchange texts over the bootstrap, the means of communication that the program provides for this purpose.
+// Implementation of the initialization of a communicator. It consists of phases, which stand below in the order in
+// which they run. In most phases, all ranks exchange texts over the bootstrap, the means of communication that the
+// program provides for this purpose.
 //
 // The peer information of a rank is a JSON object with its host, its GPU and its settings, which all ranks receive. The
 // arena is the memory that the ranks of one host share. The wire is the transport between hosts.

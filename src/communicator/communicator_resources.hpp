@@ -6,9 +6,9 @@
 // members do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the
 // tuning.
 //
-// Locking: settings and other constant values may be read without a lock. Other uses require the communicator's lock,
-// ProgressThread::guard(). These progress an executor or a device path (which performs calls on GPU memory), or read
-// its counters.
+// Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory, and
+// device paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
+// ProgressThread::guard().
 #pragma once
 
 #include <array>
@@ -69,8 +69,7 @@ struct CommunicatorResources {
   Deadline leave_deadline() const noexcept;
 
   Settings settings;
-  SubsetBootstrap::ParentInfo
-      parent_info;  ///< host, domain and wires of the bootstrap, for communicators made by split()
+  SubsetBootstrap::ParentInfo parent_info;  ///< data of the bootstrap that communicators made by split() also need
   CommunicatorContext context;
   std::unique_ptr<RankView> view;
   std::string transport_name;

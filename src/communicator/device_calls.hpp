@@ -39,7 +39,8 @@ class DeviceCalls {
   bool takes_memory(const Operation& operation) const noexcept {
     return resources_.path_of(operation).takes_memory(*operation.device, *operation.call);
   }
-  /// Starts an operation on its path. Requires that its arrival record has been published.
+  /// Starts an operation on its path. Requires that its arrival record, which shows peers that this rank has entered
+  /// the call, has been published.
   void start(Operation& operation) const;
   /// Progresses an operation. Returns true when it has completed.
   bool progress(Operation& operation) const;

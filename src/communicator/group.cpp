@@ -56,7 +56,7 @@ struct Group::Impl {
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
-      if (fused() && memory == Memory::device) {  // the device path packs the tensors
+      if (fused() && memory == Memory::device) {  // the code for GPU memory packs the tensors
         const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
         call.output = Buffer(any->output.data, count(), type);
         call.input = call.output;

@@ -21,7 +21,8 @@ void describe(Operation& operation, const Call& call, const Options& options,
 
 /// Selects the values that top-k sends. If the plan sends the whole vector, adds the residual, the values that earlier
 /// calls have not sent. Returns whether the executor has to perform the operation in phases. This is done before an
-/// operation reaches the head of the queue, while the wire carries data of earlier operations.
+/// operation reaches the head of the queue, while the wire, the transport between hosts, carries data of earlier
+/// operations.
 bool compress(Operation& operation, const CommunicatorResources& resources);
 
 /// Progresses the operation in the executor, and starts the next phase when one has ended. Returns true when the

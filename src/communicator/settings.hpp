@@ -20,8 +20,8 @@ struct Settings {
   bool deterministic = false;
   std::optional<bool> progress_thread;
   bool device_buffers = false;
-  std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
-  std::string wire;                    ///< empty: the best wire that all ranks have
+  std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
+  std::string wire;       ///< transport between hosts; empty: the best that all ranks have
   std::string trace, flight_recorder;  ///< begins of file paths, from COLLECTIVES_TRACE and COLLECTIVES_FLIGHT_RECORDER
   std::optional<int> dump_signal;      ///< signal that writes recorded operations, from COLLECTIVES_DUMP_SIGNAL
 };

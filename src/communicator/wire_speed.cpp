@@ -118,7 +118,8 @@ class Talk {
     }
   }
 
-  /// Clears the frame so that no old memory contents are sent. Does so only once for each frame and length.
+  /// Clears a frame, the memory for a message, so that no old contents are sent. Does so only once for each frame and
+  /// length.
   void clear(std::byte* frame, std::size_t bytes) {
     std::size_t& cleared = cleared_[frame];
     if (bytes > cleared) std::memset(frame + cleared, 0, bytes - cleared);

@@ -78,7 +78,7 @@ class Executor {
     ++moves_;
     return true;
   }
-  /// Returns whether the last progress() stopped at a message over the wire.
+  /// Returns whether the last progress() stopped because of a message to or from another host.
   bool waits_for_wire() const noexcept { return messages_.waits_for_wire(); }
   /// Returns whether the last progress() stopped at the job's input stream.
   bool waits_for_input() const noexcept { return waits_for_input_; }

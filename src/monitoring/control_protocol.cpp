@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Time after the begin of a call at which a waiting rank sends the arrival records of its host to other hosts. An
-// arrival record states that a rank has entered the call, and with which arguments.
+// Time for which a rank waits in a call before it sends arrival records to other hosts. An arrival record states that a
+// rank of its host has entered the call, and with which arguments.
 constexpr auto kSendRecordsAfter = 100ms;
 
 }  // namespace

@@ -16,7 +16,8 @@
 // runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
 //
 // One error on all ranks. The first failure is stored in the abort block, a part of the arena. Ranks of the same host
-// read the failure there. Ranks of other hosts receive it as a control message.
+// read the failure there. Ranks of other hosts receive it as a control message, which travels over the wire beside the
+// data.
 //
 // Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
 //
@@ -27,8 +28,8 @@
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
 // flag `remote_access` for each piece, and checks the abort block between two pieces. Before a rank throws an error, it
 // waits until no other living rank of its host has raised this flag (wait_for_remote_access_end). The caller may then
-// free the buffers of the failed call. The price: one ordered store per piece. A piece has at most 128 KiB, or 1 MiB if
-// the ranks only copy and do not reduce.
+// free the buffers of the failed call. The price: a rank makes one ordered store per piece. A piece has at most 128
+// KiB, or 1 MiB if the ranks only copy and do not reduce.
 #pragma once
 
 #include <chrono>

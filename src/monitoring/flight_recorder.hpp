@@ -10,8 +10,8 @@
 // added to the totals as many times, once for each of these calls. If a trace is written or debug messages are logged,
 // every call is timed.
 //
-// The price: some nanoseconds per call and 9 KiB per communicator. If a call of less than 8 KiB does not complete in
-// its first attempt, its start time is inexact by a microsecond or two.
+// The price: a call takes some nanoseconds longer, and a communicator needs 9 KiB. If a call of less than 8 KiB does
+// not complete in its first attempt, its start time is inexact by a microsecond or two.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,8 @@
 // operations with their phases. The other shows when the program waits for an operation or selects values to send.
 //
 // Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
-// once, while the communicator is initialized. The price: a long trace shows the drift of the clocks.
+// once, while the communicator is initialized. The price: in a long trace, times of different hosts drift apart, as
+// their clocks do.
 //
 // Buffering. A buffer in memory holds up to 1,024 binary events, and is written to the file when it is full. If the
 // last write was more than a second ago, the next wait or end of an operation also writes it. An event allocates no

@@ -108,7 +108,7 @@ FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topolo
 /// Chooses the form and fills in the estimate.
 void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& options, const Topology& topology,
                  const TuningParameters& tuning) {
-  // A GPU reads and writes its own memory much faster than the wire sends.
+  // A GPU reads and writes its own memory much faster than messages travel between hosts.
   const bool on_gpu =
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
   const auto [gathered, split] = times_of(plan, on_gpu ? 0 : kPassesOverAll, topology, tuning);

@@ -55,9 +55,9 @@ std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t
   return sizes;
 }
 
-/// Returns a tuning in which NUMA domains cost nothing, so that a call does not treat them separately. It is then one
-/// collective of all ranks through shared memory, which is what is measured. Streaming stores are off, because their
-/// limit follows from the size of the caches.
+/// Returns a tuning in which communication between NUMA domains, the parts of a host with a common cache, costs nothing
+/// extra. A call then does not treat them separately. It is one collective of all ranks through shared memory, which is
+/// measured here. Streaming stores are off, because their limit follows from the size of the caches.
 TuningParameters on_one_level() {
   TuningParameters tuning;
   tuning.streaming_bytes = Tuning::kNever;
