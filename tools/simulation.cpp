@@ -1,4 +1,4 @@
-// Implementation of the simulator: decides how many hosts and rounds are simulated (played), plays them, and adds the
+// Implementation of the simulator. Decides how many hosts and rounds are simulated (played), plays them, and adds the
 // time of the rest. A round performs all Steps (actions of ranks) on one segment of the vector.
 #include "tools/simulation.hpp"
 
@@ -96,9 +96,9 @@ class Simulator {
     return played.hops;
   }
 
-  /// Plays rounds until all take the same time, and adds the time of the rest. Rounds begin at equal intervals. Their
-  /// times differ until the first round has ended, which is late on a long chain of hosts. If all rounds have begun by
-  /// then, the time depends only on the intervals between their beginnings, which are equal, too.
+  /// Plays rounds until all take the same time. Adds the time of the rest. Rounds begin at equal intervals. Their times
+  /// differ until the first round has ended, which is late on a long chain of hosts. If all rounds have begun by then,
+  /// the time depends only on the intervals between their beginnings, which are equal, too.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
     const auto affordable =

@@ -48,7 +48,7 @@ class Bootstrap {
   virtual std::string_view name() const noexcept = 0;
   virtual Rank rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// Returns the bytes of all ranks in rank order. Every rank passes its own bytes `mine`; lengths may differ and may
+  /// Returns the bytes of all ranks in rank order. Every rank passes its own bytes `mine`. Lengths may differ and may
   /// be 0.
   ///
   /// All ranks call it equally often. Throws Error{timeout} that names the missing ranks, and Error{bootstrap} for a

@@ -27,7 +27,7 @@ namespace collectives {
 /// therefore not changed when it is decoded and encoded again. All ranks thus get the same bits, however often a value
 /// is passed on.
 ///
-/// Blocks. Elements are coded in blocks of block() elements; the last block may be shorter. Each block is coded by
+/// Blocks. Elements are coded in blocks of block() elements. The last block may be shorter. Each block is coded by
 /// itself. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from the
 /// start.
 ///
@@ -49,8 +49,8 @@ class COLLECTIVES_EXPORT Codec {
   virtual std::size_t encoded_bytes(std::size_t count) const noexcept = 0;
   /// Writes encoded_bytes(values.size()) bytes to `wire`.
   virtual void encode(std::span<const float> values, std::byte* wire) const noexcept = 0;
-  /// Reads encoded_bytes(values.size()) bytes from `wire`. The bytes are from another process, so every byte sequence
-  /// must decode to some values.
+  /// Reads encoded_bytes(values.size()) bytes from `wire`. The bytes are from another process. Therefore, every byte
+  /// sequence must decode to some values.
   virtual void decode(const std::byte* wire, std::span<float> values) const noexcept = 0;
 };
 

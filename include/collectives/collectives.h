@@ -24,8 +24,8 @@
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
-// Every other field may be 0 or NULL, which selects its default. New fields can therefore be added at the end, and
-// programs and libraries of different versions work together.
+// Every other field may be 0 or NULL, which selects its default. New fields can therefore be added at the end. Programs
+// and libraries of different versions work together.
 //
 // Text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are bytes,
 // and times are seconds.
@@ -193,7 +193,7 @@ COLLECTIVES_EXPORT collectives_error collectives_communicator_from_environment(
 /// Makes a rendezvous of `ranks` ranks that are threads of this process. One thread makes it and passes it to the other
 /// threads.
 COLLECTIVES_EXPORT collectives_error collectives_threads_create(int ranks, collectives_threads** threads);
-/// Makes a communicator of the threads; this one becomes rank `rank`. Each rank calls it once per communicator, from a
+/// Makes a communicator of the threads. This one becomes rank `rank`. Each rank calls it once per communicator, from a
 /// thread of its own. Further communicators may follow one after another. `options` may be NULL.
 COLLECTIVES_EXPORT collectives_error
 collectives_communicator_from_threads(collectives_threads* threads, int rank,
@@ -237,15 +237,15 @@ COLLECTIVES_EXPORT collectives_error collectives_coding(const collectives_commun
                                                         collectives_coding_report* report);
 
 /// Fails every current and later operation of this communicator, on every rank, with ABORTED and `reason`. Ranks inside
-/// a call fail within a second; other ranks fail at their next call. Any thread may call it.
+/// a call fail within a second. Other ranks fail at their next call. Any thread may call it.
 COLLECTIVES_EXPORT collectives_error collectives_abort(collectives_communicator* comm, const char* reason);
 /// Progresses unfinished operations without waiting. Their works report their errors.
 COLLECTIVES_EXPORT collectives_error collectives_progress(collectives_communicator* comm);
 
 // ---- collectives ----
 //
-// Every rank makes each call, with equal counts, type, op, root and options. If ranks disagree, all fail with MISMATCH,
-// and the text names the arguments of each rank. Counts may be 0, and buffers may then be NULL.
+// Every rank makes each call, with equal counts, type, op, root and options. If ranks disagree, all fail with MISMATCH.
+// The text names the arguments of each rank. Counts may be 0, and buffers may then be NULL.
 //
 // A call may run in place as its comment says. Any other overlap of input and output is INVALID_ARGUMENT. Every rank
 // has the same bits. Operations of one communicator run in the order of issue. `options` may be NULL. From the second
@@ -281,7 +281,7 @@ typedef struct collectives_options {
   /// A blocking call may return before the GPU has done the operation. Work that is added to the stream afterwards sees
   /// the result. An asynchronous operation is finished when the result is complete.
   ///
-  /// NULL: the buffers must be ready at the call, and the result is complete when it ends.
+  /// NULL: the buffers must be ready at the call. The result is complete when it ends.
   void* const* stream;
 } collectives_options;
 
@@ -350,7 +350,7 @@ COLLECTIVES_EXPORT collectives_error collectives_broadcast_async(collectives_com
                                                                  int root, const collectives_options* options,
                                                                  collectives_work** work);
 
-/// Reduces `input` over all ranks. Rank `root` receives the result; other ranks may pass NULL as output. In place at
+/// Reduces `input` over all ranks. Rank `root` receives the result. Other ranks may pass NULL as output. In place at
 /// the root: input == output.
 COLLECTIVES_EXPORT collectives_error collectives_reduce(collectives_communicator* comm, const void* input, void* output,
                                                         size_t count, collectives_data_type type, collectives_op op,
@@ -448,7 +448,7 @@ typedef enum collectives_device_access COLLECTIVES_ENUM {
 /// connects the ranks, the memory is NCCL's and registered with it.
 ///
 /// Not collective. Waits for the operations of `comm` in flight. Fails with UNSUPPORTED if `comm` takes no device
-/// buffers. Fails with SYSTEM and names the refused request; `comm` then stays usable.
+/// buffers. Fails with SYSTEM and names the refused request. `comm` then stays usable.
 COLLECTIVES_EXPORT collectives_error collectives_device_memory_allocate(collectives_communicator* comm, size_t bytes,
                                                                         collectives_device_memory** memory);
 /// Registers the program's device memory with `comm`: a whole allocation or a range of one. The registration lasts
@@ -492,12 +492,12 @@ COLLECTIVES_EXPORT void collectives_user_op_free(collectives_user_op* op);
 ///
 /// Law. encode(decode(bytes)) writes the same bytes, for all bytes that encode() has written.
 ///
-/// Blocks. Elements are coded in blocks of `block` elements; the last block may be shorter. Each block is independent.
+/// Blocks. Elements are coded in blocks of `block` elements. The last block may be shorter. Each block is independent.
 ///
 /// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
 /// 0 bytes.
 ///
-/// Agreement. Every machine encodes the same values as the same bytes, and all ranks pass codecs with equal names.
+/// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
 ///
 /// Values are aligned; bytes may have any alignment. decode() reads bytes of another process, so it must decode every
 /// byte sequence to some values.

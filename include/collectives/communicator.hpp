@@ -21,7 +21,7 @@
 // Order of calls. All ranks must make the calls of one communicator in the same order. The operations begin in this
 // order.
 //
-// Threads. A communicator accepts one call at a time; any thread may call abort(). A child of fork() cannot use it.
+// Threads. A communicator accepts one call at a time. Any thread may call abort(). A child of fork() cannot use it.
 //
 // Errors. A call that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator stays
 // usable. After mismatch, timeout, peer_lost, aborted and system, the communicator is broken: calls that need other
@@ -176,7 +176,7 @@ class COLLECTIVES_EXPORT Communicator {
   ///
   /// Shape: input.count == output.count. In place: input.data == output.data.
   ///
-  /// Cost on the wire: see explain(). A ring of p ranks takes 2 (p - 1) hops, and each rank sends 2 (p - 1) / p of the
+  /// Cost on the wire: see explain(). A ring of p ranks takes 2 (p - 1) hops. Each rank sends 2 (p - 1) / p of the
   /// bytes.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
@@ -222,7 +222,7 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] Work broadcast_async(Buffer data, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
 
-  /// Reduces `input` over all ranks. Rank `root` receives the result; other ranks may pass an empty `output`.
+  /// Reduces `input` over all ranks. Rank `root` receives the result. Other ranks may pass an empty `output`.
   ///
   /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
@@ -243,9 +243,8 @@ class COLLECTIVES_EXPORT Communicator {
   /// Allocates `count` elements, all bytes zero, in memory that the other ranks of this host can access. Collectives on
   /// it copy nothing; see memory.hpp.
   ///
-  /// Not collective: each rank allocates on its own, and may mix such memory with ordinary buffers. Throws
-  /// Error{system} that names this rank, the refused request and the setting to change. The communicator then stays
-  /// usable.
+  /// Not collective: each rank allocates on its own. It may mix such memory with ordinary buffers. Throws Error{system}
+  /// that names this rank, the refused request and the setting to change. The communicator then stays usable.
   template <class T>
   SharedArray<T> allocate(std::size_t count) const {
     return SharedArray<T>(allocate_bytes(SharedArray<T>::bytes_of(count), SharedArray<T>::kAlignment));
@@ -280,7 +279,7 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
 
   /// Fails every current and later operation of this communicator, on every rank, with Error{aborted} and `reason`.
-  /// Ranks inside a call throw within a second; other ranks throw at their next call. Any thread may call it.
+  /// Ranks inside a call throw within a second. Other ranks throw at their next call. Any thread may call it.
   ///
   /// Between hosts over an MPI without MPI_THREAD_MULTIPLE, abort() itself may not call MPI. The second then begins
   /// when a rank of this host is next in a call or destroys the communicator.

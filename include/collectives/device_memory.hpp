@@ -23,7 +23,7 @@
 // Waiting. Registering, allocating and destroying first wait until this communicator's unfinished operations end, at
 // the latest by their deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
 //
-// Owner. The program owns the object. The object may outlive the communicator; its memory is then no longer registered.
+// Owner. The program owns the object. The object may outlive the communicator. Its memory is then no longer registered.
 // Calls of other communicators may use the memory too, like any other GPU memory.
 //
 // Threads. Each of these functions, destructors included, counts as a call of the communicator while the communicator
@@ -52,7 +52,7 @@ enum class DeviceAccess : std::uint8_t {
 
 COLLECTIVES_EXPORT std::string_view to_string(DeviceAccess) noexcept;
 
-/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program, and the
+/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program. The
 /// destructor ends its registration. Move-only.
 class COLLECTIVES_EXPORT DeviceMemory {
  public:

@@ -76,7 +76,7 @@ inline constexpr Rank kNoRank = -1;
 class COLLECTIVES_EXPORT Error : public std::runtime_error {
  public:
   /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is
-  /// `operation`, such as "all_reduce #17"; it may be empty.
+  /// `operation`, such as "all_reduce #17". It may be empty.
   Error(Errc code, const std::string& what, Rank rank = kNoRank, Rank peer = kNoRank, std::string operation = {});
   ~Error() override;
 

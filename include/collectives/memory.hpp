@@ -10,7 +10,7 @@
 // Pages. The memory consists of huge pages if the system can provide them. All pages are present when the allocation
 // returns. pages() returns their kind.
 //
-// Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator, and works with
+// Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator. It works with
 // every communicator of the process.
 //
 // Peers. The other ranks (peers) map the memory in the first call that uses it. The program may free the memory while
@@ -19,8 +19,8 @@
 // No sharing. The system may refuse to share memory, for example because a seccomp filter forbids memfd_create. The
 // library then allocates ordinary memory. It logs one warning, and pages() returns private_pages.
 //
-// Fork. A child of fork() may read and free memory that it inherits. Parent and child share the pages, so each sees
-// what the other writes.
+// Fork. A child of fork() may read and free memory that it inherits. Parent and child share the pages. Therefore, each
+// sees what the other writes.
 //
 // Threads. Any thread may allocate and free.
 //
@@ -64,7 +64,7 @@ class COLLECTIVES_EXPORT SharedMemory {
   /// at least 64, and of at least 4096 if the memory has a segment of its own. Allocates nothing if `bytes` is 0;
   /// data() is then null.
   ///
-  /// A new segment costs 0.3 to 1 ms per MiB; without one, the call takes a microsecond. Throws Error{system} if there
+  /// A new segment costs 0.3 to 1 ms per MiB. Without one, the call takes a microsecond. Throws Error{system} if there
   /// is no memory, and Error{invalid_argument} for a wrong alignment.
   explicit SharedMemory(std::size_t bytes, std::size_t alignment = 64);
   SharedMemory(SharedMemory&& other) noexcept
@@ -142,7 +142,8 @@ class SharedArray {
   SharedMemory memory_;
 };
 
-/// Standard allocator of shared memory. It has no state, so all objects are equal and none needs a communicator.
+/// Standard allocator of shared memory. It has no state. Therefore, all objects are equal and none needs a
+/// communicator.
 template <class T>
 class SharedAllocator {
  public:

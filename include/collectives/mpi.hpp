@@ -27,8 +27,8 @@ class COLLECTIVES_EXPORT MpiBootstrap final : public Bootstrap {
   /// Blocks until every rank has joined. Throws Error{timeout} if not all ranks have joined within `timeout`. MPI does
   /// not say which ranks are missing.
   ///
-  /// After a timeout MPI cannot cancel the duplication, so its resources are lost. Until the late ranks join, it may
-  /// also block calls that make communicators, and MPI_Finalize(). If they never join, end the program with
+  /// After a timeout MPI cannot cancel the duplication. Therefore, its resources are lost. Until the late ranks join,
+  /// it may also block calls that make communicators, and MPI_Finalize(). If they never join, end the program with
   /// MPI_Abort().
   explicit MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::minutes(10));
   ~MpiBootstrap() override;

@@ -100,7 +100,7 @@ struct Plan {
 
 /// Returns the plan for a request. Equal arguments give equal plans, on every rank and in every test.
 ///
-/// Throws Error{invalid_argument} for an unknown backend, and lists the known ones. Throws Error{unsupported} if a
+/// Throws Error{invalid_argument} for an unknown backend. The text lists the known ones. Throws Error{unsupported} if a
 /// forced backend cannot do the request.
 COLLECTIVES_EXPORT Plan choose_plan(const Request&, const Topology&, const Tuning&);
 

@@ -4,9 +4,9 @@
 //   collectives::TopK top_k({.density = 0.01});
 //   comm.all_reduce(gradient, ReduceOp::average, {.name = "fc1", .compressor = &top_k});
 //
-// Selection. Every rank selects exactly k elements with the largest magnitudes; among equal magnitudes the lowest index
-// comes first. It sends the indices and values of these elements. Contributions to an element are added in rank order,
-// so all ranks get the same bits.
+// Selection. Every rank selects exactly k elements with the largest magnitudes. Among equal magnitudes the lowest index
+// comes first. The rank sends the indices and values of these elements. Contributions to an element are added in rank
+// order. Therefore, all ranks get the same bits.
 //
 // Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method is
 // called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local
@@ -53,7 +53,7 @@ enum class SparseForm : std::uint8_t { automatic, gathered, split };
 /// Options of a TopK. All ranks pass equal options.
 struct TopKOptions {
   double density = 0.01;       ///< k = density * count, rounded up. In (0, 1].
-  std::size_t k = 0;           ///< Number of elements to send; a shorter tensor is sent whole. 0: by density.
+  std::size_t k = 0;           ///< Number of elements to send. A shorter tensor is sent whole. 0: by density.
   bool error_feedback = true;  ///< Keep unsent values in the residual.
   /// Momentum correction, in [0, 1): each rank selects from velocity = momentum * velocity + gradient. Needs
   /// error_feedback. The optimizer must not add momentum of its own.

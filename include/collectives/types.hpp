@@ -62,8 +62,8 @@ constexpr bool is_floating(DataType type) noexcept {
 }
 
 /// 16-bit float with the exponent of an f32. Only conversions are defined; arithmetic is done in f32. Conversions round
-/// to nearest even by integer arithmetic, so every machine computes the same bits. NaN stays NaN and becomes quiet.
-/// Denormals are kept.
+/// to nearest even by integer arithmetic. Therefore, every machine computes the same bits. NaN stays NaN and becomes
+/// quiet. Denormals are kept.
 struct bfloat16 {
   std::uint16_t bits = 0;
 

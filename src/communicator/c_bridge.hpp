@@ -18,9 +18,9 @@
 
 namespace collectives {
 
-/// Calls `make` with the options, which may be null, and stores the new communicator in `*comm`. If `make` throws,
-/// stores null, returns the error's code, and keeps its text for collectives_last_error(). `function`: name of the
-/// caller, for error texts.
+/// Calls `make` with the options, which may be null. Stores the new communicator in `*comm`. If `make` throws, stores
+/// null, returns the error's code, and keeps its text for collectives_last_error(). `function`: name of the caller, for
+/// error texts.
 COLLECTIVES_EXPORT collectives_error make_c_communicator(
     const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
     const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept;

@@ -1,7 +1,7 @@
 // CallSequence: numbers the calls of a communicator, and publishes to other ranks which calls this rank has entered and
 // completed.
 //
-// An operation is one call, from its issue to its end. Operations begin in the order of issue, and each takes the next
+// An operation is one call, from its issue to its end. Operations begin in the order of issue. Each takes the next
 // number when it begins. This rank then publishes an arrival record: the number of the call and its signature, the
 // arguments on which all ranks must agree. Peers that wait for this rank read the record. This rank also publishes up
 // to which number all operations have completed. Peers read that number if this rank is lost.

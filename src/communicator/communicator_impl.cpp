@@ -1,4 +1,4 @@
-// Implementation of the calls of a communicator: checks their arguments, plans them, and performs them or puts them
+// Implementation of the calls of a communicator. Checks their arguments, plans them, and performs them or puts them
 // into the queue. Also destroys a communicator.
 //
 // A short blocking call completes without the queue. To be fast, all functions that it calls are in this file or inline

@@ -208,8 +208,8 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
 }
 
 /// Performs phases 3 and 4, one exchange each, which create the arena of each host. `host` is the host of this rank.
-/// The lowest rank of a host creates the arena, and sends a handle of it in the first exchange. The other ranks then
-/// map the arena, and send only errors in the second exchange. Afterwards every rank knows that all have mapped it.
+/// The lowest rank of a host creates the arena. It sends a handle of it in the first exchange. The other ranks then map
+/// the arena. They send only errors in the second exchange. Afterwards every rank knows that all have mapped it.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();

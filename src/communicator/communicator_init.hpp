@@ -56,7 +56,7 @@ struct TuningMeasurement {
   /// Measures the wire and stores its values in the tuning.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
-/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given; null: uses
+/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given. Null: uses
 /// built-in values. All ranks call it.
 CommunicatorContext init_communicator(Bootstrap&, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure);

@@ -1,4 +1,4 @@
-// Implementation of CommunicatorResources: constructs the parts of a communicator. These are connections to peers,
+// Implementation of CommunicatorResources. Constructs the parts of a communicator. These are connections to peers,
 // collectives through shared memory, device paths (ways to do calls on GPU memory) and the observer.
 #include "communicator/communicator_resources.hpp"
 

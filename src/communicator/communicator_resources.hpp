@@ -2,12 +2,11 @@
 // connections to peers, and the objects that perform calls.
 //
 // The constructor makes the members in the order of their declaration. All ranks construct together, because they
-// exchange data. Communicator::Impl owns the object, and all parts of a communicator receive it by reference. Its
-// members do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the
-// tuning.
+// exchange data. Communicator::Impl owns the object. All parts of a communicator receive it by reference. Its members
+// do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the tuning.
 //
-// Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory, and
-// device paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
+// Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory. Device
+// paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
 // ProgressThread::guard().
 #pragma once
 
@@ -50,7 +49,7 @@ struct CommunicatorResources {
   PathExecutor& path_of(const Operation& operation) const {
     return *paths[static_cast<std::size_t>(operation.call->plan.device_path)];
   }
-  /// Returns the path over NCCL; null if NCCL does not connect all ranks.
+  /// Returns the path over NCCL. Null if NCCL does not connect all ranks.
   NcclPath* nccl() const noexcept {
     return static_cast<NcclPath*>(paths[static_cast<std::size_t>(DevicePath::nccl)].get());
   }

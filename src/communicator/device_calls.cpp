@@ -1,4 +1,4 @@
-// Implementation of DeviceCalls: prepares and progresses operations on GPU memory, and ends NCCL communicators.
+// Implementation of DeviceCalls. Prepares and progresses operations on GPU memory. Ends NCCL communicators.
 #include "communicator/device_calls.hpp"
 
 #include <fmt/format.h>

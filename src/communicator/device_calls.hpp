@@ -6,9 +6,9 @@
 // perform an operation, such as NCCL or own kernels (device/path_executor.hpp). When a communicator is split or ends,
 // DeviceCalls splits or leaves the NCCL communicators.
 //
-// The object owns nothing: operations own their DeviceCall, and CommunicatorResources owns the paths. OperationQueue
-// calls start(), progress() and the functions that end operations. Communicator::Impl calls the others. The caller must
-// hold the communicator's lock, ProgressThread::guard(), except for place().
+// The object owns nothing: operations own their DeviceCall. CommunicatorResources owns the paths. OperationQueue calls
+// start(), progress() and the functions that end operations. Communicator::Impl calls the others. The caller must hold
+// the communicator's lock, ProgressThread::guard(), except for place().
 #pragma once
 
 #include <array>

@@ -1,13 +1,12 @@
-// DeviceMemories: allocates or registers GPU memory for the program, and keeps a list of it. Registered memory is known
-// to NCCL, which can then access it faster.
+// DeviceMemories: allocates or registers GPU memory for the program. It keeps a list of this memory. Registered memory
+// is known to NCCL, which can then access it faster.
 //
 // If NCCL connects the ranks, NCCL allocates the memory, which is then registered with the NCCL communicator of these
 // ranks (ncclCommRegister). Otherwise the memory is allocated by CUDA, so that kernels of other ranks can access it.
 //
-// Each rank registers memory without the others. No rank waits for another, and a rank may leave its memory
-// unregistered.
+// Each rank registers memory without the others. No rank waits for another. A rank may leave its memory unregistered.
 //
-// The object owns the list, and Communicator::Impl is the only caller. The caller must hold the communicator's lock,
+// The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard(). Before all functions but detach(), it waits until no operation is unfinished. Reason: to
 // allocate memory, CUDA may wait for the GPU, and NCCL for other ranks.
 //
@@ -52,7 +51,7 @@ class DeviceMemories {
   void detach() noexcept;
 
  private:
-  /// Adds `memory` to the list, and registers it if NCCL connects the ranks.
+  /// Adds `memory` to the list. Registers it if NCCL connects the ranks.
   void attach(DeviceAllocation& memory);
 
   const CommunicatorResources& resources_;

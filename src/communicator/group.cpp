@@ -1,4 +1,4 @@
-// Implementation of Group: all-reduces many small tensors in one collective, because a collective on a long vector
+// Implementation of Group. All-reduces many small tensors in one collective, because a collective on a long vector
 // costs less than many on short ones.
 //
 // Tensors with equal type, op and options are copied into one buffer, reduced there, and copied back. A tensor whose

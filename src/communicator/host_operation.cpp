@@ -1,4 +1,4 @@
-// Implementation of operations on host memory: describes a call for the executor, and starts top-k compression, which
+// Implementation of operations on host memory. Describes a call for the executor, and starts top-k compression, which
 // sends only selected elements.
 #include "communicator/host_operation.hpp"
 

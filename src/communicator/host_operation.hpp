@@ -25,8 +25,8 @@ void describe(Operation& operation, const Call& call, const Options& options,
 /// operations.
 bool compress(Operation& operation, const CommunicatorResources& resources);
 
-/// Progresses the operation in the executor, and starts the next phase when one has ended. Returns true when the
-/// operation has completed.
+/// Progresses the operation in the executor. Starts the next phase when one has ended. Returns true when the operation
+/// has completed.
 inline bool progress_on_host(Operation& operation, Executor& executor, Observer& observer) {
   for (;;) {
     while (!executor.progress())

@@ -1,4 +1,4 @@
-// Implementation of the opening of a trace: opens one file per host. Also measures by how much the clock of the host
+// Implementation of the opening of a trace. Opens one file per host. Also measures by how much the clock of the host
 // differs from that of rank 0's host.
 #include "communicator/init_trace.hpp"
 
@@ -22,8 +22,8 @@ thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
 
-/// Opens the trace file of this rank's host. The first rank of the host creates it, and compares its clock with rank
-/// 0's.
+/// Opens the trace file of this rank's host. The first rank of the host creates it. This rank also compares its clock
+/// with rank 0's.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

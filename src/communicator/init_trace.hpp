@@ -1,5 +1,5 @@
-// Opening of a trace, the file that COLLECTIVES_TRACE names: happens while a communicator is constructed. A thread
-// writes all its events under one rank, that of its first communicator.
+// Opening of a trace, the file that COLLECTIVES_TRACE names. A trace is opened while a communicator is constructed. A
+// thread writes all its events under one rank, that of its first communicator.
 #pragma once
 
 #include "collectives/bootstrap.hpp"

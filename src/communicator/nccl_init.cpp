@@ -1,4 +1,4 @@
-// Implementation of the connection by NCCL: the first rank sends NCCL's id to the others, all connect, and all wait
+// Implementation of the connection by NCCL. The first rank sends NCCL's id to the others, all connect, and all wait
 // until the connection is ready.
 #include "communicator/nccl_init.hpp"
 
@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `work`. If it throws, reports its error to all ranks, and throws the first failure that any rank has reported.
+/// Calls `work`. If it throws, reports its error to all ranks. Then throws the first failure that any rank has
+/// reported.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {

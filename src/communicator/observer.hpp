@@ -1,11 +1,11 @@
 // Observer: reports the operations of a communicator to the flight recorder, to the trace and to the log.
 //
-// The flight recorder keeps the last operations, and is always on. It counts every call, but reads the clock only for
+// The flight recorder keeps the last operations. It is always on. It counts every call, but reads the clock only for
 // long calls and for a random sample of the short ones. The time of a sampled call stands for several calls. A trace
 // and the log are written only on request.
 //
-// Price: a call takes some nanoseconds longer, and a communicator needs 9 KiB. If a short call that is not in the
-// sample does not complete at once, its start is known only to a microsecond or two.
+// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a short call that is not in the sample
+// does not complete at once, its start is known only to a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct Settings;
 
 class Observer {
  public:
-  /// `trace`: file and rank for the events of the trace. Empty: no trace is written, and monitoring does not show the
+  /// `trace`: file and rank for the events of the trace. Empty: no trace is written. Monitoring then does not show the
   /// communicator.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
@@ -66,7 +66,7 @@ class Observer {
   void fail_too(const Operation& operation) noexcept;
   /// Records the ranks for which a long wait waits.
   void look(const Operation& operation, const Missing&) noexcept;
-  /// Logs `line` about an operation that waits too long, and writes the flight recorder to its file.
+  /// Logs `line` about an operation that waits too long. Writes the flight recorder to its file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
   /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {

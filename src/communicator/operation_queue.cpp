@@ -1,4 +1,4 @@
-// Implementation of the queue of operations: progresses them, waits for them and fails them. An operation is one call,
+// Implementation of the queue of operations. Progresses them, waits for them and fails them. An operation is one call,
 // from its issue to its end.
 #include "communicator/operation_queue.hpp"
 

@@ -28,8 +28,8 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Returns the lock of the communicator's operations, already taken. Without a progress thread the lock is empty, and
-  /// the communicator moves to the list of the calling thread.
+  /// Returns the lock of the communicator's operations, already taken. Without a progress thread the lock is empty. The
+  /// communicator moves to the list of the calling thread.
   std::unique_lock<std::mutex> guard() {
     if (engine_ != nullptr) move_to_this_thread();
     return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
@@ -42,7 +42,7 @@ class ProgressThread {
   void notify() noexcept {
     if (threaded_) work_to_do_.notify_one();
   }
-  /// Removes the communicator from its progress list, and ends the thread.
+  /// Removes the communicator from its progress list. Ends the thread.
   void stop();
 
  private:

@@ -1,4 +1,4 @@
-// Implementation of split(): makes a communicator for each set of ranks that passed the same color. The ranks of the
+// Implementation of split(). Makes a communicator for each set of ranks that passed the same color. The ranks of the
 // new communicator initialize it by exchanging texts over the old one, the parent.
 #include <fmt/format.h>
 

@@ -149,7 +149,7 @@ struct ShortTimes {
 };
 
 /// Sends `messages` messages of `bytes` bytes from the first rank to the other one, which answers the last of them.
-/// Appends the time to `times`. Returns the length of the messages; the other rank ignores its own `bytes`.
+/// Appends the time to `times`. Returns the length of the messages. The other rank ignores its own `bytes`.
 std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::vector<double>& times) {
   const auto begun = Clock::now();
   std::size_t said = 0;
@@ -160,7 +160,7 @@ std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::v
   return first ? bytes : said;
 }
 
-/// Measures single messages and trains of `in_a_row` messages. The first rank decides when the measurement ends, and
+/// Measures single messages and trains of `in_a_row` messages. The first rank decides when the measurement ends. It
 /// tells the other rank by the length of its messages.
 ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
   std::vector<double> single, several;

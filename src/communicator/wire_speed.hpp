@@ -23,7 +23,7 @@ struct WireSpeed {
   double latency_us = 0;            ///< Time of a short message in one direction, without the work of the two ends.
   double message_us = 0;            ///< Additional time of each further message of a series.
   double us_per_byte = 0;           ///< Time per byte of one direction while both directions are busy.
-  double together_us_per_byte = 0;  ///< The value of us_per_byte while all pairs of hosts send; 0 if not measured.
+  double together_us_per_byte = 0;  ///< The value of us_per_byte while all pairs of hosts send. 0 if not measured.
   double work_us_per_byte = 0;      ///< Upper bound of a rank's own work per byte that it sends or receives.
   double reduce_us_per_byte = 0;    ///< Time to add arrived data, per byte of each source.
 
@@ -35,9 +35,8 @@ struct WireSpeed {
   static WireSpeed from(const TuningParameters&);
 };
 
-/// Measures the wire between the calling rank and `other`. Both call it, and exactly one of them passes first = true.
-/// Takes 20 to 60 ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms. Throws
-/// Error{timeout}.
+/// Measures the wire between the calling rank and `other`. Both call it. Exactly one of them passes first = true. Takes
+/// 20 to 60 ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms. Throws Error{timeout}.
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Returns the microseconds per byte and direction while all pairs of hosts send. The calling rank and `other` both

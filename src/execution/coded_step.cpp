@@ -1,4 +1,4 @@
-// Implementation of CodedStep: performs one Step, adds its values, and applies the codec to a vector tile by tile.
+// Implementation of CodedStep. Performs one Step, adds its values, and applies the codec to a vector tile by tile.
 #include "execution/coded_step.hpp"
 
 #include <algorithm>

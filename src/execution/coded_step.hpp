@@ -1,11 +1,11 @@
 // CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank: it takes values, may add
 // them, and may store and send the result.
 //
-// A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes, and
-// a codec has no state. It is applied where a value enters or leaves a frame, the memory of a transport for one
-// message. Partial sums are not sent on to be added to, because each hop would round them again. Each part of the
-// vector instead has an owner, a rank that adds the contributions of all hosts (PartialSums::intra_host). The
-// contribution of a host is the sum over its ranks, made in f32 before it is encoded.
+// A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes. A
+// codec has no state. It is applied where a value enters or leaves a frame, the memory of a transport for one message.
+// Partial sums are not sent on to be added to, because each hop would round them again. Each part of the vector instead
+// has an owner, a rank that adds the contributions of all hosts (PartialSums::intra_host). The contribution of a host
+// is the sum over its ranks, made in f32 before it is encoded.
 //
 // All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
 // decode them. A rank that passes a received message on does not encode it again. Some values are encoded twice on

@@ -1,4 +1,4 @@
-// Implementation of the executor: takes the Steps of an operation in order, and performs each as soon as it can run. A
+// Implementation of the executor. Takes the Steps of an operation in order, and performs each as soon as it can run. A
 // Step is one action of a rank: it takes values, may reduce them, and may store and send the result.
 //
 // A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A frame is memory

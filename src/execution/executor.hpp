@@ -14,7 +14,7 @@
 // reduced need no frame if the transport can send from the caller's memory and receive into it.
 //
 // The executor does not touch values itself: a ValueEngine copies and reduces them. HostEngine is the engine for host
-// memory, and the GPU code has engines for GPU memory. Algorithms therefore serve both. CodedStep performs Steps whose
+// memory. The GPU code has engines for GPU memory. Algorithms therefore serve both. CodedStep performs Steps whose
 // messages a codec encodes.
 //
 // Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. A Step
@@ -115,7 +115,7 @@ class Executor {
     const std::byte* value = nullptr;
     const std::byte* lent = nullptr;
   };
-  /// Computes the value of a Step, and stores it if the Step keeps it.
+  /// Computes the value of a Step. Stores it if the Step keeps it.
   template <class Engine>
   Made make(const Step&, Engine&);
   /// Returns the memory into which the message of `step` may be received; null if it stays in its frame.

@@ -1,7 +1,7 @@
 // HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. In a
 // host Step, ranks of one host perform a collective together through shared memory, an intra-host collective.
 //
-// HostEngine implements ValueEngine. The class is final and its short functions are inline, so a call through a
+// HostEngine implements ValueEngine. The class is final and its short functions are inline. Therefore, a call through a
 // HostEngine is not a virtual call.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace collectives {
 
 /// Input that arrives piece by piece, and output that is used piece by piece. The pieces are rounds: each round
 /// performs all Steps (actions of a rank) of the plan on one segment of the vector. The order of the Steps stays that
-/// of the plan, so the result has the same bits. Price: the executor calls ready() before every Step.
+/// of the plan. Therefore, the result has the same bits. Price: the executor calls ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;

@@ -24,7 +24,7 @@ class MultiPhaseOperation {
  public:
   virtual ~MultiPhaseOperation() = default;
   /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase, because the
-  /// operation has completed. Throws if the operation fails; it then fails on all ranks. The caller puts the
+  /// operation has completed. Throws if the operation fails. It then fails on all ranks. The caller puts the
   /// operation's name before the error text.
   virtual bool next(Job& job) = 0;
   /// Does some microseconds of work without messages, such as writing zeros of the result. Called while the executor

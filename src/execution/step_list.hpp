@@ -45,7 +45,7 @@ class StepList final : public StepSink {
 
   static constexpr std::size_t kBlock = 1024;
   std::vector<Step> steps_;
-  // Memory of the copied lists. Steps point into it, so no block is reallocated while it holds lists.
+  // Memory of the copied lists. Steps point into it. Therefore, no block is reallocated while it holds lists.
   std::vector<std::vector<Rank>> blocks_;
   std::size_t block_ = 0;
 };

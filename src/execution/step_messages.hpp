@@ -61,7 +61,7 @@ class StepMessages {
     if (message.tag != tag_ || message.bytes != bytes) throw TagMismatch{from};
     return message;
   }
-  /// Returns the frame of the first other rank in `step.to`; null if there is none.
+  /// Returns the frame of the first other rank in `step.to`. Null if there is none.
   std::byte* first_frame(const Step& step) {
     for (const Rank peer : step.to)
       if (const Route& route = route_to(peer); !is_self(peer)) return route.transport->acquire_frame(route.address);
@@ -77,7 +77,7 @@ class StepMessages {
       if (lent == nullptr || !route.sends_in_place) fill(route.transport->acquire_frame(route.address));
     }
   }
-  /// Sends the value of `step` to its receivers, and releases the received messages. Calls fill() for each frame
+  /// Sends the value of `step` to its receivers. Releases the received messages. Calls fill() for each frame
   /// immediately before it is sent. `lent`: as in fill_frames().
   template <class Fill>
   void hand_on(const Step& step, std::size_t bytes, const std::byte* lent, Fill&& fill) {

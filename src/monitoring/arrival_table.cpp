@@ -1,4 +1,4 @@
-// Implementation of the arrival table: stores in which calls the ranks are. Lists the ranks for which a call waits, as
+// Implementation of the arrival table. Stores in which calls the ranks are. Lists the ranks for which a call waits, as
 // numbers and as text.
 #include "monitoring/arrival_table.hpp"
 

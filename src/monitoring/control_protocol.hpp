@@ -38,7 +38,7 @@ class ControlProtocol {
     std::string how;
   };
 
-  /// Adds received arrival records to `arrivals`, and stores a received failure in `failure`.
+  /// Adds received arrival records to `arrivals`. Stores a received failure in `failure`.
   ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure);
   ControlProtocol(const ControlProtocol&) = delete;
   ControlProtocol& operator=(const ControlProtocol&) = delete;

@@ -1,5 +1,5 @@
-// Implementation of the failure detector: the checks that a waiting rank makes, the reports of failures, and the waits
-// after a failure.
+// Implementation of the failure detector. Makes the checks of a waiting rank, reports failures, and waits after a
+// failure.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 //
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
 // the number of the call and its signature, the arguments on which all ranks must agree. Writing a record takes a few
-// stores, and the rank sends its first data before that. A call that completes at once reads no records. A rank that
-// has to wait reads them every millisecond, and throws one of three errors:
+// stores. The rank sends its first data before that. A call that completes at once reads no records. A rank that has to
+// wait reads them every millisecond. It throws one of three errors:
 //
 //   mismatch    a peer is in the call with the same number but with another signature
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
@@ -26,7 +26,7 @@
 //   ControlProtocol   the control messages between hosts, which travel over the wire beside the data
 //
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
-// flag `remote_access` for each piece, and checks the abort block between two pieces. Before a rank throws an error, it
+// flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it
 // waits until no other living rank of its host has raised this flag (wait_for_remote_access_end). The caller may then
 // free the buffers of the failed call. The price: a rank makes one ordered store per piece. A piece has at most 128
 // KiB, or 1 MiB if the ranks only copy and do not reduce.

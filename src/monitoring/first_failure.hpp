@@ -1,7 +1,7 @@
 // First failure of a communicator: stored in shared memory, so that all ranks of a host throw the same error.
 //
 // The failure lies in the abort block, a part of the arena, the shared memory of the host. The block holds one failure.
-// The rank that stores a failure first wins, and later failures are dropped. The block has three states: empty, being
+// The rank that stores a failure first wins. Later failures are dropped. The block has three states: empty, being
 // written, and complete. If a rank ends while it writes, the block never becomes complete.
 #pragma once
 

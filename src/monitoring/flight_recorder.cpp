@@ -1,4 +1,4 @@
-// Implementation of the flight recorder: converts the recorded operations to OperationRecords and to text, and writes
+// Implementation of the flight recorder. Converts the recorded operations to OperationRecords and to text, and writes
 // the text when a signal arrives.
 #include "monitoring/flight_recorder.hpp"
 
@@ -38,7 +38,7 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
 }
 
 /// Text in memory that the caller provides. Only numbers and strings can be appended. Formatting these allocates no
-/// memory and takes no lock, so a signal handler may use this class.
+/// memory and takes no lock. Therefore, a signal handler may use this class.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -71,8 +71,8 @@ class Text {
 };
 
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds, so two clock
-/// readings hardly slow it down. Shorter calls are timed by sampling.
+/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
+/// clock readings hardly slow it down. Shorter calls are timed by sampling.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
@@ -183,8 +183,8 @@ std::uint32_t FlightRecorder::draw() noexcept {
 }
 
 /// Removes a call from the sample, because only calls that complete in their first attempt belong to it. If the call
-/// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now, and the
-/// next sampled call comes one call later.
+/// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now. The next
+/// sampled call comes one call later.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

@@ -10,8 +10,8 @@
 // added to the totals as many times, once for each of these calls. If a trace is written or debug messages are logged,
 // every call is timed.
 //
-// The price: a call takes some nanoseconds longer, and a communicator needs 9 KiB. If a call of less than 8 KiB does
-// not complete in its first attempt, its start time is inexact by a microsecond or two.
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a call of less than 8 KiB does not
+// complete in its first attempt, its start time is inexact by a microsecond or two.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class FlightRecorder {
   struct Identity {
     Rank rank = 0;
     int size = 1, hosts = 1;
-    Rank known_as = 0;  ///< Rank in the first communicator of this thread; it is part of file names.
+    Rank known_as = 0;  ///< Rank in the first communicator of this thread. It is part of file names.
     std::string_view transport, backend;
   };
   explicit FlightRecorder(const Identity&);
@@ -62,7 +62,7 @@ class FlightRecorder {
   /// Removes a started call from the sample and times it by itself, because it did not complete in its first attempt.
   /// `sample_weight`: what sample() returned for this call.
   void lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept;
-  /// Writes the entry of an operation that starts. Times are in ticks; 0 means that the operation is not timed.
+  /// Writes the entry of an operation that starts. Times are in ticks. 0 means that the operation is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
              std::uint64_t started) noexcept {
     OperationEntry& entry = this->entry(sequence);

@@ -59,7 +59,7 @@ inline constexpr std::size_t kRecentOperations = 64;
 
 /// Counters and recorded operations of one communicator.
 struct alignas(64) CommunicatorBlock {
-  std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1; 0 if the block is free.
+  std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1. 0 if the block is free.
   std::int32_t process, rank, size, hosts;
   std::int32_t known_as;  ///< Rank in the first communicator of its thread.
   bool listed;            ///< Whether the block lies in the page.
@@ -88,7 +88,7 @@ struct ProcessPage {
 /// Returns a cleared block of this process's page.
 CommunicatorBlock& claim_block();
 void give_back(CommunicatorBlock&) noexcept;
-/// Returns the page of this process; null while no block has been claimed. The page stays mapped until the process
+/// Returns the page of this process. Null while no block has been claimed. The page stays mapped until the process
 /// ends, because signal handlers read it.
 const ProcessPage* page_of_this_process() noexcept;
 

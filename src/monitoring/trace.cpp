@@ -1,4 +1,4 @@
-// Implementation of the trace: writes trace files, and converts events to JSON.
+// Implementation of the trace. Writes trace files. Converts events to JSON.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>

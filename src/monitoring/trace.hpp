@@ -1,10 +1,10 @@
 // Trace: records when the operations of a communicator ran, for the viewers ui.perfetto.dev and chrome://tracing. Users
 // request it by COLLECTIVES_TRACE=FILE.
 //
-// Files. FILE is a JSON array of events. All ranks of a host append to one file, and each write() holds whole events.
-// Viewers accept an array without the "]" at the end, so the file is readable even if a process is killed. The host of
-// rank 0 writes FILE. The other hosts write FILE.host1 and so on, which continue the array. The command `cat FILE
-// FILE.host*` gives the whole trace.
+// Files. FILE is a JSON array of events. All ranks of a host append to one file. Each write() holds whole events.
+// Viewers accept an array without the "]" at the end. Therefore, the file is readable even if a process is killed. The
+// host of rank 0 writes FILE. The other hosts write FILE.host1 and so on, which continue the array. The command `cat
+// FILE FILE.host*` gives the whole trace.
 //
 // Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
 // operations with their phases. The other shows when the program waits for an operation or selects values to send.

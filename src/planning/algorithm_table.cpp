@@ -175,7 +175,7 @@ bool flat(const CollectiveSpec& spec, const Topology& topology) {
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// Returns the row of a hierarchical algorithm. It reduces inside each host through shared memory, and uses the
+/// Returns the row of a hierarchical algorithm. It reduces inside each host through shared memory. It uses the
 /// algorithm `Between` for messages between hosts.
 ///
 /// The first row, with Ring, also handles jobs on one host, and collectives that have only one hierarchical algorithm.

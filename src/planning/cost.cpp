@@ -1,4 +1,4 @@
-// Implementation of the cost model: counts the work of the busiest rank and link, and converts the counts to time. The
+// Implementation of the cost model. Counts the work of the busiest rank and link, and converts the counts to time. The
 // work of a rank consists of Steps. A Step takes values, may reduce them, and may store and send the result.
 //
 // A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A link is the
@@ -191,8 +191,8 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
 }
 
 /// Factor of the link time if a rank sends to several peers in turn and rounds overlap. Links are then used less well
-/// than in a ring. The connection to a peer starts slowly after a pause, and connections that share a link slow each
-/// other down.
+/// than in a ring. The connection to a peer starts slowly after a pause. Connections that share a link slow each other
+/// down.
 ///
 /// The value was measured with 2 MiB on 4 hosts (bench/results/hosts.txt). Halving takes 5 % longer than the ring,
 /// which sends as many bytes. Other measurements gave 0 to 4 %.

@@ -1,4 +1,4 @@
-// Implementation of the critical path: simulates the Steps of all ranks in one round, in the order of time. A Step is
+// Implementation of the critical path. Simulates the Steps of all ranks in one round, in the order of time. A Step is
 // one action of a rank: it takes values, may reduce them, and may store and send the result. The class of
 // steps/step_player.hpp decides which Step can run next.
 #include "planning/critical_path.hpp"
@@ -27,8 +27,8 @@ struct StepTime {
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another, and
-/// rarely holds more than one.
+/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. It rarely
+/// holds more than one.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }

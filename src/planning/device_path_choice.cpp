@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-/// Returns why NCCL cannot perform a call; empty if it can.
+/// Returns why NCCL cannot perform a call. Empty if it can.
 std::string why_not_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
@@ -108,7 +108,7 @@ bool may_reduce_in_hosts(const Request& request, const Topology& topology, const
          request.op.user_op() == nullptr;
 }
 
-/// Returns why GPUs cannot perform the Steps of the plan; empty if they can.
+/// Returns why GPUs cannot perform the Steps of the plan. Empty if they can.
 std::string why_not_steps(const Request& request, const Topology& topology, const HostSteps& host) {
   std::string why = why_no_peer_kernels(request, topology);
   if (why.empty() && host.coded) why = fmt::format("{} is coded on the host", request.codec->name());

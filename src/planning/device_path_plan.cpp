@@ -1,4 +1,4 @@
-// Implementation of the plan for a device path: sets the properties of calls that NCCL performs, and cuts vectors into
+// Implementation of the plan for a device path. Sets the properties of calls that NCCL performs, and cuts vectors into
 // messages that suit GPUs. A device path is the way in which a call on GPU memory is done.
 #include "planning/device_path_plan.hpp"
 

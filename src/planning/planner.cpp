@@ -1,4 +1,4 @@
-// Implementation of the planner: finds the stored plan of a call, or makes a new one. A plan is the algorithm with
+// Implementation of the planner. Finds the stored plan of a call, or makes a new one. A plan is the algorithm with
 // which a call is done.
 //
 // The signature of a call holds the arguments on which all ranks must agree. A PlannedCall holds the plan and the data
@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of stored plans. When it is reached, all stored plans are deleted, and later calls are planned again.
+/// Maximum number of stored plans. When it is reached, all stored plans are deleted. Later calls are planned again.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {

@@ -1,5 +1,5 @@
-// Planner of a communicator: chooses how each call is done, and stores the choice for equal calls. The choice is a
-// plan: an algorithm with its protocol and the segments of the vector.
+// Planner of a communicator: chooses how each call is done. It stores the choice for equal calls. The choice is a plan:
+// an algorithm with its protocol and the segments of the vector.
 //
 // Calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
 // arguments on which all ranks must agree, and ranks compare it to find mismatches. For the first of several equal

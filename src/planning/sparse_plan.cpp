@@ -1,5 +1,5 @@
-// Implementation of the sparse plan: decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange, and compares the faster one with the dense plan.
+// Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
+// vector (dense). It estimates both forms of the sparse exchange. It compares the faster one with the dense plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
 // values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp
@@ -23,8 +23,8 @@ constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.
 constexpr double kBytesOfWorkPerEntry = 48;
-/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending less loses precision, so
-/// the gain must exceed the error of the estimates.
+/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending less loses precision.
+/// Therefore, the gain must exceed the error of the estimates.
 constexpr double kWorthIt = 0.9;
 
 /// Returns a sparse plan with its members and slices. Its form is not chosen yet.
@@ -121,7 +121,7 @@ void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& op
   plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
 }
 
-/// Returns why the whole vector is sent; empty if a sparse plan pays or is required.
+/// Returns why the whole vector is sent. Empty if a sparse plan pays or is required.
 std::string why_not_sparse(const SparsePlan& plan, const Request& request, const Plan& dense,
                            const Topology& topology) {
   if (topology.ranks() == 1) return "everything: there is one rank";
@@ -143,7 +143,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   plan.reason = why_not_sparse(plan, request, dense, topology);
   plan.sparse = plan.reason.empty();
   if (!plan.sparse) {
-    // Every rank is a member, and its slice is the whole tensor.
+    // Every rank is a member. Its slice is the whole tensor.
     plan.in_hosts = false;
     plan.members = topology.ranks();
     plan.slices = 1;

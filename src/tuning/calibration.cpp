@@ -119,8 +119,8 @@ Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanose
 }
 
 /// Moves ranks that share a core to idle cores, except for the first rank on each core. Ranks that wake one another
-/// often share a core, and the scheduler separates them only after milliseconds. The set of cores on which a rank may
-/// run stays as it was.
+/// often share a core. The scheduler separates them only after milliseconds. The set of cores on which a rank may run
+/// stays as it was.
 void Calibration::spread_out() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -163,7 +163,7 @@ std::optional<double> Calibration::time_barrier() {
     const auto start = Clock::now();
     for (int barrier = 0; barrier < kBarriers; ++barrier) comm_.barrier();
     const auto end = Clock::now();
-    // All ranks use the maximum over the ranks, so all stop after the same run.
+    // All ranks use the maximum over the ranks. Therefore, all stop after the same run.
     std::array<double, 3> run{context_switches() == switches ? 0.0 : 1.0,
                               std::chrono::duration<double, std::nano>(end - start).count() / kBarriers,
                               std::chrono::duration<double, std::nano>(end - began).count()};
@@ -266,7 +266,7 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
   const std::size_t times = repetitions(sample.bytes);
   comm_.plan(sample.collective, count, DataType::f32);
   if (times > 1) call();
-  // All ranks compute the same time, so they stop at the same call.
+  // All ranks compute the same time. Therefore, they stop at the same call.
   elapsed_us_ = Microseconds(Clock::now() - began_).count();
   between_->all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
   if (elapsed_us_ > kLongest.count()) return std::nullopt;

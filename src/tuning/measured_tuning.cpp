@@ -1,4 +1,4 @@
-// Implementation of measured tuning: looks tuning values up in the file of rank 0, or measures them. There are values
+// Implementation of measured tuning. Looks tuning values up in the file of rank 0, or measures them. There are values
 // of the machine, and values of the wire, the transport between hosts. The distance between ranks is the time of a
 // barrier, which shows whether their cores share a cache.
 #include "tuning/measured_tuning.hpp"
@@ -71,7 +71,7 @@ TuningParameters built_in_because(std::string_view why) {
   return tuning;
 }
 
-/// Returns why values of `host` cannot be measured; empty if they can.
+/// Returns why values of `host` cannot be measured. Empty if they can.
 std::string_view why_not_measured(const Host& host) {
   if (host.ranks.size() < 2) return "nothing to measure with one rank";
   if (host.threads) return "ranks that are threads are not measured";

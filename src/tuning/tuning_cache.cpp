@@ -1,4 +1,4 @@
-// Implementation of the cache of tuning values: finds the entry for a situation, and replaces the file. A situation
+// Implementation of the cache of tuning values. Finds the entry for a situation, and replaces the file. A situation
 // consists of the build of the library, the machine and its number of ranks, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
