@@ -59,7 +59,7 @@ class Bootstrap {
   /// Returns the name of this rank's domain, a socket or a cache of the host. Ranks with equal names share the domain.
   /// Empty: the library asks the system.
   virtual std::string domain() const { return {}; }
-  /// Returns the factory of transports between hosts. The default is empty: the library then uses its own transports.
+  /// Returns the factory of transports between hosts. Empty by default: the library then uses its own transports.
   virtual WireFactory wire_factory() { return {}; }
 };
 

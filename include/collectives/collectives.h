@@ -31,8 +31,8 @@
 // and times are seconds.
 //
 // Threads. A communicator and the handles made from it accept one call at a time; any thread may call
-// collectives_abort(). A thread inside a call must not be cancelled (pthread_cancel). A child of fork() cannot use a
-// communicator that it inherits.
+// collectives_abort(). A thread inside a call must not be cancelled (pthread_cancel). A child of fork() cannot use an
+// inherited communicator.
 #pragma once
 
 #include <stddef.h>
@@ -190,8 +190,8 @@ typedef struct collectives_communicator_options {
 COLLECTIVES_EXPORT collectives_error collectives_communicator_from_environment(
     const collectives_communicator_options* options, collectives_communicator** comm);
 
-/// Makes a rendezvous of `ranks` ranks that are threads of this process. One thread makes it and passes it to the other
-/// threads.
+/// Makes a rendezvous of `ranks` ranks that are threads of this process. One thread makes it and passes it to the
+/// others.
 COLLECTIVES_EXPORT collectives_error collectives_threads_create(int ranks, collectives_threads** threads);
 /// Makes a communicator of the threads. This one becomes rank `rank`. Each rank calls it once per communicator, from a
 /// thread of its own. Further communicators may follow one after another. `options` may be NULL.
@@ -278,8 +278,8 @@ typedef struct collectives_options {
   /// Stream of a call on device memory: the address of a cudaStream_t, which may be CUDA's default stream. The
   /// operation begins after the work that the stream contains at the call.
   ///
-  /// A blocking call may return before the GPU has done the operation. Work that is added to the stream afterwards sees
-  /// the result. An asynchronous operation is finished when the result is complete.
+  /// A blocking call may return before the GPU has done the operation. Work added to the stream afterwards sees the
+  /// result. An asynchronous operation is finished when the result is complete.
   ///
   /// NULL: the buffers must be ready at the call. The result is complete when it ends.
   void* const* stream;
@@ -566,7 +566,7 @@ typedef struct collectives_top_k_options {
 COLLECTIVES_EXPORT collectives_error collectives_top_k_create(const collectives_top_k_options* options,
                                                               collectives_top_k** top_k);
 
-/// Report of the last call for a tensor, on this rank.
+/// Report of this rank's last call for a tensor.
 typedef struct collectives_top_k_report {
   size_t size;         ///< sizeof(collectives_top_k_report), set by the caller
   uint64_t calls;      ///< Number of calls so far.

@@ -56,7 +56,7 @@
 
 namespace collectives {
 
-/// Options of one call. For an option that is not set, the communicator's setting applies.
+/// Options of one call. For an unset option, the communicator's setting applies.
 struct Options {
   std::string_view backend = {};           ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
   std::string_view name = {};              ///< Name of the tensor, shown in errors.
@@ -76,8 +76,8 @@ struct Options {
   /// Stream of a call on GPU memory: a cudaStream_t; null is CUDA's default stream. The operation reads and writes its
   /// buffers after the work that the stream contains at the time of the call.
   ///
-  /// A blocking call may return before the GPU has performed the operation. Work that is added to the stream afterwards
-  /// sees the result. The Work of an asynchronous call is finished when the result is complete.
+  /// A blocking call may return before the GPU has performed the operation. Work added to the stream afterwards sees
+  /// the result. The Work of an asynchronous call is finished when the result is complete.
   ///
   /// Without a stream the buffers must be ready at the call, and the result is complete when it ends. See docs/gpu.md.
   std::optional<void*> stream = {};

@@ -1,4 +1,4 @@
-// Attributes that make symbols of the shared library visible to programs. All other symbols are hidden.
+// Attributes that make symbols of the library visible to programs. All other symbols are hidden.
 #pragma once
 
 #if defined(_WIN32)

@@ -32,7 +32,7 @@
 
 namespace collectives {
 
-/// Reaction to a NaN or infinity in a rank's gradient. All ranks react in the same way in the same call.
+/// Reaction to a NaN or infinity in a rank's gradient. All ranks react alike in the same call.
 enum class NonFinite : std::uint8_t {
   propagate,  ///< Sends the value to all ranks: it counts as larger than any other.
   /// Sets the result of the call to zero. Ranks with finite gradients keep these in their residuals. Values that would
@@ -70,7 +70,7 @@ struct TopKOptions {
   SparseForm form = SparseForm::automatic;  ///< Form of the exchange.
 };
 
-/// Report of the last call for a tensor, on this rank.
+/// Report of this rank's last call for a tensor.
 struct TopKReport {
   std::uint64_t calls = 0;  ///< Number of calls so far.
   bool sparse = false;      ///< False: everything was sent.

@@ -10,8 +10,8 @@
 // Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
 // cannot proceed, and the caller tries again later.
 //
-// Every message has a tag, a word that the caller chooses. The library uses the number of the collective call and a
-// hash of its arguments, by which ranks detect different calls. Only one thread at a time uses a Transport.
+// Every message has a tag, a word chosen by the caller. The library uses the number of the collective call and a hash
+// of its arguments, by which ranks detect different calls. Only one thread at a time uses a Transport.
 #pragma once
 
 #include <chrono>

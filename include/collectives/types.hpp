@@ -234,7 +234,7 @@ inline constexpr ReduceOp ReduceOp::max{Kind::max, 1.0, nullptr};
 
 COLLECTIVES_EXPORT std::string_view to_string(ReduceOp::Kind) noexcept;
 
-/// Returns true if `type` has this reduction. A call with a reduction that its type lacks is invalid_argument.
+/// Returns true if `type` has this reduction. A call with any other reduction throws Error{invalid_argument}.
 constexpr bool supports(DataType type, const ReduceOp& op) noexcept {
   return op.kind() != ReduceOp::Kind::pre_scaled_sum || is_floating(type);
 }

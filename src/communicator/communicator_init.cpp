@@ -146,7 +146,7 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
 }
 
 /// Returns the tuning of all ranks. If the program or the environment gives rank 0 a tuning, that is the one. Otherwise
-/// the ranks measure it on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp). If there is no
+/// the ranks measure it on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp). Without a
 /// function to measure, returns the built-in tuning.
 TuningParameters choose_tuning(const Construction& construction, const Host& first_host) {
   const json& of_rank_0 = construction.peer_infos[0];

@@ -31,8 +31,8 @@
 namespace collectives {
 
 struct CommunicatorResources {
-  /// Whether traces, the log and monitoring programs show a communicator. Communicators that the library makes for its
-  /// own use are hidden.
+  /// Whether traces, the log and monitoring programs show a communicator. Communicators that the library makes for
+  /// itself are hidden.
   enum class Visibility : bool { hidden, visible };
 
   /// `nccl_comm`: the NCCL communicator of these ranks, if it was already made by a split. `measure`: functions that

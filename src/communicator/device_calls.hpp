@@ -27,8 +27,8 @@ class DeviceCalls {
   explicit DeviceCalls(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
   /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
-  /// invalid. Returns the error if the GPU fails to tell where the memory is. The operation must then fail with that
-  /// error on all ranks.
+  /// invalid. Returns the error if the GPU fails to tell where the memory is. The operation must then fail with it on
+  /// all ranks.
   std::exception_ptr place(Call& call, const Options& options) const;
 
   /// Makes `operation` one on GPU memory. `blocking`: whether it is a blocking call. `refused`: the error that place()
@@ -59,8 +59,8 @@ class DeviceCalls {
   /// Makes the paths in `begun` abandon their operations after a failure.
   void abandon(const BegunPaths& begun) const noexcept;
 
-  /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color. Requires that
-  /// NCCL connects all ranks. All ranks call it. `sequence`: number of the next call.
+  /// Returns the NCCL communicator of the ranks with one color. Returns null for a negative color. Requires that NCCL
+  /// connects all ranks. All ranks call it. `sequence`: number of the next call.
   std::unique_ptr<NcclComm> split(int color, int key, std::uint64_t sequence) const;
   /// Leaves the NCCL communicators in order.
   void leave() const noexcept;

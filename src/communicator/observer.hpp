@@ -62,7 +62,7 @@ class Observer {
   /// the progress of the other ranks, for the report.
   void fail(const Operation& operation, const std::exception_ptr& error,
             const FailureDetector& failure_detector) noexcept;
-  /// Records that another unfinished operation has failed, because the communicator has.
+  /// Records that another operation has failed with the communicator.
   void fail_too(const Operation& operation) noexcept;
   /// Records the ranks for which a long wait waits.
   void look(const Operation& operation, const Missing&) noexcept;

@@ -96,7 +96,7 @@ class OperationQueue final : public ProgressEngine::Member {
   /// wait, because a rank stores only its last kRecords arrival records.
   bool is_too_far_ahead() const noexcept;
   std::uint64_t next_sequence() const noexcept { return sequence_.newest() + 1; }
-  /// Returns the last operations that have begun, then the queued ones.
+  /// Returns the last begun operations, then the queued ones.
   std::vector<OperationRecord> recent_operations() const;
 
   // ---- failure ----
@@ -129,7 +129,7 @@ class OperationQueue final : public ProgressEngine::Member {
   void detect_failures_of(std::shared_ptr<Operation> shared) noexcept;
   /// Fails all operations after `head` has thrown.
   void fail_with(Operation& head, const std::exception_ptr& thrown) noexcept;
-  /// Fails `first` and all operations that are queued or in flight.
+  /// Fails `first` and all operations queued or in flight.
   void fail_all(Operation& first, std::exception_ptr error) noexcept;
 
   const CommunicatorResources& resources_;

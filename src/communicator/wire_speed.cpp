@@ -1,6 +1,6 @@
-// Implementation of the measurement of the wire, the transport between hosts. Series of short messages give the latency
-// and the cost per message, and exchanges of long messages give the rate. This file also compares the clocks of two
-// hosts over a wire.
+// Implementation of the measurement of wires, transports between hosts. Series of short messages give the latency and
+// the cost per message, and exchanges of long messages give the rate. This file also compares the clocks of two hosts
+// over a wire.
 //
 // A train is a series of messages sent without waiting for an answer. In a swap, both sides send a train of long
 // messages at the same time.
@@ -161,7 +161,7 @@ std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::v
 }
 
 /// Measures single messages and trains of `in_a_row` messages. The first rank decides when the measurement ends. It
-/// tells the other rank by the length of its messages.
+/// tells the other rank by its messages' length.
 ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
   std::vector<double> single, several;
   auto started = Clock::now();

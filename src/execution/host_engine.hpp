@@ -1,8 +1,8 @@
 // HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. In a
 // host Step, ranks of one host perform a collective together through shared memory, an intra-host collective.
 //
-// HostEngine implements ValueEngine. The class is final and its short functions are inline. Therefore, a call through a
-// HostEngine is not a virtual call.
+// HostEngine implements ValueEngine. The class is final and its short functions are inline. A call through a HostEngine
+// is therefore not virtual.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace collectives {
 class HostEngine final : public ValueEngine {
  public:
   /// Intra-host collectives by Subgroup, the ranks that perform them: all ranks of the host, those of one NUMA domain,
-  /// or one of each domain (rail). The last two exist only if the host has several domains.
+  /// or one of each domain (rail). The last two exist only on a host with domains.
   using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
   HostEngine(const RankView& view, HostCollectives host_collectives);
 

@@ -1,10 +1,9 @@
 // Multi-phase operation: an operation whose messages depend on messages received before, such as a sparse exchange. It
 // consists of phases. The messages of one phase do not depend on one another.
 //
-// The executor performs each phase as a Job, like a whole operation. Deadlines, mismatches and failures are therefore
-// handled as in every call. Between two phases, the operation computes on this rank without messages. It stays at the
-// head of the communicator's queue until its last phase has ended, so all ranks perform all operations in the same
-// order.
+// The executor performs each phase as a Job, like a whole operation. Deadlines, mismatches and failures are handled as
+// in every call. Between two phases, the operation computes on this rank without messages. It stays at the head of the
+// communicator's queue until its last phase has ended, so all ranks perform all operations in the same order.
 #pragma once
 
 #include <memory>
@@ -32,8 +31,7 @@ class MultiPhaseOperation {
   virtual bool local_work() { return false; }
   /// Ends the operation after a failure, on this rank or another.
   virtual void abandon() noexcept = 0;
-  /// Called when the program has waited for the end of the operation. All ranks call it at the same place in the
-  /// program.
+  /// Called when the program has waited for the end of the operation. All ranks call it at the same program point.
   virtual void released() noexcept = 0;
 };
 

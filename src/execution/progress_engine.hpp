@@ -4,7 +4,7 @@
 // may therefore wait for operations of several communicators in different orders, without a deadlock.
 //
 // A communicator is on the list of the thread that used it last, and only that thread progresses it. Another thread
-// that uses the communicator moves it to its own list. The library therefore calls MPI only in threads of the program.
+// that uses the communicator moves it to its own list. The library thus calls MPI only in the program's threads.
 // Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. That happens only
 // if the program asks for the thread, or if NCCL is used and MPI accepts calls from all threads.
 //

@@ -4,7 +4,7 @@
 // each call that a rank enters, its block gets an arrival record. The record holds the number of the call and its
 // signature, the arguments on which all ranks must agree. Two counters of the block hold the number of the newest call
 // that the rank has entered, and of the newest one that it has completed. The heartbeat is the time at which a waiting
-// rank last checked its peers. Ranks of other hosts send their arrival records as control messages. The table keeps the
+// rank last checked its peers. Ranks of other hosts send arrival records as control messages. The table keeps the
 // newest record of each of these ranks.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.

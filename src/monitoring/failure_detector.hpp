@@ -28,8 +28,8 @@
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
 // flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it
 // waits until no other living rank of its host has raised this flag (wait_for_remote_access_end). The caller may then
-// free the buffers of the failed call. The price: a rank makes one ordered store per piece. A piece has at most 128
-// KiB, or 1 MiB if the ranks only copy and do not reduce.
+// free the failed call's buffers. The price: a rank makes one ordered store per piece. A piece has at most 128 KiB, or
+// 1 MiB if the ranks only copy and do not reduce.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ class FailureDetector {
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
 
-  /// Returns the table of the calls that the ranks have entered.
+  /// Returns the table of calls that the ranks have entered.
   const ArrivalTable& arrivals() const noexcept { return arrivals_; }
 
   /// Writes the arrival record of this rank for a call.
@@ -88,8 +88,8 @@ class FailureDetector {
   /// Calls check_control() for the last time. Afterwards this rank sends arrival records only if the wire detects
   /// failed peers.
   void check_control_and_leave();
-  /// Calls check_control() if the last such call was at least 1 ms ago. A call that waits for peers does this at its
-  /// begin. It usually costs one reading of the coarse clock.
+  /// Calls check_control() if the last such call was at least 1 ms ago. A call that waits for peers begins with this.
+  /// It usually costs one reading of the coarse clock.
   void check_control_throttled();
 
   /// Stores a failure in the abort block. The first failure stays. Does not throw.

@@ -2,7 +2,7 @@
 // request it by COLLECTIVES_TRACE=FILE.
 //
 // Files. FILE is a JSON array of events. All ranks of a host append to one file. Each write() holds whole events.
-// Viewers accept an array without the "]" at the end. Therefore, the file is readable even if a process is killed. The
+// Viewers accept an array without the "]" at the end. The file is therefore readable after a process is killed. The
 // host of rank 0 writes FILE. The other hosts write FILE.host1 and so on, which continue the array. The command `cat
 // FILE FILE.host*` gives the whole trace.
 //
@@ -63,8 +63,8 @@ class TraceFile {
 };
 
 /// Identity of a thread in traces and in file names. It consists of the thread's rank in the first communicator that
-/// the thread has constructed, and of its trace file, if any. A thread without a communicator has the identity of its
-/// process. If ranks are threads, each thread has its own rank.
+/// the thread has constructed, and of its trace file, if any. A thread without a communicator has its process's
+/// identity. If ranks are threads, each thread has its own rank.
 struct TraceIdentity {
   Rank rank = 0;
   std::shared_ptr<TraceFile> file;

@@ -22,7 +22,7 @@ namespace collectives {
 ///
 /// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
 /// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. These messages are
-/// then 4 to 8 % faster than longer ones. At 2 Gbit/s they are slower by as much.
+/// then 4 to 8 % faster than longer. At 2 Gbit/s they are slower by as much.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -52,7 +52,7 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   const double hidden = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
   const double all = r * waits + messages + work + carried + idleness() * late - hidden;
   if (rounds_in_flight <= 1 || rounds <= 1) return all;
-  // Rounds overlap, but the first one has no round before it.
+  // The first round overlaps with no round before it.
   return std::max(busiest, all / static_cast<double>(rounds_in_flight)) + std::max(0.0, all - busiest) / r;
 }
 

@@ -18,7 +18,7 @@ namespace {
 /// longer than the CPU needs to query whether it has finished.
 constexpr std::size_t kShortestMessage = 256 << 10;
 /// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestMessage. A round
-/// handles one segment of the vector. More rounds let the next rank of the chain start sooner.
+/// handles one segment of the vector. More rounds let the next rank start sooner.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

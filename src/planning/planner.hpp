@@ -40,8 +40,7 @@ class Planner {
           const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
-  /// Returns the plan of a call whose arguments have been checked. The reference is valid until the next call of
-  /// plan().
+  /// Returns the plan of a call with checked arguments. The reference is valid until the next call of plan().
   ///
   /// `k` is the number of elements that top-k sends, as next_k() of the compressor returns. It is ignored without a
   /// compressor. A new plan takes microseconds, or milliseconds between many hosts.

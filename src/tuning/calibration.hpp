@@ -12,8 +12,8 @@
 // moved to other cores during the calibration. A second timed barrier at the end detects that.
 //
 // The ranks then time ordinary collectives. They change the communicator's tuning between them. One round performs
-// every call with every value that is tried. Other load on the machine therefore affects all values alike. Rounds run
-// forward and backward in turn, because the later of two calls profits from data in the caches.
+// every call with every tried value. Other load on the machine therefore affects all values alike. Rounds run forward
+// and backward in turn, because the later of two calls profits from data in the caches.
 //
 // The time of a call is that of its slowest rank, and the result is the fastest round of each direction. Calls in which
 // a rank lost its core are ignored. The built-in value stays unless another one is clearly faster in both directions.

@@ -4,9 +4,8 @@
 // An entry names the machine, the library and the number of ranks for which its values are valid. It holds the values,
 // the time of day of the measurement, and the measured times.
 //
-// The file is always replaced as a whole. Therefore, a reader sees the old file or the new one. If two jobs write at
-// once, one entry may get lost, and is then measured again. An invalid file is ignored. The log reports it at level
-// info.
+// The file is always replaced as a whole. A reader thus sees the old file or the new one. If two jobs write at once,
+// one entry may get lost, and is then measured again. An invalid file is ignored. The log reports it at level info.
 #pragma once
 
 #include <nlohmann/json.hpp>

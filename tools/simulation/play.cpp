@@ -101,7 +101,7 @@ class Play {
   struct Link {
     double free = 0;
     /// Carries a message whose first byte is here now and whose last byte arrives at `tail`. Returns the time at which
-    /// the first byte has passed the link. Sets `tail` to the time at which the last byte has.
+    /// the first byte has passed the link. Sets `tail` to the time for the last byte.
     double pass(double now, double lasts, double& tail) {
       const double stretch = std::max(tail - now, lasts);
       free = std::max(now, free) + lasts;

@@ -1,5 +1,4 @@
-// Search for groups of hosts (blocks) that do the same. The simulator then simulates (plays) one block instead of all
-// hosts.
+// Search for groups of hosts (blocks) that do the same. The simulator then simulates (plays) only one block.
 #pragma once
 
 #include <optional>
