@@ -2,7 +2,7 @@
 // of a rank: it takes values, may reduce them, and may store and send the result.
 //
 // The executor performs Steps and requests an engine to copy and to fold (reduce) values. HostEngine works in the
-// calling thread on host memory. Engines for GPU memory let GPUs work. The same algorithms therefore serve both.
+// calling thread on host memory. Engines for GPU memory let GPUs work. Algorithms therefore serve both.
 #pragma once
 
 #include <cstddef>
