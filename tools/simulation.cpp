@@ -1,5 +1,5 @@
-// Implementation of the simulator: decides how many hosts and rounds are simulated (played), plays them, and adds the
-// time of the rest. A round performs all Steps on one segment of the vector.
+// Implementation of the simulator. Decides how many hosts and rounds are simulated (played), plays them, and adds the
+// time of the rest. A round performs all Steps (actions of ranks) on one segment of the vector.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 
 using simulation::index;
 
-/// One simulation of a plan.
+/// Simulation of one plan.
 class Simulator {
  public:
   Simulator(const Request& request, const Plan& plan, const Topology& topology, const TuningParameters& tuning,
@@ -53,8 +53,8 @@ class Simulator {
   }
 
  private:
-  /// Times in us of the last two pieces. A piece is `some_` rounds that are played to see whether the time of a round
-  /// is steady.
+  /// Times in us of the last two pieces. A piece consists of `some_` rounds. Two pieces are compared to see whether all
+  /// rounds take the same time.
   struct Pieces {
     double last = 0, before = 0;
     std::size_t bytes = 0;  ///< bytes out of the busiest host before the last piece
@@ -66,7 +66,7 @@ class Simulator {
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
 
-  /// Returns the minimum number of events of the simulation.
+  /// Returns the approximate minimum number of events of the simulation, with the permitted shortcuts.
   double least() const { return each_ * (may_add_ ? static_cast<double>(10 * some_) : rounds_); }
 
   /// Selects one block of hosts to be played for all, if all blocks do the same.
@@ -96,16 +96,16 @@ class Simulator {
     return played.hops;
   }
 
-  /// Plays rounds until their times are steady, and adds the rest. Rounds begin at equal intervals. Times are not
-  /// steady before the first round has ended, which is late on a long chain of hosts. If all rounds have begun by then,
-  /// only their beginnings determine the time, and these are steady, too.
+  /// Plays rounds until all take the same time. Adds the time of the rest. Rounds begin at equal intervals. Their times
+  /// differ until the first round has ended, which is late on a long chain of hosts. If all rounds have begun by then,
+  /// the time depends only on the intervals between their beginnings, which are equal, too.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
     const auto affordable =
         static_cast<std::size_t>(std::max(0.0, most_ - static_cast<double>(result_.events)) / each_ / 3);
     std::size_t played = std::max(2 * some_, plan_.rounds <= beginning ? 0 : std::min(beginning + some_, affordable));
     const bool too_early = plan_.rounds > beginning && played < beginning;
-    // Plays all rounds if that takes no more than the three plays that the shortcut needs.
+    // Plays all rounds if the shortcut, which needs up to three plays, would not save time.
     if (played + 2 * some_ >= plan_.rounds || (3 * played > plan_.rounds && each_ * rounds_ <= most_)) {
       play(plan_.rounds);
       return;
@@ -121,7 +121,8 @@ class Simulator {
     add_rest(pieces, plan_.rounds - played);
   }
 
-  /// Plays `played` rounds, then more rounds in pieces, until a piece takes as long as the one before. Sets `played`.
+  /// Plays `played` rounds, then further pieces until one takes as long as the one before. Sets `played` to the number
+  /// of all played rounds.
   Pieces play_until_steady(std::size_t& played) {
     Pieces pieces;
     play(played);
@@ -153,7 +154,7 @@ class Simulator {
   const TuningParameters& tuning_;
   const Fabric& network_;
   const Effort& effort_;
-  const double everything_, most_;  // Numbers of events.
+  const double everything_, most_;  // Limits of events without and with shortcuts (Effort).
   const double rounds_;
   const std::size_t some_;  // Number of rounds in a piece.
   const bool may_add_;      // Whether some rounds may be played and the rest added.
@@ -168,7 +169,8 @@ class Simulator {
 
 double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Fabric& network) {
   const auto bytes = static_cast<double>(coding.bytes(request.count));
-  // Among n groups of hosts, the smallest lacks most: the data of all others, or their contributions to what it keeps.
+  // Data must enter each of n groups of hosts: the data of all other groups, or their contributions to the parts that
+  // it keeps. That is most for the group with the fewest ranks.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
     if (ranks_of.size() < 2) return 0.0;
     const double lacks = 1 - static_cast<double>(std::ranges::min(ranks_of)) / topology.ranks();

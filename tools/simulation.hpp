@@ -1,11 +1,12 @@
-// Simulator of plans. A plan is the algorithm for a call, and consists of Steps, the actions of single ranks. The
-// simulator performs the Steps of all ranks as events, on a model of hosts and links that need not exist.
+// Simulator of plans: computes how long a collective would take on hosts and links that need not exist. A plan is the
+// algorithm for a call. It consists of Steps, the actions of single ranks, which the simulator performs for all ranks
+// as events.
 //
 // The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link, because choosing a plan must
 // take microseconds. The simulator gives each message and each action of a rank a time and a place in a queue. The
 // result of the simulator therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds
-// that overlap. (A round performs all Steps on one segment of the vector.) Both take their costs from the same
-// TuningParameters, so their results can be compared.
+// that overlap. (A round performs all Steps on one segment of the vector.) Cost model and simulator take the costs of
+// actions from the same TuningParameters, so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
 // message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It

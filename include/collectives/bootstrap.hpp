@@ -1,7 +1,7 @@
-// Bootstraps: how ranks find each other.
+// Bootstrap: the means by which ranks find one another and exchange first bytes, before they have a communicator.
 //
-// A bootstrap knows the rank of this process and the number of ranks. It lets all ranks exchange a few bytes. The
-// communicator derives everything else from such exchanges: hosts, shared memory and plans.
+// A bootstrap knows the number of this rank and the number of ranks, and lets all ranks exchange a few bytes. The
+// constructor of a communicator uses these exchanges to find out which ranks share a host, and to connect the ranks.
 //
 //   Communicator comm(*bootstrap_from_environment());   // mpirun, srun, torchrun, TF_CONFIG, collectives_run
 //   Communicator comm(*threads[rank]);                  // ranks are threads: auto threads = bootstrap_threads(4)
@@ -25,22 +25,22 @@
 
 namespace collectives {
 
-/// Makes transports between hosts, in addition to the library's own. A communicator keeps the factory for the
-/// communicators that split() makes of it.
+/// Makes wires, transports of messages between hosts, in addition to the library's own. A communicator keeps the
+/// factory for the communicators that its split() makes.
 struct WireFactory {
   std::string_view name = {};  ///< Name of its wires: "mpi".
   /// True: its wires are preferred to the library's own.
   bool preferred = false;
-  /// Makes a wire with messages of up to `frame_bytes` bytes among `members`, which are ranks of the bootstrap. Member
-  /// i becomes rank i of the wire. `context` distinguishes wires of one bootstrap that have members in common. It is
-  /// equal on all members.
+  /// Makes a wire between `members`, which are ranks of the bootstrap. Its messages have up to `frame_bytes` bytes.
+  /// Member i becomes rank i of the wire. `context` is a number that distinguishes wires of one bootstrap with common
+  /// members. It is equal on all members.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
       make = {};
-  /// Next context that this process has not used. Null if there is no `make`.
+  /// Lowest context that this process has not used. Null if there is no `make`.
   std::shared_ptr<std::atomic<std::size_t>> next_context = {};
 };
 
-/// Access of one rank to the rendezvous. One thread uses it at a time.
+/// Bootstrap, as one rank uses it. Only one thread at a time uses it.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
@@ -48,7 +48,7 @@ class Bootstrap {
   virtual std::string_view name() const noexcept = 0;
   virtual Rank rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
-  /// Returns the bytes of all ranks in rank order. Every rank passes its own bytes `mine`; lengths may differ and may
+  /// Returns the bytes of all ranks in rank order. Every rank passes its own bytes `mine`. Lengths may differ and may
   /// be 0.
   ///
   /// All ranks call it equally often. Throws Error{timeout} that names the missing ranks, and Error{bootstrap} for a
@@ -59,15 +59,15 @@ class Bootstrap {
   /// Returns the name of this rank's domain, a socket or a cache of the host. Ranks with equal names share the domain.
   /// Empty: the library asks the system.
   virtual std::string domain() const { return {}; }
-  /// Returns the factory of transports between hosts. The default is empty: the library then uses its own transports.
+  /// Returns the factory of transports between hosts. Empty by default: the library then uses its own transports.
   virtual WireFactory wire_factory() { return {}; }
 };
 
 /// Returns the bootstraps of `ranks` ranks that are threads of this process. Element r belongs to rank r.
 COLLECTIVES_EXPORT std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int ranks);
 
-/// Returns the bootstrap that the environment describes. The ranks are processes. The first complete set of variables
-/// counts:
+/// Returns the bootstrap that the environment describes. The ranks are processes. The first complete set of these
+/// variables is used:
 ///
 ///   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT     torchrun, collectives_run, by hand
 ///   TF_CONFIG                                      a TensorFlow cluster: chief (rank 0 if present), then workers
@@ -75,8 +75,8 @@ COLLECTIVES_EXPORT std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int
 ///
 /// Without any of them this process is rank 0 of 1.
 ///
-/// Rank 0 listens at the address. The other ranks try to connect until `timeout` has passed. Throws one of these
-/// errors:
+/// Rank 0 listens at an address that the variables give. The other ranks try to connect until `timeout` has passed.
+/// Throws one of these errors:
 ///
 ///   bootstrap           one line that names the wrong variable, port, host or key
 ///   timeout             names the ranks that did not connect

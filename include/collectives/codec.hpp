@@ -1,15 +1,14 @@
-// Codecs: f32 values in fewer bytes on the wire.
+// Codecs: convert f32 values to fewer bytes before they are sent to another host, and back.
 //
 //   comm.all_reduce(gradient, ReduceOp::average, {.wire = DataType::bf16});
 //
-// A codec has a fixed rate and no state. The number of bytes depends only on the number of elements, and the bytes
-// depend only on the values. A codec sees nothing but spans. The library decides which rank sends a part, which rank
-// receives it, and which rank adds.
+// A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
+// on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
-// The owner of a part adds the contributions in f32 in rank order, scales once and encodes once. It keeps the values
-// that the other ranks decode, so all ranks have the same bits.
+// For each part of the vector, one rank, its owner, adds the contributions in f32 in rank order, scales the sum and
+// encodes it. The owner stores the values that the other ranks will decode, so all ranks get the same bits.
 //
-// A codec of a program derives from Codec, as the library's own codecs do.
+// A program can define its own codec, as a class derived from Codec.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +23,11 @@ namespace collectives {
 
 /// Encodes f32 values as bytes and decodes them. The library assumes these properties and does not check them:
 ///
-/// Law. encode(decode(wire)) == wire for every wire that encode() has written. A value that was encoded once therefore
-/// survives any number of further passes unchanged. So all ranks have the same bits, however often a value is passed
-/// on.
+/// Law. encode(decode(wire)) == wire for all bytes `wire` that encode() has written. A value that was encoded once is
+/// therefore not changed when it is decoded and encoded again. All ranks thus get the same bits, however often a value
+/// is passed on.
 ///
-/// Blocks. Elements are coded in blocks of block() elements; the last block may be shorter. Each block is coded by
+/// Blocks. Elements are coded in blocks of block() elements. The last block may be shorter. Each block is coded by
 /// itself. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from the
 /// start.
 ///
@@ -50,8 +49,8 @@ class COLLECTIVES_EXPORT Codec {
   virtual std::size_t encoded_bytes(std::size_t count) const noexcept = 0;
   /// Writes encoded_bytes(values.size()) bytes to `wire`.
   virtual void encode(std::span<const float> values, std::byte* wire) const noexcept = 0;
-  /// Reads encoded_bytes(values.size()) bytes from `wire`. The bytes are from another process, so every byte sequence
-  /// must decode to some values.
+  /// Reads encoded_bytes(values.size()) bytes from `wire`. The bytes are from another process. Therefore, every byte
+  /// sequence must decode to some values.
   virtual void decode(const std::byte* wire, std::span<float> values) const noexcept = 0;
 };
 

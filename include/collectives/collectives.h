@@ -1,4 +1,4 @@
-// Interface in C99, for C and every language that can call C. docs/c.md introduces it.
+// Interface in C99: collectives for programs in C and every language that can call C. docs/c.md introduces it.
 //
 //   collectives_communicator* comm;
 //   if (collectives_communicator_from_environment(NULL, &comm) != COLLECTIVES_SUCCESS) return fail();
@@ -9,29 +9,30 @@
 //
 // Every function has these properties:
 //
-// Errors. A function that can fail returns a collectives_error. If it fails, the object that it makes is NULL.
-// collectives_last_error() and its relatives return the text, the ranks and the operation. A property returns its
-// value, and -1, 0 or NULL for a null handle. A null pointer that is not allowed is COLLECTIVES_ERROR_INVALID_ARGUMENT.
-// Too little memory is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
+// Errors. A function that can fail returns a collectives_error. If a function that makes an object fails, it sets the
+// handle to NULL. The text of the error is returned by collectives_last_error(), and its ranks and operation by similar
+// functions. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a null handle. A
+// null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be allocated, the error
+// is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
 //
 // Handles. A handle is made by a function whose last argument is the address of the handle. It is freed by its
 // ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless its comment forbids
 // that.
 //
-// Structs. A struct begins with `size`, its own size. It tells the library how much of the struct the program was
-// compiled with:
+// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. It tells the
+// library which fields exist in the version with which the program was compiled:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
-// Every other field may be 0 or NULL, which is its default. New fields can therefore be added at the end, and programs
+// Every other field may be 0 or NULL, which selects its default. New fields can therefore be added at the end. Programs
 // and libraries of different versions work together.
 //
 // Text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are bytes,
 // and times are seconds.
 //
 // Threads. A communicator and the handles made from it accept one call at a time; any thread may call
-// collectives_abort(). A thread inside a call must not be cancelled (pthread_cancel). A child of fork() cannot use a
-// communicator that it inherits.
+// collectives_abort(). A thread inside a call must not be cancelled (pthread_cancel). A child of fork() cannot use an
+// inherited communicator.
 #pragma once
 
 #include <stddef.h>
@@ -189,10 +190,10 @@ typedef struct collectives_communicator_options {
 COLLECTIVES_EXPORT collectives_error collectives_communicator_from_environment(
     const collectives_communicator_options* options, collectives_communicator** comm);
 
-/// Makes a rendezvous of `ranks` ranks that are threads of this process. One thread makes it and passes it to the other
-/// threads.
+/// Makes a rendezvous of `ranks` ranks that are threads of this process. One thread makes it and passes it to the
+/// others.
 COLLECTIVES_EXPORT collectives_error collectives_threads_create(int ranks, collectives_threads** threads);
-/// Makes a communicator of the threads; this one becomes rank `rank`. Each rank calls it once per communicator, from a
+/// Makes a communicator of the threads. This one becomes rank `rank`. Each rank calls it once per communicator, from a
 /// thread of its own. Further communicators may follow one after another. `options` may be NULL.
 COLLECTIVES_EXPORT collectives_error
 collectives_communicator_from_threads(collectives_threads* threads, int rank,
@@ -236,15 +237,15 @@ COLLECTIVES_EXPORT collectives_error collectives_coding(const collectives_commun
                                                         collectives_coding_report* report);
 
 /// Fails every current and later operation of this communicator, on every rank, with ABORTED and `reason`. Ranks inside
-/// a call fail within a second; other ranks fail at their next call. Any thread may call it.
+/// a call fail within a second. Other ranks fail at their next call. Any thread may call it.
 COLLECTIVES_EXPORT collectives_error collectives_abort(collectives_communicator* comm, const char* reason);
 /// Progresses unfinished operations without waiting. Their works report their errors.
 COLLECTIVES_EXPORT collectives_error collectives_progress(collectives_communicator* comm);
 
 // ---- collectives ----
 //
-// Every rank makes each call, with equal counts, type, op, root and options. If ranks disagree, all fail with MISMATCH,
-// and the text names the arguments of each rank. Counts may be 0, and buffers may then be NULL.
+// Every rank makes each call, with equal counts, type, op, root and options. If ranks disagree, all fail with MISMATCH.
+// The text names the arguments of each rank. Counts may be 0, and buffers may then be NULL.
 //
 // A call may run in place as its comment says. Any other overlap of input and output is INVALID_ARGUMENT. Every rank
 // has the same bits. Operations of one communicator run in the order of issue. `options` may be NULL. From the second
@@ -277,10 +278,10 @@ typedef struct collectives_options {
   /// Stream of a call on device memory: the address of a cudaStream_t, which may be CUDA's default stream. The
   /// operation begins after the work that the stream contains at the call.
   ///
-  /// A blocking call may return before the GPU has done the operation. Work that is added to the stream afterwards sees
-  /// the result. An asynchronous operation is finished when the result is complete.
+  /// A blocking call may return before the GPU has done the operation. Work added to the stream afterwards sees the
+  /// result. An asynchronous operation is finished when the result is complete.
   ///
-  /// NULL: the buffers must be ready at the call, and the result is complete when it ends.
+  /// NULL: the buffers must be ready at the call. The result is complete when it ends.
   void* const* stream;
 } collectives_options;
 
@@ -349,7 +350,7 @@ COLLECTIVES_EXPORT collectives_error collectives_broadcast_async(collectives_com
                                                                  int root, const collectives_options* options,
                                                                  collectives_work** work);
 
-/// Reduces `input` over all ranks. Rank `root` receives the result; other ranks may pass NULL as output. In place at
+/// Reduces `input` over all ranks. Rank `root` receives the result. Other ranks may pass NULL as output. In place at
 /// the root: input == output.
 COLLECTIVES_EXPORT collectives_error collectives_reduce(collectives_communicator* comm, const void* input, void* output,
                                                         size_t count, collectives_data_type type, collectives_op op,
@@ -447,7 +448,7 @@ typedef enum collectives_device_access COLLECTIVES_ENUM {
 /// connects the ranks, the memory is NCCL's and registered with it.
 ///
 /// Not collective. Waits for the operations of `comm` in flight. Fails with UNSUPPORTED if `comm` takes no device
-/// buffers. Fails with SYSTEM and names the refused request; `comm` then stays usable.
+/// buffers. Fails with SYSTEM and names the refused request. `comm` then stays usable.
 COLLECTIVES_EXPORT collectives_error collectives_device_memory_allocate(collectives_communicator* comm, size_t bytes,
                                                                         collectives_device_memory** memory);
 /// Registers the program's device memory with `comm`: a whole allocation or a range of one. The registration lasts
@@ -491,12 +492,12 @@ COLLECTIVES_EXPORT void collectives_user_op_free(collectives_user_op* op);
 ///
 /// Law. encode(decode(bytes)) writes the same bytes, for all bytes that encode() has written.
 ///
-/// Blocks. Elements are coded in blocks of `block` elements; the last block may be shorter. Each block is independent.
+/// Blocks. Elements are coded in blocks of `block` elements. The last block may be shorter. Each block is independent.
 ///
 /// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
 /// 0 bytes.
 ///
-/// Agreement. Every machine encodes the same values as the same bytes, and all ranks pass codecs with equal names.
+/// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
 ///
 /// Values are aligned; bytes may have any alignment. decode() reads bytes of another process, so it must decode every
 /// byte sequence to some values.
@@ -565,7 +566,7 @@ typedef struct collectives_top_k_options {
 COLLECTIVES_EXPORT collectives_error collectives_top_k_create(const collectives_top_k_options* options,
                                                               collectives_top_k** top_k);
 
-/// Report of the last call for a tensor, on this rank.
+/// Report of this rank's last call for a tensor.
 typedef struct collectives_top_k_report {
   size_t size;         ///< sizeof(collectives_top_k_report), set by the caller
   uint64_t calls;      ///< Number of calls so far.

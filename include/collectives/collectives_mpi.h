@@ -1,4 +1,5 @@
-// Rendezvous over MPI, for C99. It is part of the component mpi (target collectives::mpi).
+// Communicators over MPI, for C99: lets ranks that MPI has started make a communicator. This header belongs to the
+// component mpi (target collectives::mpi).
 #pragma once
 
 #include <mpi.h>
@@ -9,12 +10,12 @@
 extern "C" {
 #endif
 
-/// Makes a communicator of the ranks of `mpi_comm`, with a transport between hosts over the same MPI. `options` may be
-/// NULL.
+/// Makes a communicator of the ranks of `mpi_comm`. Between hosts, messages can travel over the same MPI. `options` may
+/// be NULL.
 ///
-/// Collective over `mpi_comm`, which is duplicated. MPI must be initialized. It must stay initialized until every
-/// communicator made from `mpi_comm` is freed. Without MPI_THREAD_MULTIPLE, leave the progress thread off and use one
-/// thread.
+/// All ranks of `mpi_comm` call it together, because `mpi_comm` is duplicated (MPI_Comm_dup). MPI must be initialized.
+/// It must stay initialized until every communicator made from `mpi_comm` is freed. Without MPI_THREAD_MULTIPLE, leave
+/// the progress thread off and use one thread.
 ///
 /// Fails with BOOTSTRAP before MPI_Init() and after MPI_Finalize(). Fails with TIMEOUT if a rank does not join the
 /// rendezvous; collectives/mpi.hpp describes the state of MPI after that.

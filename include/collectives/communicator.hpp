@@ -8,22 +8,27 @@
 //
 // Every collective has these properties:
 //
-// Shape. Each call documents its shape, which is equal on every rank. Counts may be 0.
+// Shape. The comment of each call states its shape: the required numbers of elements of its buffers. All ranks pass
+// equal counts, which may be 0.
 //
-// In place. A call may run in place as its comment says. Any other overlap of input and output is invalid_argument.
+// In place. Input and output of a call may be the same memory, if its comment allows it ("In place"). Any other overlap
+// of input and output throws Error{invalid_argument}.
 //
-// Order of addition. The plan fixes it. Equal plans and inputs give equal bits, on every rank and in every run.
-// `deterministic` adds contributions in rank order. It gives the same bits for every backend, segmentation and size.
+// Order of addition. A plan is the algorithm that the library chooses for a call. It determines the order in which
+// contributions are added. Equal plans and inputs therefore give equal bits, on every rank and in every run. The option
+// `deterministic` adds contributions in rank order, which gives the same bits with every plan.
 //
-// Order of calls. Operations of one communicator run in the order of issue, which is equal on every rank.
+// Order of calls. All ranks must make the calls of one communicator in the same order. The operations begin in this
+// order.
 //
-// Threads. A communicator accepts one call at a time; any thread may call abort(). A child of fork() cannot use it.
+// Threads. A communicator accepts one call at a time. Any thread may call abort(). A child of fork() cannot use it.
 //
-// Errors. invalid_argument and unsupported send nothing and leave the communicator usable. mismatch, timeout,
-// peer_lost, aborted and system break it; error.hpp lists the exceptions.
+// Errors. A call that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator stays
+// usable. After mismatch, timeout, peer_lost, aborted and system, the communicator is broken: calls that need other
+// ranks throw the same error again. error.hpp lists exceptions.
 //
-// Buffers. The buffers belong to the program again when the call or wait() ends, also by an error. error.hpp names the
-// one exception: a rank that was stopped inside a chunk.
+// Buffers. The program may use its buffers again when the call or wait() ends, also by an error. The one exception
+// concerns a rank whose process has been stopped (error.hpp).
 #pragma once
 
 #include <chrono>
@@ -51,27 +56,28 @@
 
 namespace collectives {
 
-/// Options of one call. An option that is not set has the communicator's value.
+/// Options of one call. For an unset option, the communicator's setting applies.
 struct Options {
   std::string_view backend = {};           ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
   std::string_view name = {};              ///< Name of the tensor, shown in errors.
-  std::chrono::nanoseconds timeout = {};   ///< Deadline. 0: the communicator's; nanoseconds::max(): none.
-  std::optional<bool> deterministic = {};  ///< True: the same bits for every backend, segmentation and size.
-  /// Format of f32 values between ranks that share no memory: DataType::bf16, DataType::f16 or a Codec, which must
-  /// outlive the call. Every rank has the same bits. A value is rounded twice at most, for any number of ranks.
+  std::chrono::nanoseconds timeout = {};   ///< Maximum duration. 0: the communicator's; max(): no limit.
+  std::optional<bool> deterministic = {};  ///< True: adds contributions in rank order.
+  /// Format in which f32 values travel between hosts: DataType::bf16, DataType::f16 or a Codec, which must outlive the
+  /// call. All ranks still get the same bits. A value is rounded at most twice, for any number of ranks.
   ///
-  /// Values are sent unchanged if that is estimated to be as fast, unless `deterministic` is set. explain() states the
-  /// reason.
+  /// If sending the values unchanged is estimated to be as fast, they are sent unchanged, unless `deterministic` is
+  /// set. explain() states the reason.
   WireFormat wire = {};
-  /// Compressor that sends only the largest elements. Requires an all_reduce of f32 by sum or average, and a `name`
-  /// that identifies the same tensor in every call. `wire` is the format of the values if everything is sent.
+  /// Compressor, with which only the largest elements are sent (top_k.hpp). Requires an all_reduce of f32 by sum or
+  /// average, and a `name` that identifies the same tensor in every call. If the whole vector is sent after all, `wire`
+  /// is the format of its values.
   TopK* compressor = nullptr;
   bool force = false;  ///< True: compress even if that is slower.
-  /// Stream of a call on device memory: a cudaStream_t; null is CUDA's default stream. The operation reads and writes
-  /// after the work that the stream contains at the call.
+  /// Stream of a call on GPU memory: a cudaStream_t; null is CUDA's default stream. The operation reads and writes its
+  /// buffers after the work that the stream contains at the time of the call.
   ///
-  /// A blocking call may return before the GPU has done the operation. Work that is added to the stream afterwards sees
-  /// the result. The Work of an asynchronous call completes when the result is complete.
+  /// A blocking call may return before the GPU has performed the operation. Work added to the stream afterwards sees
+  /// the result. The Work of an asynchronous call is finished when the result is complete.
   ///
   /// Without a stream the buffers must be ready at the call, and the result is complete when it ends. See docs/gpu.md.
   std::optional<void*> stream = {};
@@ -104,8 +110,8 @@ struct CommunicatorOptions {
 ///
 /// The operation progresses in every blocking call, wait() and test() of the thread that last used its communicator,
 /// even if the call concerns another communicator. It also progresses in the communicator's progress thread if there is
-/// one. So ranks may wait for operations of several communicators in different orders. One wait progresses nothing: the
-/// rendezvous of a bootstrap.
+/// one. Ranks may therefore wait for operations of several communicators in different orders. Exception: a thread that
+/// waits in a bootstrap, while it constructs a communicator, progresses no operation.
 class COLLECTIVES_EXPORT Work {
  public:
   Work() noexcept;
@@ -170,7 +176,7 @@ class COLLECTIVES_EXPORT Communicator {
   ///
   /// Shape: input.count == output.count. In place: input.data == output.data.
   ///
-  /// Cost on the wire: see explain(). A ring of p ranks takes 2 (p - 1) hops, and each rank sends 2 (p - 1) / p of the
+  /// Cost on the wire: see explain(). A ring of p ranks takes 2 (p - 1) hops. Each rank sends 2 (p - 1) / p of the
   /// bytes.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
@@ -216,7 +222,7 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] Work broadcast_async(Buffer data, Rank root, const Options& = {});
   [[nodiscard]] Work broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
 
-  /// Reduces `input` over all ranks. Rank `root` receives the result; other ranks may pass an empty `output`.
+  /// Reduces `input` over all ranks. Rank `root` receives the result. Other ranks may pass an empty `output`.
   ///
   /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
@@ -237,9 +243,8 @@ class COLLECTIVES_EXPORT Communicator {
   /// Allocates `count` elements, all bytes zero, in memory that the other ranks of this host can access. Collectives on
   /// it copy nothing; see memory.hpp.
   ///
-  /// Not collective: each rank allocates on its own, and may mix such memory with ordinary buffers. Throws
-  /// Error{system} that names this rank, the refused request and the setting to change. The communicator then stays
-  /// usable.
+  /// Not collective: each rank allocates on its own. It may mix such memory with ordinary buffers. Throws Error{system}
+  /// that names this rank, the refused request and the setting to change. The communicator then stays usable.
   template <class T>
   SharedArray<T> allocate(std::size_t count) const {
     return SharedArray<T>(allocate_bytes(SharedArray<T>::bytes_of(count), SharedArray<T>::kAlignment));
@@ -274,7 +279,7 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
 
   /// Fails every current and later operation of this communicator, on every rank, with Error{aborted} and `reason`.
-  /// Ranks inside a call throw within a second; other ranks throw at their next call. Any thread may call it.
+  /// Ranks inside a call throw within a second. Other ranks throw at their next call. Any thread may call it.
   ///
   /// Between hosts over an MPI without MPI_THREAD_MULTIPLE, abort() itself may not call MPI. The second then begins
   /// when a rank of this host is next in a call or destroys the communicator.

@@ -1,4 +1,4 @@
-// Deadlines. Every wait in the library has one, and fails once the deadline has passed.
+// Deadline: the time at which a wait fails. Every wait in the library has one.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// GPU memory that a communicator knows. The communicator prepares it once, for example by registration with NCCL, and
-// each call profits from that.
+// GPU memory for buffers that a communicator prepares once, for example by registering it with NCCL, so that each call
+// on it is faster.
 //
 //   DeviceArray<float> gradient = comm.allocate_on_device<float>(1'000'000);   // or, for existing memory:
 //   DeviceMemory known = comm.register_memory(pointer, bytes);                 // until `known` is destroyed
@@ -7,24 +7,24 @@
 //
 // Both functions have these properties:
 //
-// Need. Programs need neither function, because calls take any device memory. DeviceMemory::access() returns how calls
+// Need. Both functions are optional, because calls accept any GPU memory. DeviceMemory::access() returns how calls
 // access the memory.
 //
 // NCCL. If NCCL connects the ranks, memory is registered with it (ncclCommRegister), and allocate_on_device() takes it
-// from NCCL (ncclMemAlloc). NCCL's collectives then work in place if the links and the network allow it. Registration
-// pays if every rank's buffer is registered, each at the same offset in its registered range.
+// from NCCL (ncclMemAlloc). NCCL's collectives can then access the buffers directly, if the links and the network allow
+// it. Calls are faster if every rank's buffer is registered, each at the same offset in its registered range.
 //
-// Each rank registers for itself and waits for no other rank. A rank that registers nothing harms no other rank. NCCL's
-// windows are not used, because making one is a collective call.
+// Each rank registers memory without the others and waits for no other rank. A rank may leave its memory unregistered.
+// NCCL's windows are not used, because all ranks must make them together.
 //
-// Without NCCL. The memory is like memory from cudaMalloc. Peers open it at the first call that uses it, and keep it
-// open.
+// Without NCCL. The memory is like memory from cudaMalloc. The GPUs of other ranks of the host map it in the first call
+// that uses it, and keep it mapped.
 //
-// Waiting. Registering, allocating and destroying wait for this communicator's operations in flight, under their
-// deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
+// Waiting. Registering, allocating and destroying first wait until this communicator's unfinished operations end, at
+// the latest by their deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
 //
-// Owner. The program owns the object. The object may outlive the communicator; its memory is then no longer registered.
-// Calls of other communicators may use the memory too, as memory that they do not know.
+// Owner. The program owns the object. The object may outlive the communicator. Its memory is then no longer registered.
+// Calls of other communicators may use the memory too, like any other GPU memory.
 //
 // Threads. Each of these functions, destructors included, counts as a call of the communicator while the communicator
 // exists: one call at a time.
@@ -43,7 +43,7 @@
 
 namespace collectives {
 
-/// Access of the communicator's calls to GPU memory.
+/// Way in which calls of the communicator access GPU memory.
 enum class DeviceAccess : std::uint8_t {
   registered,  ///< Registered with NCCL.
   mapped,      ///< Mapped by the GPUs of the other ranks, which are on this host.
@@ -52,7 +52,7 @@ enum class DeviceAccess : std::uint8_t {
 
 COLLECTIVES_EXPORT std::string_view to_string(DeviceAccess) noexcept;
 
-/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program, and the
+/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program. The
 /// destructor ends its registration. Move-only.
 class COLLECTIVES_EXPORT DeviceMemory {
  public:

@@ -1,4 +1,5 @@
-// Errors: exceptions of one type. An Error names the failure, the operation, and the rank that caused it.
+// Errors: the library throws exceptions of one type, Error. An Error has a code, and names the operation that failed
+// and the rank that caused the failure:
 //
 // | code             | the communicator afterwards | what to do                                                |
 // | ---------------- | --------------------------- | --------------------------------------------------------- |
@@ -11,8 +12,8 @@
 // | bootstrap        | was not constructed         | correct the address, port or variable that the text names |
 // | system           | see below                   | raise the limit that the text names                       |
 //
-// A broken communicator keeps abort(), explain(), its properties, its memory and its destructor. Every call that needs
-// the other ranks throws the first error again.
+// On a broken communicator, abort(), explain(), the functions that return its properties, and its destructor still
+// work. Its memory stays valid. Every call that needs the other ranks throws the first error again.
 //
 // `system` means that the operating system, CUDA, NCCL or MPI has refused a request, or that a user's op threw:
 //
@@ -25,8 +26,8 @@
 // | allocate_on_device(), register_memory() | this rank               | usable                                    |
 // | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
 //
-// The buffers of a failed operation belong to the program again when the error is thrown. No other rank reads or writes
-// them from then on, so the program may use and free them. They contain after a failure:
+// When the error of a failed operation is thrown, no other rank reads or writes the buffers of the operation any more.
+// The program may use and free them. After a failure, they contain:
 //
 // | buffer                               | contents                                                        |
 // | ------------------------------------ | --------------------------------------------------------------- |
@@ -35,10 +36,10 @@
 // | in place                             | undefined like any output; the original values are lost         |
 // | any, invalid_argument or unsupported | unchanged, because nothing was sent                             |
 //
-// One exception exists. Ranks of a host can work directly in each other's buffers, in chunks of at most 128 KiB, or of
-// 1 MiB if nothing is combined. A rank may be stopped inside such a chunk by SIGSTOP, a debugger or a frozen control
-// group. It finishes the chunk if it ever continues. It may then read inputs of the failed operation, and write correct
-// results into its outputs.
+// One exception exists. Ranks of a host can read and write one another's buffers directly. They do so in chunks of at
+// most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a frozen control group may stop a rank inside a
+// chunk. If this rank ever continues, it first finishes the chunk: it may read inputs of the failed operation, and
+// write correct results into outputs.
 //
 // A failing rank waits half a second for a stopped rank, then names it in a warning. Keep the buffers of the failed
 // operation until that rank has continued or ended.
@@ -75,7 +76,7 @@ inline constexpr Rank kNoRank = -1;
 class COLLECTIVES_EXPORT Error : public std::runtime_error {
  public:
   /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is
-  /// `operation`, such as "all_reduce #17"; it may be empty.
+  /// `operation`, such as "all_reduce #17". It may be empty.
   Error(Errc code, const std::string& what, Rank rank = kNoRank, Rank peer = kNoRank, std::string operation = {});
   ~Error() override;
 

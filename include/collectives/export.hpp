@@ -1,9 +1,10 @@
-// Marks of the symbols that the shared library exports. All other symbols are hidden.
+// Attributes that make symbols of the library visible to programs. All other symbols are hidden.
 #pragma once
 
 #if defined(_WIN32)
 #error "collectives is written for Linux"
 #endif
 #define COLLECTIVES_EXPORT __attribute__((visibility("default")))
-// Mark of a hidden class that an exported class declares. Without the mark it would be exported as well.
+// Attribute that hides a class which is declared inside a visible class. Without the attribute, it would be visible as
+// well.
 #define COLLECTIVES_HIDDEN __attribute__((visibility("hidden")))

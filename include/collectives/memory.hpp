@@ -1,4 +1,5 @@
-// Memory that the other ranks of a host can access, so that a collective moves each byte once.
+// Shared memory for buffers: other ranks of the same host can access it directly, so that collectives need no copies
+// through other memory.
 //
 //   SharedArray<float> gradient = comm.allocate<float>(1'000'000);             // zero, prefaulted, move-only
 //   comm.all_reduce(gradient, ReduceOp::average);
@@ -6,30 +7,30 @@
 //
 // All forms have these properties:
 //
-// Pages. The system provides huge pages if it can. All pages are present when the call returns. pages() returns their
-// kind.
+// Pages. The memory consists of huge pages if the system can provide them. All pages are present when the allocation
+// returns. pages() returns their kind.
 //
-// Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator, and works with
+// Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator. It works with
 // every communicator of the process.
 //
-// Peers. Peers map the memory in the first call that uses it. The program may free it while peers still have it mapped.
-// Like any buffer, it must not be freed while an operation of this rank uses it.
+// Peers. The other ranks (peers) map the memory in the first call that uses it. The program may free the memory while
+// peers still have it mapped. Like any buffer, it must not be freed while an operation of this rank uses it.
 //
-// No sharing. The system may refuse to share memory, for example by a seccomp filter without memfd_create. The library
-// then allocates ordinary memory. One warning and pages() report it.
+// No sharing. The system may refuse to share memory, for example because a seccomp filter forbids memfd_create. The
+// library then allocates ordinary memory. It logs one warning, and pages() returns private_pages.
 //
-// Fork. A child of fork() may read and free memory that it inherits. The pages stay the parent's, and each process sees
-// the writes of the other.
+// Fork. A child of fork() may read and free memory that it inherits. Parent and child share the pages. Therefore, each
+// sees what the other writes.
 //
 // Threads. Any thread may allocate and free.
 //
 // Errors. Throws Error{system} if there is no memory. The text names the refused request and the setting to change:
 // RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE, or the memory limit of a control group. Later accesses never cause SIGBUS.
 //
-// A large allocation has a segment of its own, which returns to the system when it is freed. Small allocations are
-// pieces of a common segment, which has at least 2 MiB and up to an eighth of all memory allocated here. So a
-// vector of 3 floats costs 64 bytes and no file descriptor. The number of segments, with one descriptor each, grows
-// with the logarithm of the allocated bytes.
+// Segments. The memory comes from segments, shared files in memory with one file descriptor each. A large allocation
+// has its own segment, which returns to the system when it is freed. Small allocations are pieces of a common segment,
+// which has at least 2 MiB and up to an eighth of all memory allocated here. A vector of 3 floats thus takes 64 bytes
+// and no further file descriptor. The number of segments grows with the logarithm of the allocated bytes.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,7 @@ namespace collectives {
 /// Kind of the pages that the system has provided.
 enum class Pages : std::uint8_t {
   huge_pages,              ///< Huge pages that the administrator reserved (vm.nr_hugepages).
-  transparent_huge_pages,  ///< Transparent huge pages in at least half of the segment.
+  transparent_huge_pages,  ///< Transparent huge pages in at least half of the memory's segment.
   small_pages,
   private_pages,  ///< Ordinary memory of this process, which other ranks cannot access.
 };
@@ -63,7 +64,7 @@ class COLLECTIVES_EXPORT SharedMemory {
   /// at least 64, and of at least 4096 if the memory has a segment of its own. Allocates nothing if `bytes` is 0;
   /// data() is then null.
   ///
-  /// A new segment costs 0.3 to 1 ms per MiB; without one, the call takes a microsecond. Throws Error{system} if there
+  /// A new segment costs 0.3 to 1 ms per MiB. Without one, the call takes a microsecond. Throws Error{system} if there
   /// is no memory, and Error{invalid_argument} for a wrong alignment.
   explicit SharedMemory(std::size_t bytes, std::size_t alignment = 64);
   SharedMemory(SharedMemory&& other) noexcept
@@ -141,7 +142,8 @@ class SharedArray {
   SharedMemory memory_;
 };
 
-/// Standard allocator of shared memory. It has no state, so all objects are equal and none needs a communicator.
+/// Standard allocator of shared memory. It has no state. Therefore, all objects are equal and none needs a
+/// communicator.
 template <class T>
 class SharedAllocator {
  public:

@@ -1,7 +1,9 @@
-// Plans: how a call is done, and why.
+// Plan: states how the library performs a call, and why. It names the algorithm, the protocol between ranks of one
+// host, and the estimated time.
 //
-// A plan is a pure function of values that are equal on all ranks, so all ranks derive the same plan. It is a value
-// that can be printed. docs/tuning.md explains the numbers, and docs/algorithms.md the algorithms.
+// All ranks compute the same plan, because it depends only on values that are equal on all ranks. explain() describes a
+// plan in words. The numbers by which plans are chosen are explained in docs/tuning.md, the algorithms in
+// docs/algorithms.md.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +21,19 @@ namespace collectives {
 
 class Codec;
 
-/// Places where contributions may be added to partial sums.
+/// Places where the values of several ranks may be added before they are sent on.
 enum class PartialSums : std::uint8_t {
-  allowed,     ///< Anywhere: partial sums travel.
-  intra_host,  ///< Inside a host. An owner adds the sums of the hosts in host order.
-  forbidden    ///< Nowhere: an owner adds all contributions in rank order.
+  allowed,     ///< Everywhere: a rank may send the sum of some ranks' values to another rank.
+  intra_host,  ///< Only inside a host. One rank, the owner, adds the sums of all hosts in host order.
+  forbidden    ///< Nowhere: one rank, the owner, adds the values of all ranks in rank order.
 };
 
-/// Request for a plan. It contains no value that may differ between ranks: no number of the calling rank, no buffer and
-/// no time.
+/// Request for a plan: the arguments of a call that are equal on all ranks. It contains no number of the calling rank,
+/// no buffer and no time.
 struct Request {
   Collective collective = Collective::all_reduce;
-  /// Number of elements of the whole vector. This is the input for all_reduce, reduce_scatter, broadcast and reduce,
-  /// and the output for all_gather.
+  /// Number of elements of the whole vector. The whole vector is the output of all_gather, and the input of all other
+  /// collectives.
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = {};
@@ -39,7 +41,7 @@ struct Request {
   bool deterministic = false;
   /// "auto", or the backend or algorithm that is forced.
   std::string_view backend = "auto";
-  /// Parts of a v-variant, one count per rank. Empty: equal parts.
+  /// Number of elements of each rank's part, in reduce_scatter_v and all_gather_v. Empty: equal parts.
   std::vector<std::size_t> counts = {};
   const Codec* codec = nullptr;  ///< Codec between ranks that share no memory. Null: values are sent unchanged.
   bool force = false;            ///< True: encode even if that is slower.
@@ -49,7 +51,7 @@ struct Request {
 
 struct Algorithm;  // row of the table in src/planning/algorithm_table.cpp
 
-/// Estimated cost of one candidate, derived from the Steps of the busiest rank.
+/// Estimated cost of a call with one algorithm, computed from the work of the busiest rank.
 struct Estimate {
   std::string_view algorithm;
   double microseconds = 0;
@@ -58,15 +60,15 @@ struct Estimate {
   std::size_t bytes_between_hosts = 0;  ///< Bytes that the busiest host sends to other hosts.
 };
 
-/// Device paths: how a call on GPU memory is done (docs/gpu.md).
+/// Device paths, the ways in which a call on GPU memory is done (docs/gpu.md).
 enum class DevicePath : std::uint8_t {
-  host,        ///< Call on host memory.
-  host_copy,   ///< Copies to pinned host memory, where the host executes the plan.
+  host,        ///< The call is on CPU (host) memory.
+  host_copy,   ///< Values are copied to pinned CPU memory, where the CPU performs the plan.
   kernels,     ///< One kernel per rank, which accesses the GPU memory of the other ranks.
   nccl,        ///< NCCL, in a stream.
   top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
-  multi_host,  ///< Kernels inside each host, and the plan's rails through pinned memory between hosts.
-  steps        ///< GPUs execute the Steps of the plan for host memory.
+  multi_host,  ///< GPU kernels add inside each host; between hosts, values pass through pinned memory.
+  steps        ///< GPUs perform the Steps of the algorithm, the actions of a rank.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;
@@ -74,7 +76,7 @@ COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;
 /// Plan of a call.
 struct Plan {
   DevicePath device_path = DevicePath::host;
-  std::string device_path_reason;  ///< Reason for the device path. Empty for host memory.
+  std::string device_path_reason;  ///< Reason for `device_path`. Empty for a call on CPU memory.
   const Algorithm* algorithm = nullptr;
   std::string_view backend;  ///< Name of the backend: "ring".
   /// Name of the algorithm: "ring", "reduce_to_one_tree". A backend may have several algorithms.
@@ -98,7 +100,7 @@ struct Plan {
 
 /// Returns the plan for a request. Equal arguments give equal plans, on every rank and in every test.
 ///
-/// Throws Error{invalid_argument} for an unknown backend, and lists the known ones. Throws Error{unsupported} if a
+/// Throws Error{invalid_argument} for an unknown backend. The text lists the known ones. Throws Error{unsupported} if a
 /// forced backend cannot do the request.
 COLLECTIVES_EXPORT Plan choose_plan(const Request&, const Topology&, const Tuning&);
 

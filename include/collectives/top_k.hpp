@@ -1,21 +1,22 @@
-// Top-k compression: a call sends only the largest elements of a gradient. The rest is kept and added to the next one.
+// Top-k compression: an all-reduce sends only the k largest elements of a gradient. The other elements are kept, and
+// added to the gradient of the next call.
 //
 //   collectives::TopK top_k({.density = 0.01});
 //   comm.all_reduce(gradient, ReduceOp::average, {.name = "fc1", .compressor = &top_k});
 //
-// Selection. Every rank selects exactly k elements by magnitude; among equal magnitudes the lowest index comes first.
-// It sends their indices and values. Contributions to an element are added in rank order, so all ranks have the same
-// bits.
+// Selection. Every rank selects exactly k elements with the largest magnitudes. Among equal magnitudes the lowest index
+// comes first. The rank sends the indices and values of these elements. Contributions to an element are added in rank
+// order. Therefore, all ranks get the same bits.
 //
-// Residual. Unsent values stay in a residual of this rank, which belongs to the tensor's name. This is error feedback
-// (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local clipping and the warm-up of
-// the density follow Lin et al., "Deep gradient compression", 2018.
+// Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method is
+// called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local
+// clipping and the warm-up of the density follow Lin et al., "Deep gradient compression", 2018.
 //
 // Several ranks per host. The ranks of a host first add their full gradients in shared memory. Each rank then selects
-// its share of k from its own slice of the sum. So the exchange is dense inside hosts and sparse between them.
+// its share of the k elements from its own slice, a range of the sum. Only the exchange between hosts is compressed.
 //
-// Dense calls. If sending everything is estimated to be as fast, everything is sent, including the residual. report()
-// states the reason.
+// Dense calls. If sending the whole gradient is estimated to be as fast, it is sent whole, with the residual added.
+// report() states the reason.
 #pragma once
 
 #include <cstddef>
@@ -31,18 +32,18 @@
 
 namespace collectives {
 
-/// Reaction to a NaN or infinity in a rank's contribution. All ranks react in the same way in the same call.
+/// Reaction to a NaN or infinity in a rank's gradient. All ranks react alike in the same call.
 enum class NonFinite : std::uint8_t {
-  propagate,  ///< Sends the value, which counts as larger than any other, to every rank.
-  /// Sets the result to zero. Residuals keep the finite gradients of the other ranks. Values that are too large to
-  /// arrive as finite values are dropped.
+  propagate,  ///< Sends the value to all ranks: it counts as larger than any other.
+  /// Sets the result of the call to zero. Ranks with finite gradients keep these in their residuals. Values that would
+  /// become infinite on their way are dropped.
   skip,
   /// Throws Error{aborted} on every rank. The error names the tensor, the index, and the rank or the ranks of the host.
   /// Residuals are as after skip.
   abort
 };
 
-/// Form in which selections are exchanged and added.
+/// Form in which ranks exchange and add the selected elements.
 ///
 /// gathered: every rank sends its selection to all ranks. split: every rank owns a range of the tensor. It adds the
 /// selected elements of the range and sends the sum to all ranks, in sparse form while that is shorter. automatic: the
@@ -52,7 +53,7 @@ enum class SparseForm : std::uint8_t { automatic, gathered, split };
 /// Options of a TopK. All ranks pass equal options.
 struct TopKOptions {
   double density = 0.01;       ///< k = density * count, rounded up. In (0, 1].
-  std::size_t k = 0;           ///< Exact k; a tensor with fewer elements is sent whole. 0: by density.
+  std::size_t k = 0;           ///< Number of elements to send. A shorter tensor is sent whole. 0: by density.
   bool error_feedback = true;  ///< Keep unsent values in the residual.
   /// Momentum correction, in [0, 1): each rank selects from velocity = momentum * velocity + gradient. Needs
   /// error_feedback. The optimizer must not add momentum of its own.
@@ -69,7 +70,7 @@ struct TopKOptions {
   SparseForm form = SparseForm::automatic;  ///< Form of the exchange.
 };
 
-/// Report of the last call for a tensor, on this rank.
+/// Report of this rank's last call for a tensor.
 struct TopKReport {
   std::uint64_t calls = 0;  ///< Number of calls so far.
   bool sparse = false;      ///< False: everything was sent.

@@ -1,5 +1,6 @@
-// Topology: the hosts of the ranks, as a plain value. The communicator determines it at construction; tests write it as
-// a literal.
+// Topology: states which ranks run on which host, and what the ranks of a host share. A host is the set of ranks that
+// share memory. The communicator determines its topology at construction. A program can also construct one, for example
+// to plan a call for other machines.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +18,12 @@ struct Topology {
   std::vector<std::vector<Rank>> hosts;
   /// Number of cores that the ranks of one host may use together: the minimum over all hosts. 0 if unknown.
   int cores_per_host = 0;
-  /// Domain of each rank, if there is one host: a cache or memory that it shares with the ranks of the same number.
+  /// Number of each rank's domain, if there is one host. Ranks of one domain share a cache or the memory of a socket.
   /// Domains are numbered from 0 in the order of first appearance. Empty if there is one domain, if domains are
   /// unknown, or if there are several hosts.
   std::vector<int> domains = {};
-  /// Machine of each host. Hosts may be containers or namespaces of one machine, and share its cores. Machines are
-  /// numbered from 0 in the order of first appearance. Empty if every host is a machine.
+  /// Number of each host's machine. Hosts may be containers or namespaces of one machine. They then share its cores.
+  /// Machines are numbered from 0 in the order of first appearance. Empty if every host is a machine of its own.
   std::vector<int> machines = {};
   /// Number of cores that the ranks of each machine may use together.
   std::vector<int> machine_cores = {};
@@ -32,8 +33,8 @@ struct Topology {
     bool everywhere = false;   ///< Every rank has a GPU.
     bool peer_access = false;  ///< The GPUs of each host can access one another's memory.
     bool nccl = false;         ///< NCCL connects all ranks.
-    /// NCCL connects the ranks of each host. Determined only for several hosts of which some have several ranks, and
-    /// only if their GPUs are not within reach.
+    /// NCCL connects the ranks of each host. Determined only if there are several hosts, some have several ranks, and
+    /// their GPUs cannot access one another's memory.
     bool nccl_in_hosts = false;
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.

@@ -1,17 +1,17 @@
-// Transports move messages between ranks.
+// Transports move messages between ranks. A program that brings its own network implements these interfaces.
 //
-// A message is a run of bytes in a frame. Messages of each pair of ranks arrive in order. A transport knows no element
-// types, reductions or collectives.
+// A message is a sequence of bytes. A frame is memory of a transport for one message. Messages from one rank to another
+// arrive in the order in which they were sent. A transport knows no element types, reductions or collectives.
 //
-// A rank sends by two calls: acquire_frame() returns a frame to write into, and send() passes it to the peer. A
-// reduction can therefore write its result directly into the memory that the peer will read. A received message is a
-// view, not a copy.
+// A rank sends a message by two calls: acquire_frame() returns a frame to write into, and send() passes it to the peer.
+// A reduction can therefore write its result directly into the memory that the peer will read. A received message is a
+// view of a frame, not a copy.
 //
-// flush(), Wire::wait_for_event() and Wire::abandon() may block. No other call does: it returns null if it cannot
-// proceed, and the caller waits.
+// Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
+// cannot proceed, and the caller tries again later.
 //
-// Every message has a `tag`, a word that the caller chooses: the sequence number and the signature hash of the
-// collective call. One thread uses a Transport at a time.
+// Every message has a tag, a word chosen by the caller. The library uses the number of the collective call and a hash
+// of its arguments, by which ranks detect different calls. Only one thread at a time uses a Transport.
 #pragma once
 
 #include <chrono>
@@ -42,18 +42,18 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  /// Returns the name that plans, errors and tables of the benchmark show: "shared_memory".
+  /// Returns the name that plans, errors and benchmark tables show: "shared_memory".
   virtual std::string_view name() const noexcept = 0;
   /// Returns the largest payload of one message in bytes. It is equal on all ranks.
   virtual std::size_t frame_bytes() const noexcept = 0;
-  /// Returns a frame for the next message to `to`, aligned to at least 64 bytes. Returns null while all frames to `to`
-  /// are in flight. Another call before send() returns the same frame.
+  /// Returns a frame for the next message to rank `to`, aligned to at least 64 bytes. Returns null while all frames for
+  /// that rank hold messages that it has not released. Another call before send() returns the same frame.
   ///
-  /// Each peer has at least two frames. A ring needs them: a rank passes a message on while the next rank still holds
-  /// the previous one.
+  /// There are at least two frames for each peer. A ring algorithm needs them: a rank passes a message on while the
+  /// next rank still holds the previous one.
   virtual std::byte* acquire_frame(Rank to) = 0;
-  /// Returns true if acquire_frame() would now return a frame. Messages that are sent from other memory use it, because
-  /// they need no frame to write into.
+  /// Returns true if acquire_frame() would now return a frame. Used before send_from(), which needs no frame to write
+  /// into.
   virtual bool has_frame(Rank to) { return acquire_frame(to) != nullptr; }
   /// Sends the acquired frame with `bytes` bytes of payload: at most frame_bytes(), may be 0.
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;
@@ -86,8 +86,8 @@ class Transport {
   virtual void flush(Deadline) = 0;
 };
 
-/// Transport between hosts. It also sends control messages beside the data: aborts and arrival records. Peers read them
-/// in the slow path of their waits and at their next call.
+/// Transport between hosts. It also sends control messages beside the data, by which ranks report failures and the
+/// calls that they have entered. A rank reads them while it waits for long, and in its next call.
 class Wire : public Transport {
  public:
   /// Returns the number of messages that can be in flight to one peer, acquired frames included. It is at least 2 and

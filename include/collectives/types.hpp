@@ -27,7 +27,7 @@ enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, b
 
 enum class DataType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64 };
 
-/// Memory of the buffers of a call: the host's or a GPU's.
+/// Location of the buffers of a call: memory of the CPU (host) or of a GPU (device).
 enum class Memory : std::uint8_t { host, device };
 
 inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
@@ -61,8 +61,9 @@ constexpr bool is_floating(DataType type) noexcept {
   return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
 }
 
-/// Storage of 16-bit floats; arithmetic on them happens in f32. Conversions round to nearest even by integer
-/// arithmetic, so every machine computes the same bits. NaN stays NaN and becomes quiet. Denormals are kept.
+/// 16-bit float with the exponent of an f32. Only conversions are defined; arithmetic is done in f32. Conversions round
+/// to nearest even by integer arithmetic. Therefore, every machine computes the same bits. NaN stays NaN and becomes
+/// quiet. Denormals are kept.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -89,7 +90,7 @@ struct float16 {
     const std::uint32_t magnitude = word & 0x7fffffffu;
     std::uint32_t half = 0;
     if (magnitude > 0x7f800000u) {
-      half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // NaN keeps its upper payload and becomes quiet
+      half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // NaN keeps the upper bits of its payload and becomes quiet
     } else if (magnitude >= 0x47800000u) {
       half = 0x7c00u;  // 2^16 and beyond, and infinity
     } else if (magnitude >= 0x38800000u) {
@@ -233,7 +234,7 @@ inline constexpr ReduceOp ReduceOp::max{Kind::max, 1.0, nullptr};
 
 COLLECTIVES_EXPORT std::string_view to_string(ReduceOp::Kind) noexcept;
 
-/// Returns true if `type` has this reduction. A call with a reduction that its type lacks is invalid_argument.
+/// Returns true if `type` has this reduction. A call with any other reduction throws Error{invalid_argument}.
 constexpr bool supports(DataType type, const ReduceOp& op) noexcept {
   return op.kind() != ReduceOp::Kind::pre_scaled_sum || is_floating(type);
 }

@@ -1,5 +1,6 @@
-// From C++ to C: for functions that give C programs communicators which meet by a Bootstrap of C++, as that of the
-// component mpi does.
+// Bridge from C++ to C: lets an extension of this library offer C programs a communicator whose ranks find one another
+// through a C++ Bootstrap. The component `mpi` is an example. A function of the extension for C programs may look like
+// this:
 //
 //   extern "C" collectives_error from_my_cluster(const collectives_communicator_options* options,
 //                                                collectives_communicator** comm) {
@@ -17,8 +18,9 @@
 
 namespace collectives {
 
-/// `*comm` becomes what `make` makes of the options, which may be null; or null, when it throws: that becomes the
-/// result and collectives_last_error(). `function`: the name of the caller, for texts.
+/// Calls `make` with the options, which may be null. Stores the new communicator in `*comm`. If `make` throws, stores
+/// null, returns the error's code, and keeps its text for collectives_last_error(). `function`: name of the caller, for
+/// error texts.
 COLLECTIVES_EXPORT collectives_error make_c_communicator(
     const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
     const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept;

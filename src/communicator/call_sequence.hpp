@@ -1,10 +1,13 @@
-// CallSequence: the numbers of a communicator's calls, and what this rank publishes about them.
+// CallSequence: numbers the calls of a communicator, and publishes to other ranks which calls this rank has entered and
+// completed.
 //
-// Operations begin in the order of issue, and each takes the next number when it begins. The arrival record of a call
-// holds its number and its signature. Peers that wait read the record. The failure detector also publishes the number
-// of the newest operation before which all have completed. Peers read it if this rank is lost.
+// An operation is one call, from its issue to its end. Operations begin in the order of issue. Each takes the next
+// number when it begins. This rank then publishes an arrival record: the number of the call and its signature, the
+// arguments on which all ranks must agree. Peers that wait for this rank read the record. This rank also publishes up
+// to which number all operations have completed. Peers read that number if this rank is lost.
 //
-// OperationQueue owns the object and is its only caller. Lock: the caller holds ProgressThread::guard().
+// OperationQueue owns the object and is its only caller. The caller must hold the communicator's lock,
+// ProgressThread::guard().
 #pragma once
 
 #include <algorithm>
@@ -21,18 +24,20 @@ class CallSequence {
 
   /// Returns the number of the newest operation that has begun.
   std::uint64_t newest() const noexcept { return begun_; }
-  /// Gives the operation its number and tag, and reads control messages. Throws the communicator's failure.
+  /// Gives the operation its number and tag, and reads control messages, by which hosts report failures to one another.
+  /// Throws if the communicator has failed.
   inline void announce(Operation& operation);
-  /// Publishes the arrival record. `started`: Observer::time() when the operation began.
+  /// Publishes the arrival record of a begun operation. `started`: Observer::time() when the operation began.
   inline void publish(Operation& operation, std::uint64_t started);
-  /// Records that an operation has completed. `in_flight`: oldest operation in flight, or null. Operations in flight do
-  /// not count as completed.
+  /// Records that an operation has completed. `in_flight`: oldest operation whose work is still in GPU streams, or
+  /// null. It and later operations are not published as completed.
   void complete(std::uint64_t sequence, const Operation* in_flight) noexcept {
     finished_ = std::max(finished_, sequence);
     resources_.failure_detector->complete(in_flight == nullptr ? finished_
                                                                : std::min(finished_, in_flight->sequence - 1));
   }
-  /// Records a failed operation that has not begun, because its peers have recorded the call under its number.
+  /// Records an operation that failed before it began. It keeps its number, because peers have recorded the call under
+  /// that number.
   void fail(const Operation& operation) noexcept {
     begun_ = operation.sequence;
     resources_.observer->start(operation, resources_.observer->time(operation));
@@ -45,9 +50,10 @@ class CallSequence {
 };
 
 void CallSequence::announce(Operation& operation) {
-  operation.sequence = begun_ + 1;  // errors name this number, even if the operation does not begin
+  operation.sequence = begun_ + 1;  // set first, because an error text contains it even if the operation does not begin
   FailureDetector& failure_detector = *resources_.failure_detector;
-  // A call that waits for no peer must read control messages now. It will not wait, so it cannot read them later.
+  // A rank reads control messages while it waits. A call that waits for no peer, such as a broadcast on its root, must
+  // therefore read them now.
   if (resources_.context.wire != nullptr)
     operation.call->waits_for_no_peer ? failure_detector.check_control() : failure_detector.check_control_throttled();
   failure_detector.check();

@@ -1,4 +1,5 @@
-// Public functions of Communicator. They describe the call and pass it to Communicator::Impl.
+// Public functions of Communicator. Each describes its arguments as a Call and passes it to Communicator::Impl, which
+// performs it.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
   std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
   try {
     timeout = resolve_options(options).timeout;
-  } catch (const Error&) {  // thrown again on all ranks, when they exchange their settings
+  } catch (const Error&) {  // the constructor finds the same error again, and throws it on all ranks
   }
   return Communicator(*bootstrap_from_environment(timeout), options);
 }
@@ -174,7 +175,7 @@ std::string Communicator::explain(Collective collective, std::size_t count, Data
                                   const Options& options) const {
   const auto planned = impl_->plan_of(collective, count, type, op, options);
   Request request = planned->request;
-  if (request.codec != nullptr)  // the plan may hold an older codec of the same kind
+  if (request.codec != nullptr)  // the plan may be older and refer to another codec object of the same kind
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
   const std::string text = collectives::explain(planned->plan, request, topology());
   return planned->sparse ? fmt::format("{}  compressor: {}\n", text, planned->sparse->reason) : text;

@@ -1,7 +1,8 @@
-// A call from its arguments to the queue: checks, planning, issuing, blocking calls; and the end of a communicator.
+// Implementation of the calls of a communicator. Checks their arguments, plans them, and performs them or puts them
+// into the queue. Also destroys a communicator.
 //
-// A blocking call tries to complete without the queue. All functions of that path are in this file or inline in the
-// headers of the parts.
+// A short blocking call completes without the queue. To be fast, all functions that it calls are in this file or inline
+// in headers.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ namespace collectives {
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
   std::size_t k = 0;
   if (options.compressor != nullptr) {
-    codec_of(options.wire, call, resources.rank());  // an invalid wire format is reported before the compressor
+    codec_of(options.wire, call, resources.rank());  // before the check of the compressor
     check_compressor(call, options.name, resources.rank());
     k = options.compressor->impl().next_k(options.name, call.output.count, resources.rank());
   }
@@ -78,7 +79,8 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
-  // The operation of blocking calls describes the checked and planned call already.
+  // The call repeats the last one. The operation object of blocking calls therefore holds its description already,
+  // checked and planned.
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   queue_.blocking().queue_again();
@@ -98,7 +100,8 @@ void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
 }
 
-/// Takes a state from the pool, because an operation in a stream may continue after the call has returned.
+/// Takes a new operation object from the pool, because an operation in a GPU stream may continue after the call has
+/// returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                                        OperationQueue::Lock& lock) {
   const std::shared_ptr<const PlannedCall> planned = plan(call, options);
@@ -128,7 +131,7 @@ bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
 
 bool Communicator::Impl::test(Work::State& state) {
   check_process(state.call->signature.collective);
-  thread_local TestBackoff backoff;  // a thread may test operations of several communicators in turn
+  thread_local TestBackoff backoff;  // one for all communicators that the thread tests
   if (!state.finished()) {
     auto lock = progress_thread_.guard();
     const bool moved = queue_.progress_in_test();
@@ -214,7 +217,7 @@ void Communicator::Impl::refuse_in_child(std::string_view operation) const {
       rank, rank, std::string(operation));
 }
 
-/// Keeps the object in a list, where leak checkers find it.
+/// Keeps the object in a list, so that leak checkers find a pointer to it.
 void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
   static constinit std::atomic<Impl*> left{nullptr};
   Impl* const last = inherited.release();

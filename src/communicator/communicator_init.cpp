@@ -1,8 +1,9 @@
-// Phases of the initialization of a communicator, in the order in which init_communicator() calls them.
+// Implementation of the initialization of a communicator. It consists of phases, which stand below in the order in
+// which they run. In most phases, all ranks exchange texts over the bootstrap, the means of communication that the
+// program provides for this purpose.
 //
-// The peer information of a rank is a JSON object with its host, GPU and settings. The ranks exchange these objects
-// over the bootstrap. The arena is the memory that the ranks of one host share. The wire is the transport between
-// hosts.
+// The peer information of a rank is a JSON object with its host, its GPU and its settings, which all ranks receive. The
+// arena is the memory that the ranks of one host share. The wire is the transport between hosts.
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>
@@ -32,21 +33,21 @@ namespace {
 
 using nlohmann::json;
 
-/// Values that the phases of one initialization share.
+/// Arguments and intermediate results of one initialization.
 struct Construction {
   Bootstrap& bootstrap;
   const CommunicatorOptions& options;
   Settings& settings;                  ///< settings, filled in from `options`
-  const TuningMeasurement* measure;    ///< functions that measure tuning; null: built-in values are used
-  WireFactory factory;                 ///< source of the bootstrap's own wires
+  const TuningMeasurement* measure;    ///< functions that measure tuning values; null: built-in values are used
+  WireFactory factory;                 ///< makes wires that only this bootstrap has, such as MPI; else empty
   std::exception_ptr refused;          ///< error of invalid settings, or null
   Deadline deadline;                   ///< limit of all exchanges
   std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
   std::vector<json> peer_infos{};      ///< peer information by rank; set by exchange_peer_infos()
 };
 
-/// Throws Error if the program names an unknown wire or transport. The name of the wire is checked even on one host,
-/// which needs none.
+/// Throws Error if the program names an unknown wire or transport. Checks the name of the wire even if there is only
+/// one host, which needs no wire.
 void check_names(const Settings& settings, const WireFactory& factory) {
   std::vector<std::string_view> known{"tcp", "ucx", "mpi"};
   if (!factory.name.empty() && std::ranges::find(known, factory.name) == known.end()) known.push_back(factory.name);
@@ -108,15 +109,15 @@ json peer_info_of(Construction& construction) {
   return peer_info;
 }
 
-/// Phase 1, one exchange: the ranks exchange hosts, library versions, settings and GPUs. Rank 0 adds the token of the
-/// wire, the trace, and the tuning if the program or the environment gives one. A rank with invalid settings reports
-/// them here, so that all ranks throw the error.
+/// Performs phase 1, one exchange: the ranks exchange hosts, library versions, settings and GPUs. Rank 0 adds a token
+/// that identifies the job on the wire, and the file of the trace. It also adds the tuning, if the program or the
+/// environment gives one. A rank with invalid settings reports its error here, so that all ranks throw it.
 void exchange_peer_infos(Construction& construction) {
   construction.peer_infos =
       exchange(construction.bootstrap, attempt([&] { return peer_info_of(construction); }), construction.deadline);
 }
 
-/// Throws Error{mismatch} if a rank and rank 0 have different values of a setting that must be equal.
+/// Throws Error{mismatch} if a setting that must be equal on all ranks differs between a rank and rank 0.
 void agree_on_settings(const Construction& construction) {
   const std::vector<json>& peer_infos = construction.peer_infos;
   for (const char* agreed : {"protocol", "backends", "transport", "wire", "deterministic"})
@@ -144,9 +145,9 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
                 context.rank, kNoRank, "construction");
 }
 
-/// Returns the tuning of all ranks. It is the one that rank 0 was given, or the one that the ranks now measure on
-/// `first_host`, the host of rank 0. Without `measure`, it is the built-in one. The measurement makes exchanges of its
-/// own (measured_tuning.hpp).
+/// Returns the tuning of all ranks. If the program or the environment gives rank 0 a tuning, that is the one. Otherwise
+/// the ranks measure it on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp). Without a
+/// function to measure, returns the built-in tuning.
 TuningParameters choose_tuning(const Construction& construction, const Host& first_host) {
   const json& of_rank_0 = construction.peer_infos[0];
   if (of_rank_0.contains("tuning")) {
@@ -160,16 +161,18 @@ TuningParameters choose_tuning(const Construction& construction, const Host& fir
                                           construction.deadline);
 }
 
-/// Returns the lowest context number for a wire that no rank has used.
+/// Returns the lowest context number that no rank has used for a wire. A context number keeps the wires of several
+/// communicators apart.
 std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
   std::size_t context = 0;
   for (const json& peer_info : peer_infos) context = std::max(context, peer_info.at("context").get<std::size_t>());
   return context;
 }
 
-/// Phase 2, no exchange on one host, otherwise two or more: the hosts are connected. The ranks exchange which wires
-/// they have, then the result of each attempt to connect (wires.hpp). They may then measure the wire. Throws
-/// Error{unsupported} if the program asks for shared memory and the ranks are on several hosts.
+/// Performs phase 2, which connects hosts by a wire. With one host, it makes no exchange, otherwise two or more. The
+/// ranks first exchange which wires they have, then the result of each attempt to connect (wires.hpp). They may then
+/// measure the wire. Throws Error{unsupported} if the program asks for shared memory and the ranks are on several
+/// hosts.
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Bootstrap& bootstrap = construction.bootstrap;
   Settings& settings = construction.settings;
@@ -204,9 +207,9 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
     construction.measure->of_wire(bootstrap, context.topology, *context.wire, tuning, construction.deadline);
 }
 
-/// Phases 3 and 4, one exchange each: the ranks of `host`, the host of this rank, get an arena. Before the first
-/// exchange, the lowest rank of each host creates the arena. It sends the handle. Before the second one, the other
-/// ranks join. They send nothing but errors. Afterwards every rank knows that all have joined.
+/// Performs phases 3 and 4, one exchange each, which create the arena of each host. `host` is the host of this rank.
+/// The lowest rank of a host creates the arena. It sends a handle of it in the first exchange. The other ranks then map
+/// the arena. They send only errors in the second exchange. Afterwards every rank knows that all have mapped it.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();
@@ -232,8 +235,9 @@ void create_arena(const Construction& construction, const Host& host, Communicat
   exchange(construction.bootstrap, attempt(join), construction.deadline);
 }
 
-/// Turns off the protocols in which the kernel copies. `refused` is a rank to which the kernel refuses copies, and
-/// `why` is the reason. Rank 0 logs a warning if the tuning asks for these protocols, once per process.
+/// Turns off the protocols in which the operating system copies between the memories of two ranks. `refused`: a rank
+/// for which the system refuses that. `why`: the reason. If the tuning asks for these protocols, rank 0 logs a warning,
+/// once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;
   TuningParameters& tuning = context.tuning;
@@ -246,9 +250,9 @@ void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::s
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
 }
 
-/// Phase 5, one exchange: the ranks test whether the kernel may copy between them, and whether their GPUs have access
-/// to one another. They exchange the reasons of failed tests. Requires that all ranks have joined the arena. Threads
-/// need no copies by the kernel.
+/// Performs phase 5, one exchange. The ranks test whether the operating system copies between their memories, and
+/// whether their GPUs can access one another's memory. They exchange the reasons of failed tests. Requires that all
+/// ranks have mapped the arena. Ranks that are threads of one process need no copies by the system.
 void probe_copies(Construction& construction, const Host& host, CommunicatorContext& context) {
   GpuDiscovery& gpus = *construction.gpus;
   const auto probe = [&] {

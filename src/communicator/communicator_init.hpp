@@ -1,11 +1,12 @@
 // Initialization of a communicator: its ranks agree on the topology, the settings and the tuning, and connect.
 //
-// The ranks exchange their hosts, GPUs and settings over the bootstrap. Rank 0's tuning counts for all ranks, so all
-// choose the same plans. Hosts are connected by a wire (wires.hpp). The ranks of a host share one arena. An error on
-// one rank is thrown on all ranks, with the same text.
+// The ranks exchange their hosts, GPUs and settings over the bootstrap, the means of communication that the program
+// provides for this purpose. All ranks use the tuning of rank 0, the numbers by which algorithms are chosen, so all
+// choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host share memory,
+// the arena. An error on one rank is thrown on all ranks, with the same text.
 //
-// Price: four exchanges over the bootstrap, and two more between hosts. Nine more are made if the ranks of a host look
-// up or measure the numbers of their machine (measured_tuning.hpp).
+// Price: the initialization makes four exchanges over the bootstrap, or six if there are several hosts. It makes nine
+// more if the tuning has to be looked up or measured (measured_tuning.hpp).
 #pragma once
 
 #include <memory>
@@ -29,7 +30,7 @@ struct CommunicatorContext {
   Rank rank = 0;
   Topology topology;
   TuningParameters tuning;
-  Tuning public_tuning;              ///< `tuning` in the form that a program reads
+  Tuning public_tuning;              ///< `tuning` in the form that Communicator::tuning() returns
   std::unique_ptr<Arena> arena;      ///< shared memory of this host
   std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
   std::shared_ptr<Device> device;    ///< GPU of this rank, if device buffers are allowed
@@ -37,25 +38,25 @@ struct CommunicatorContext {
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether the kernel may copy between the ranks of every host
-  std::string trace;  ///< trace that these ranks now begin, as rank 0 decided; empty: none, or it has begun already
+  bool kernel_copy_allowed = false;  ///< whether the operating system copies between ranks of a host, on all hosts
+  std::string trace;  ///< file of the trace that these ranks now begin, from rank 0; empty: none, or already begun
 };
 
-/// Maximum number of exchanges of a new communicator, if the tuning and the values of the wire are given. Includes
-/// those in which NCCL connects all ranks, and the ranks of each host. Measurements take more exchanges.
+/// Maximum number of exchanges of a new communicator, if nothing has to be measured. Includes the exchanges in which
+/// NCCL connects all ranks, and those in which it connects the ranks of each host.
 inline constexpr int kInitExchanges = 10;
 /// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
 
-/// Functions that measure tuning values at the first use on a machine. All ranks of the communicator call them
-/// together.
+/// Functions that measure tuning values when the library is first used on a machine. All ranks of the communicator call
+/// them together.
 struct TuningMeasurement {
-  /// Returns values for the ranks of `host`, the host of rank 0.
+  /// Returns a tuning measured by the ranks of `host`, the host of rank 0.
   TuningParameters (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
-  /// Fills in values of the wire between hosts.
+  /// Measures the wire and stores its values in the tuning.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
-/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given; null: uses
+/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given. Null: uses
 /// built-in values. All ranks call it.
 CommunicatorContext init_communicator(Bootstrap&, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure);

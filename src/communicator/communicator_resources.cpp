@@ -1,4 +1,5 @@
-// Construction of a communicator: routes, intra-host collectives, device paths and the observer.
+// Implementation of CommunicatorResources. Constructs the parts of a communicator. These are connections to peers,
+// collectives through shared memory, device paths (ways to do calls on GPU memory) and the observer.
 #include "communicator/communicator_resources.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +29,8 @@ std::string name_of_transports(const CommunicatorContext& context, std::string_v
   return alone_here ? std::string(context.wire->name()) : fmt::format("{}+{}", inside, context.wire->name());
 }
 
-/// Returns the routes to all ranks: over `local` to the ranks of this host, over `wire` to other hosts.
+/// Returns the route to each rank, which is the transport for messages to it: `local` inside this host, `wire` to other
+/// hosts.
 std::vector<Executor::Route> make_routes(const RankView& view, Transport* local, Transport* wire) {
   std::vector<Executor::Route> routes(view.world.members.size());
   for (const Rank peer : view.world.members) {
@@ -40,8 +42,9 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
   return routes;
 }
 
-/// Returns the intra-host collectives of this rank's host, domain and rail. The last two are null if the host has no
-/// domains. Requires that `context` and `peer_memory` outlive the result.
+/// Returns the intra-host collectives, which ranks of one host perform through shared memory. There is one for all
+/// ranks of the host. Two more are for the ranks of this rank's NUMA domain, and for its rail, one rank of each domain.
+/// They are null if the host has no domains. Requires that `context` and `peer_memory` outlive the result.
 Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
                                          PeerMemory& peer_memory) {
   const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
@@ -72,14 +75,14 @@ struct PathParts {
   FailureDetector& failure_detector;
   std::chrono::nanoseconds timeout;
 
-  /// Connects `members` by NCCL. All ranks of the communicator call it.
+  /// Connects the ranks `members` by NCCL. All ranks of the communicator call it.
   std::unique_ptr<NcclComm> connect(Peers members) const {
     return nccl_comm_init(bootstrap, context, members, failure_detector, timeout);
   }
 };
 
-/// Returns the device paths, which are null without a GPU. `nccl_comm` connects all ranks. If it is null,
-/// the ranks now connect by NCCL if they can. All ranks call it. Only connecting by NCCL makes exchanges.
+/// Returns the device paths, which are null without a GPU. `nccl_comm` is an NCCL communicator of all ranks. If it is
+/// null, the ranks connect by NCCL if they can, which takes exchanges. All ranks call this function.
 DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> nccl_comm) {
   const CommunicatorContext& context = parts.context;
   const RankView& view = parts.view;
@@ -110,12 +113,12 @@ DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> 
   return paths;
 }
 
-/// Returns whether there is a progress thread if the program leaves the choice to the library. Some wires must not be
-/// used by a thread of the library. The program then has to ask for a progress thread.
+/// Returns whether the communicator has a progress thread if the program does not choose. It has none if its wire, such
+/// as one over MPI, must not be used by a thread of the library. The program can still ask for one.
 bool has_progress_thread_by_default(const CommunicatorContext& context) {
   const Wire* const wire = context.wire.get();
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();
-  // A progress thread watches operations in flight while the program computes.
+  // With NCCL, operations run in GPU streams while the program computes. A progress thread watches them for failures.
   const bool watched = context.topology.gpus.nccl && (wire == nullptr || wire->control_is_thread_safe());
   return (spare_cores && wire == nullptr) || watched;
 }

@@ -1,10 +1,12 @@
-// CommunicatorResources: the values, connections and executors that the construction of a communicator makes.
+// CommunicatorResources: everything that a communicator gets once, when it is constructed: settings, topology,
+// connections to peers, and the objects that perform calls.
 //
-// The constructor makes them in the order of their declaration. All ranks construct together. Communicator::Impl owns
-// the object, and all parts of a communicator receive it by reference. Its members stay as they are until the
-// communicator is destroyed. Exception: Communicator::Impl::retune() replaces the tuning.
+// The constructor makes the members in the order of their declaration. All ranks construct together, because they
+// exchange data. Communicator::Impl owns the object. All parts of a communicator receive it by reference. Its members
+// do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the tuning.
 //
-// Lock: none to read what is constant. To progress an executor or a path, and to read its counters, hold
+// Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory. Device
+// paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
 // ProgressThread::guard().
 #pragma once
 
@@ -29,12 +31,12 @@
 namespace collectives {
 
 struct CommunicatorResources {
-  /// Whether traces, the log and monitors show a communicator. The library hides communicators that it makes for
-  /// itself.
+  /// Whether traces, the log and monitoring programs show a communicator. Communicators that the library makes for
+  /// itself are hidden.
   enum class Visibility : bool { hidden, visible };
 
-  /// `nccl_comm`: the NCCL communicator of these ranks, if it has been split off already.
-  /// `measure`: measures tuning values that neither `options` nor the environment give. Null: built-in values.
+  /// `nccl_comm`: the NCCL communicator of these ranks, if it was already made by a split. `measure`: functions that
+  /// measure tuning values which neither `options` nor the environment give. Null: built-in values.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;
@@ -47,11 +49,11 @@ struct CommunicatorResources {
   PathExecutor& path_of(const Operation& operation) const {
     return *paths[static_cast<std::size_t>(operation.call->plan.device_path)];
   }
-  /// Returns the path over NCCL; null if NCCL does not connect all ranks.
+  /// Returns the path over NCCL. Null if NCCL does not connect all ranks.
   NcclPath* nccl() const noexcept {
     return static_cast<NcclPath*>(paths[static_cast<std::size_t>(DevicePath::nccl)].get());
   }
-  /// Calls visit() for the executor of host memory and for those of device paths.
+  /// Calls visit() for the executor of calls on host memory, and for the executors of device paths.
   template <class Visit>
   void for_each_executor(Visit&& visit) const {
     visit(*executor);
@@ -62,16 +64,15 @@ struct CommunicatorResources {
   std::uint64_t moves() const noexcept;
   std::uint64_t bytes_sent() const noexcept;
   std::uint64_t bytes_sent_to_other_hosts() const noexcept;
-  /// Returns the deadline for leaving. Until then, peers may still need what this rank has sent.
+  /// Returns the time until which a leaving rank waits for peers that have not received all its data yet.
   Deadline leave_deadline() const noexcept;
 
   Settings settings;
-  SubsetBootstrap::ParentInfo
-      parent_info;  ///< host, domain and wires of the bootstrap; communicators made by split() use them too
+  SubsetBootstrap::ParentInfo parent_info;  ///< data of the bootstrap that communicators made by split() also need
   CommunicatorContext context;
   std::unique_ptr<RankView> view;
   std::string transport_name;
-  std::unique_ptr<SharedMemoryTransport> local;  ///< between ranks of this host; the wire is in `context`
+  std::unique_ptr<SharedMemoryTransport> local;  ///< transport between ranks of this host
   std::unique_ptr<FailureDetector> failure_detector;
   std::unique_ptr<PeerMemory> peer_memory;
   std::unique_ptr<Executor> executor;

@@ -1,4 +1,4 @@
-// Operations on device memory: their preparation, their progress on a device path, and the end of NCCL communicators.
+// Implementation of DeviceCalls. Prepares and progresses operations on GPU memory. Ends NCCL communicators.
 #include "communicator/device_calls.hpp"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@
 namespace collectives {
 namespace {
 
-/// Calls `ask`. Turns an error of the GPU or NCCL into a runtime_error. OperationQueue then adds operation and rank to
-/// its text.
+/// Calls `ask`, and converts an error of the GPU or of NCCL to a runtime_error. OperationQueue later puts the operation
+/// and the rank before the text of that error.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {
@@ -121,7 +121,8 @@ bool DeviceCalls::progress(Operation& operation) const {
 
 bool DeviceCalls::retire(const Operation& oldest) const {
   if (!with_gpu([&] { return resources_.path_of(oldest).retire_oldest(); })) return false;
-  // NCCL completes if the lengths agree, even if the calls differ in something else.
+  // NCCL completes a call if the lengths are equal on all ranks, even if the ranks pass different types or ops. Their
+  // arguments are therefore compared here.
   resources_.failure_detector->check_mismatch({oldest.sequence, oldest.call->signature, oldest.name});
   return true;
 }

@@ -1,12 +1,14 @@
-// DeviceCalls: the communicator's work with its GPU, call by call.
+// DeviceCalls: performs the operations of a communicator on GPU memory. An operation is one call, from its issue to its
+// end.
 //
-// place() determines whether buffers are in host or device memory. An operation on device memory is prepared, started,
-// progressed and released here. Its device path (device/path_executor.hpp) does the work. When a communicator is split
-// or ends, the object splits or leaves its NCCL communicators.
+// place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. An operation on GPU memory
+// is prepared, started, progressed and released here. The work itself is done by a device path, one of several ways to
+// perform an operation, such as NCCL or own kernels (device/path_executor.hpp). When a communicator is split or ends,
+// DeviceCalls splits or leaves the NCCL communicators.
 //
-// The object owns nothing: operations own their DeviceCall, and CommunicatorResources owns the paths. OperationQueue
-// progresses operations, and Communicator::Impl calls everything else. Lock: the caller holds ProgressThread::guard().
-// Exception: place() needs none.
+// The object owns nothing: operations own their DeviceCall. CommunicatorResources owns the paths. OperationQueue calls
+// start(), progress() and the functions that end operations. Communicator::Impl calls the others. The caller must hold
+// the communicator's lock, ProgressThread::guard(), except for place().
 #pragma once
 
 #include <array>
@@ -25,39 +27,40 @@ class DeviceCalls {
   explicit DeviceCalls(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
   /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
-  /// invalid. Returns the GPU's error if it could not be asked. The operation must then fail with that error on all
-  /// ranks.
+  /// invalid. Returns the error if the GPU fails to tell where the memory is. The operation must then fail with it on
+  /// all ranks.
   std::exception_ptr place(Call& call, const Options& options) const;
 
-  /// Turns `operation` into one on device memory. `blocking`: the caller waits for its return. `refused`: the error
-  /// that place() returned for the tensors of this call.
+  /// Makes `operation` one on GPU memory. `blocking`: whether it is a blocking call. `refused`: the error that place()
+  /// returned for this call, or null.
   void prepare(Operation& operation, const Call& call, const Options& options, bool blocking,
                std::exception_ptr refused) const;
   /// Returns whether the operation would allocate memory when it starts.
   bool takes_memory(const Operation& operation) const noexcept {
     return resources_.path_of(operation).takes_memory(*operation.device, *operation.call);
   }
-  /// Starts an operation on its path. Requires that its arrival record has been published.
+  /// Starts an operation on its path. Requires that its arrival record, which shows peers that this rank has entered
+  /// the call, has been published.
   void start(Operation& operation) const;
   /// Progresses an operation. Returns true when it has completed.
   bool progress(Operation& operation) const;
-  /// Returns whether `oldest`, the oldest operation in flight, has ended. Throws its error.
+  /// Returns whether `oldest`, the oldest operation whose work is all in GPU streams, has ended. Throws its error.
   bool retire(const Operation& oldest) const;
-  /// Releases the operation's resources of the device.
+  /// Releases the GPU resources of the operation, such as events.
   void release(Operation& operation) const noexcept;
 
-  /// Device paths on which operations have begun, by DevicePath.
+  /// Whether an operation has begun on each device path, indexed by DevicePath.
   using BegunPaths = std::array<bool, kDevicePaths>;
-  /// Adds the path of `operation` to `begun` if it has begun on the GPU.
+  /// Sets the element of `operation`'s path in `begun`, if the operation has begun on the GPU.
   static void add_begun(const Operation& operation, BegunPaths& begun) noexcept {
     if (operation.on_device && operation.device->started)
       begun[static_cast<std::size_t>(operation.call->plan.device_path)] = true;
   }
-  /// Abandons the paths of `begun` after a failure.
+  /// Makes the paths in `begun` abandon their operations after a failure.
   void abandon(const BegunPaths& begun) const noexcept;
 
-  /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color. Requires that
-  /// NCCL connects all ranks. All ranks call it. `sequence`: number of the next call.
+  /// Returns the NCCL communicator of the ranks with one color. Returns null for a negative color. Requires that NCCL
+  /// connects all ranks. All ranks call it. `sequence`: number of the next call.
   std::unique_ptr<NcclComm> split(int color, int key, std::uint64_t sequence) const;
   /// Leaves the NCCL communicators in order.
   void leave() const noexcept;

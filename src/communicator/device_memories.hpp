@@ -1,15 +1,16 @@
-// DeviceMemories: the memory of this rank's GPU that a communicator has allocated or registered for the program.
+// DeviceMemories: allocates or registers GPU memory for the program. It keeps a list of this memory. Registered memory
+// is known to NCCL, which can then access it faster.
 //
-// If NCCL connects the ranks, NCCL allocates the memory. It is then registered with the communicator that was asked
-// (ncclCommRegister). Otherwise the device allocates plain memory, which kernels can access.
+// If NCCL connects the ranks, NCCL allocates the memory, which is then registered with the NCCL communicator of these
+// ranks (ncclCommRegister). Otherwise the memory is allocated by CUDA, so that kernels of other ranks can access it.
 //
-// Each rank registers memory for itself. No rank waits for another, and a rank that does not register harms no other.
+// Each rank registers memory without the others. No rank waits for another. A rank may leave its memory unregistered.
 //
-// The object owns the list of these allocations. Communicator::Impl is the only caller. Lock: the caller holds
-// ProgressThread::guard(). Except for detach(), it first waits until no operation is queued or in flight. CUDA may wait
-// for the GPU, and NCCL for other ranks.
+// The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
+// ProgressThread::guard(). Before all functions but detach(), it waits until no operation is unfinished. Reason: to
+// allocate memory, CUDA may wait for the GPU, and NCCL for other ranks.
 //
-// Price: no symmetric windows. NCCL's fastest kernels need them, but all ranks must make them together.
+// Price: NCCL's fastest kernels are not used. They need symmetric windows, which all ranks must make together.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,12 @@
 
 namespace collectives {
 
-/// Range of GPU memory behind a DeviceMemory.
+/// GPU memory of a DeviceMemory, the public handle that a program holds.
 struct DeviceAllocation {
   std::shared_ptr<Device> device;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  bool attached = false;             ///< whether a communicator has it in its list
+  bool attached = false;             ///< whether a communicator has this memory in its list
   bool own = false;                  ///< whether the destructor of the DeviceMemory frees the memory
   const Nccl* taken_from = nullptr;  ///< library that allocated the memory; null: the device did
   DeviceAccess access = DeviceAccess::copied;
@@ -38,7 +39,7 @@ class DeviceMemories {
  public:
   explicit DeviceMemories(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
-  /// Throws Error{unsupported} if this communicator takes no device buffers.
+  /// Throws Error{unsupported} if this communicator does not accept buffers in GPU memory.
   void check_supported() const;
   /// Allocates memory and adds it to the list. Throws Error.
   void allocate(DeviceAllocation& memory, std::size_t bytes);
@@ -50,7 +51,7 @@ class DeviceMemories {
   void detach() noexcept;
 
  private:
-  /// Adds `memory` to the list, and registers it if NCCL connects the ranks.
+  /// Adds `memory` to the list. Registers it if NCCL connects the ranks.
   void attach(DeviceAllocation& memory);
 
   const CommunicatorResources& resources_;

@@ -1,5 +1,5 @@
-// Memory of a GPU for programs (collectives/device_memory.hpp): the public class, and the communicator's list of such
-// memory (device_memories.hpp).
+// GPU memory for programs: implements the public class DeviceMemory (collectives/device_memory.hpp), and the
+// communicator's list of this memory (device_memories.hpp).
 #include "collectives/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ struct DeviceMemory::State : DeviceAllocation {
   Communicator::Impl* owner = nullptr;  ///< communicator that has the memory in its list, while it is `attached`
 
   ~State() {
-    if (attached && owner->inherited()) return;  // memory and GPU belong to the parent process
+    if (attached && owner->inherited()) return;  // in a forked child, memory and GPU belong to the parent process
     if (attached) owner->forget(*this);
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {
@@ -35,7 +35,7 @@ struct DeviceMemory::State : DeviceAllocation {
 
 namespace {
 
-/// Calls `work`. Adds operation and rank to its errors.
+/// Calls `work`. Puts the operation and the rank before the text of its errors.
 template <class Work>
 auto named(std::string_view operation, Rank rank, Work&& work) {
   try {
@@ -63,7 +63,7 @@ bool peers_can_access(const CommunicatorResources& resources, std::byte* data) {
   try {
     context.device->peer_access().share(context.device->allocation_of(data).base);
     return true;
-  } catch (const Error&) {  // memory of a pool cannot be shared
+  } catch (const Error&) {  // some memory, such as that of a CUDA memory pool, cannot be shared
     return false;
   }
 }

@@ -1,7 +1,8 @@
-// Groups: all-reduces of many small tensors in one collective.
+// Implementation of Group. All-reduces many small tensors in one collective, because a collective on a long vector
+// costs less than many on short ones.
 //
-// Tensors of equal type, op and options are packed into one buffer, reduced in place and unpacked. A tensor that
-// matches no other is reduced in its own memory.
+// Tensors with equal type, op and options are copied into one buffer, reduced there, and copied back. A tensor whose
+// type, op or options are unlike those of all others is reduced in its own memory.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -20,7 +21,7 @@ struct Group::Impl {
     ReduceOp op;
     Memory memory;
     Options options;
-    std::string backend, name;  // text to which `options` refers
+    std::string backend, name;  // storage of texts to which `options` refers
     std::vector<Tensor> tensors;
     std::exception_ptr refused;  // error of this rank's GPU about the tensors; the operation fails with it on all ranks
     std::vector<std::byte> bytes;  // tensors in host memory, packed
@@ -50,11 +51,12 @@ struct Group::Impl {
       options.backend = backend;
       options.name = name;
       Call call{.collective = Collective::all_reduce, .op = op};
-      // The layout is part of the signature. Ranks that added other tensors get a mismatch, not one another's elements.
+      // The layout is part of the signature, the arguments that ranks compare. Ranks with different tensors in the
+      // group therefore get an error, not wrong elements.
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
-      if (fused() && memory == Memory::device) {  // packed by the device path
+      if (fused() && memory == Memory::device) {  // the code for GPU memory packs the tensors
         const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
         call.output = Buffer(any->output.data, count(), type);
         call.input = call.output;
@@ -85,7 +87,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   check_arguments(call, impl_->comm->resources.rank(), impl_->comm->resources.size());
   const std::exception_ptr refused = impl_->comm->place(call, options);
-  impl_->comm->plan(call, options);  // throws for an unknown backend before any tensor of the group is sent
+  impl_->comm->plan(call, options);  // throws, for example for an unknown backend, before any tensor is sent
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
@@ -118,7 +120,7 @@ Work Group::run_async() {
     for (Impl::Pack& pack : *packs)
       if (pack.fused()) pack.empty_out();
   };
-  state->phase = Work::State::Phase::done;  // the group itself has nothing to wait for
+  state->phase = Work::State::Phase::done;  // the group's own state has no operation; its members have
   for (Impl::Pack& pack : *packs) state->members.push_back(Work(pack.issue(*impl_->comm)));
   return Work(std::move(state));
 }

@@ -1,4 +1,5 @@
-// Description of operations on host memory: addresses, arguments of the Steps, and the first phase of top-k.
+// Implementation of operations on host memory. Describes a call for the executor, and starts top-k compression, which
+// sends only selected elements.
 #include "communicator/host_operation.hpp"
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the address of element 0 of the vector, for a buffer that begins with element `first`. The library never
-/// accesses memory outside of the buffer through it.
+/// Returns the address at which element 0 of the vector would lie, for a buffer that begins with element `first`. The
+/// library never accesses memory outside the buffer through it.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
@@ -34,7 +35,7 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.op = call.op;
   job.type = planned->signature.type;
   job.input_stream = nullptr;
-  // the plan may hold an older codec of the same kind
+  // the plan may be older and refer to another codec object of the same kind
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;
@@ -57,7 +58,8 @@ bool compress(Operation& operation, const CommunicatorResources& resources) {
   const int size = resources.size();
   const CommunicatorContext& context = resources.context;
   TopKOperation& top_k = static_cast<TopKOperation&>(*operation.multi_phase);
-  // Ranks of one host have frames for one round only.
+  // A frame is memory of a transport for one message. Between ranks of one host there are so few that rounds cannot
+  // overlap. Several rounds are in flight only if all messages go to other hosts.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size);
   const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;

@@ -1,7 +1,9 @@
-// Operations on host memory: their description as a Job, the phases of top-k, and their progress in the executor.
+// Operations on host memory (CPU memory): functions that describe a call as a Job for the executor, and progress it.
+// They also start the phases of top-k compression, which sends only selected elements.
 //
-// Communicator::Impl describes a call before OperationQueue steps it. A device path may also ask for a job on host
-// memory, so DeviceCalls uses these functions, too. They hold no state. Lock: the caller holds ProgressThread::guard().
+// Communicator::Impl describes a call before OperationQueue progresses it. DeviceCalls also uses these functions,
+// because some operations on GPU memory are partly done in host memory. The functions hold no state. The caller must
+// hold the communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <chrono>
@@ -13,16 +15,18 @@
 
 namespace collectives {
 
-/// Describes a call in `operation`, which is then queued.
+/// Describes a call in `operation` and marks the operation as queued.
 void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources);
 
-/// Selects the values to send, or adds the residual to a dense input. Returns whether a phase has to be performed.
-/// Operations on host memory call it before they reach the head of the queue, while the wire carries earlier
+/// Selects the values that top-k sends. If the plan sends the whole vector, adds the residual, the values that earlier
+/// calls have not sent. Returns whether the executor has to perform the operation in phases. This is done before an
+/// operation reaches the head of the queue, while the wire, the transport between hosts, carries data of earlier
 /// operations.
 bool compress(Operation& operation, const CommunicatorResources& resources);
 
-/// Progresses the executor and starts further phases. Returns true when the operation has completed.
+/// Progresses the operation in the executor. Starts the next phase when one has ended. Returns true when the operation
+/// has completed.
 inline bool progress_on_host(Operation& operation, Executor& executor, Observer& observer) {
   for (;;) {
     while (!executor.progress())

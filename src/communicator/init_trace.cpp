@@ -1,4 +1,5 @@
-// Implementation of the opening of a trace: one file per host, with a clock that is compared with that of rank 0.
+// Implementation of the opening of a trace. Opens one file per host. Also measures by how much the clock of the host
+// differs from that of rank 0's host.
 #include "communicator/init_trace.hpp"
 
 #include <algorithm>
@@ -15,13 +16,14 @@
 namespace collectives {
 namespace {
 
-// Trace identity of this thread, and the first one of its process.
+// Trace identity (file and rank under which a thread writes to traces) of this thread, and the first one in its
+// process.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
-std::mutex mutex;  // held over fork()
+std::mutex mutex;  // protects of_process; fork() waits until it is free
 
-/// Opens the trace file of this rank's host. The first rank of the host creates it, and compares its clock with rank
-/// 0's.
+/// Opens the trace file of this rank's host. The first rank of the host creates it. This rank also compares its clock
+/// with rank 0's.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -41,7 +43,7 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
                                return mine;
                              }),
                              deadline);
-  exchange(bootstrap, attempt([&] {  // opens files only after they have been created
+  exchange(bootstrap, attempt([&] {  // the other ranks open the file after the first one has created it
              if (file == nullptr) file = std::make_shared<TraceFile>(context.trace, here, false);
              return nlohmann::json::object();
            }),

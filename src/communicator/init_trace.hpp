@@ -1,5 +1,5 @@
-// Trace of COLLECTIVES_TRACE: opens it while a communicator is constructed. Each thread keeps the rank under which it
-// writes.
+// Opening of a trace, the file that COLLECTIVES_TRACE names. A trace is opened while a communicator is constructed. A
+// thread writes all its events under one rank, that of its first communicator.
 #pragma once
 
 #include "collectives/bootstrap.hpp"
@@ -9,7 +9,7 @@
 
 namespace collectives {
 
-/// Returns whether the calling thread or its process has a trace identity.
+/// Returns whether the calling thread or its process has a trace identity, the file and the rank for its events.
 bool has_trace_identity();
 
 /// Returns the identity of the calling thread. If rank 0 wants a trace, all ranks open it in the first communicator of

@@ -1,4 +1,5 @@
-// Shared memory for programs (collectives/memory.hpp): pieces of the process's heap.
+// Implementation of shared memory for programs (collectives/memory.hpp): allocates it from the shared heap of the
+// process, which other processes can map.
 #include "collectives/memory.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Implementation of the connection by NCCL: the ranks get NCCL's id from the first of them, connect, and wait until the
-// connection is ready.
+// Implementation of the connection by NCCL. The first rank sends NCCL's id to the others, all connect, and all wait
+// until the connection is ready.
 #include "communicator/nccl_init.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `work`. Reports its error to all ranks and throws the first failure of the communicator.
+/// Calls `work`. If it throws, reports its error to all ranks. Then throws the first failure that any rank has
+/// reported.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {
@@ -44,7 +45,7 @@ std::string from_hex(const std::string& text) {
 }
 
 /// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
-/// if a rank is lost that has completed fewer than `sequence` calls. Reports errors of this rank to all ranks.
+/// if a rank is lost before it has completed call number `sequence`. Reports errors of this rank to all ranks.
 void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                       const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
@@ -83,7 +84,7 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
     wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
   });
-  // A lost rank takes part in no exchange, so none is made.
+  // If a rank is lost, an exchange would wait for it, so none is made.
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
   // After this exchange every rank knows that all are connected.

@@ -1,7 +1,7 @@
-// Connection of ranks by NCCL.
+// Connection by NCCL: makes an NCCL communicator of ranks, or splits one.
 //
-// The ranks have agreed that all of them can use NCCL (communicator_init.hpp). They report failures through the failure
-// detector (failure_detector.hpp), so no rank waits for one that has failed.
+// Before, the ranks have agreed that all of them can use NCCL (communicator_init.hpp). They report failures to one
+// another through the failure detector (failure_detector.hpp), so no rank waits for one that has failed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Implementation of the observer: the rare cases, which cost time: an operation that lasts, waits, stalls or fails, and
-// the log line of a new communicator.
+// Implementation of the observer: the functions that are called rarely and may take time. They report operations that
+// do not complete at once, wait, stall or fail, and log a new communicator.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

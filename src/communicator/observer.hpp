@@ -1,11 +1,11 @@
-// Observer: everything that a communicator reports about its operations.
+// Observer: reports the operations of a communicator to the flight recorder, to the trace and to the log.
 //
-// The flight recorder is always on. It counts every call and records it without a clock. Durations are measured for
-// long calls. Short calls are timed by random samples, each of which stands for several calls. A trace and the log are
-// written only on request.
+// The flight recorder keeps the last operations. It is always on. It counts every call, but reads the clock only for
+// long calls and for a random sample of the short ones. The time of a sampled call stands for several calls. A trace
+// and the log are written only on request.
 //
-// Price: some nanoseconds per call, and 9 KiB per communicator. If a short call without a sample lasts long, its start
-// is known only to a microsecond or two.
+// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a short call that is not in the sample
+// does not complete at once, its start is known only to a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// `trace`: identity under which a trace is written. Empty: the communicator is hidden.
+  /// `trace`: file and rank for the events of the trace. Empty: no trace is written. Monitoring then does not show the
+  /// communicator.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
@@ -47,7 +48,7 @@ class Observer {
   std::uint64_t time(const Operation& operation) const noexcept {
     return operation.sample_weight != 0 ? ticks_now() : 0;
   }
-  /// Records that the operation started at `started`.
+  /// Records that the operation started at `started`, a result of time().
   void start(const Operation& operation, std::uint64_t started) noexcept {
     recorder_.start(operation.sequence, operation.call->shape, operation.name, operation.issued_ticks, started);
     if (in_detail_ && trace_ != nullptr) trace_->begin(operation.sequence);
@@ -57,17 +58,17 @@ class Observer {
     const OperationEntry& entry = recorder_.finish(operation.sequence, operation.sample_weight);
     if (in_detail_) write_entry(entry);
   }
-  /// Records a failure of the communicator with `operation` at its head. `failure_detector` provides the progress of
-  /// other ranks.
+  /// Records that the communicator failed while `operation` was the oldest unfinished one. `failure_detector` provides
+  /// the progress of the other ranks, for the report.
   void fail(const Operation& operation, const std::exception_ptr& error,
             const FailureDetector& failure_detector) noexcept;
-  /// Records that an operation under way has failed with the communicator.
+  /// Records that another operation has failed with the communicator.
   void fail_too(const Operation& operation) noexcept;
-  /// Records the rank that a long wait is waiting for.
+  /// Records the ranks for which a long wait waits.
   void look(const Operation& operation, const Missing&) noexcept;
-  /// Logs `line` about an operation that waits too long, and writes the flight recorder to its file.
+  /// Logs `line` about an operation that waits too long. Writes the flight recorder to its file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
-  /// Records the phase of the operation under way.
+  /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {
     if (trace_ != nullptr) trace_->phase(phase);
   }

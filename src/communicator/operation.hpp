@@ -1,5 +1,5 @@
-// Operation: one collective call, from its issue to its end. A Work is a handle of it, and a communicator's queue holds
-// it.
+// Operation: one collective call, from its issue to its end. While unfinished, it lies in the queue of its
+// communicator. A Work is the program's handle of an operation.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ struct Operation {
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
   std::string name;                 ///< name of the tensor
-  std::uint64_t issued_ticks = 0;   ///< time of issue; 0: the time of the start counts
-  std::uint32_t sample_weight = 1;  ///< number of calls that this duration stands for; 0: not timed
+  std::uint64_t issued_ticks = 0;   ///< time of issue, in ticks of the clock; 0: the start is the time of issue
+  std::uint32_t sample_weight = 1;  ///< number of calls for which this call's duration stands; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;
@@ -43,12 +43,12 @@ struct Operation {
   }
   bool is_queued() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::queued; }
   bool is_running() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::running; }
-  /// Returns whether a call that waits for the operation may return. A blocking call with a stream returns as soon as
-  /// all its work is in the stream.
+  /// Returns whether a call that waits for the operation may return. A blocking call with a GPU stream returns as soon
+  /// as all its work has been put into the stream.
   bool returns() const noexcept {
     return finished() || (on_device && device->in_flight && device->ends_in_stream && device->stream);
   }
-  /// Queues the operation. Requires that everything else describes it already.
+  /// Marks the operation as queued. Requires that its other fields describe it already.
   void queue_again() noexcept {
     phase.store(Phase::queued, std::memory_order_relaxed);
     issued = {};
@@ -56,13 +56,14 @@ struct Operation {
   }
 };
 
-/// State of a Work: its operation, and what the handle needs besides. The communicator's pool provides it, and uses it
-/// again when no handle refers to it any more.
+/// State of a Work: its operation and further data of the handle. The communicator takes states from a pool, and a
+/// state is used again when no handle refers to it any more.
 struct Work::State : Operation {
   Communicator::Impl* owner = nullptr;  ///< null after the communicator was destroyed
 
-  // Members of a fused group, and the work that is left when they have finished.
-  std::function<void()> finish;  ///< keeps memory of the members, which are declared later and destroyed earlier
+  // For a Group, whose tensors are reduced by several operations: these operations, and the function that copies
+  // results back.
+  std::function<void()> finish;  ///< owns buffers of `members`, so it is declared before them and destroyed after them
   std::vector<Work> members;
 };
 

@@ -1,7 +1,9 @@
-// OperationFifo: unfinished operations of a communicator, oldest first. Code that waits for an operation shares it.
+// OperationFifo: a first-in, first-out list of the unfinished operations of a communicator. It holds shared pointers,
+// because code that waits for an operation needs it even after the fifo has dropped it.
 //
-// Unlike a deque, the fifo keeps its memory. Calls that repeat themselves therefore allocate nothing. A popped
-// operation leaves an empty place. When all places are used, the empty ones are removed before the memory grows.
+// Unlike a std::deque, the fifo never frees its memory. Therefore, a program that repeats its calls allocates nothing.
+// Removing the front operation leaves an empty place. When the memory is full, empty places are removed first, and only
+// then does the memory grow.
 #pragma once
 
 #include <cstddef>

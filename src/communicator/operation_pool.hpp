@@ -1,7 +1,9 @@
-// OperationPool: states of operations that a communicator uses again, so that repeated calls allocate nothing.
+// OperationPool: keeps the objects (states) of ended operations and uses them again, so that repeated calls allocate no
+// memory. An operation is one call of a communicator, from its issue to its end.
 //
-// Communicator::Impl takes a state for each call that a handle or a stream may outlive. The state is free again when
-// only the pool refers to it. Lock: the caller holds ProgressThread::guard().
+// Communicator::Impl takes a state for each asynchronous call, and for each call whose work may continue in a GPU
+// stream. A state is free again when only the pool refers to it. The caller must hold the communicator's lock,
+// ProgressThread::guard().
 #pragma once
 
 #include <memory>

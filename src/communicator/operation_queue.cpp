@@ -1,4 +1,5 @@
-// The queue of operations: its progress, waits and failures.
+// Implementation of the queue of operations. Progresses them, waits for them and fails them. An operation is one call,
+// from its issue to its end.
 #include "communicator/operation_queue.hpp"
 
 #include <fmt/format.h>
@@ -15,13 +16,14 @@ using Clock = std::chrono::steady_clock;
 
 CallInfo info_of(const Operation& operation) { return {operation.sequence, operation.call->signature, operation.name}; }
 
-/// Progresses the other communicators on this thread's list. Returns whether any of them progressed.
+/// Progresses the other communicators on this thread's list, those that this thread used last. Returns whether any of
+/// their operations progressed.
 bool progress_others(const OperationQueue& queue, bool check_failures) noexcept {
   ProgressEngine* const engine = ProgressEngine::of_this_thread();
   return engine != nullptr && engine->progress(queue, check_failures);
 }
 
-/// Lets another thread take the lock, if there is one.
+/// Releases the lock and takes it again, so that another thread can have it in between.
 void release_briefly(OperationQueue::Lock& lock) {
   if (!lock.owns_lock()) return;
   lock.unlock();
@@ -73,8 +75,9 @@ void OperationQueue::retire() noexcept {
   }
 }
 
-/// Allocating or freeing memory may wait for the GPU, whose work in flight may wait for other ranks. The caller still
-/// detects failures of those operations.
+/// Returns true for an operation that allocates GPU memory while earlier ones are in GPU streams. CUDA might then block
+/// until these end, and they may wait for other ranks. The caller instead waits in its own loop, which detects
+/// failures.
 bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
   if (in_flight_.empty()) return false;
   return is_too_far_ahead() || (head.on_device && device_calls_.takes_memory(head));
@@ -170,7 +173,7 @@ std::vector<OperationRecord> OperationQueue::recent_operations() const {
 
 // ---- failures ----
 
-/// Fails all operations with the first error that any rank has reported.
+/// Fails all unfinished operations with the first error that any rank has reported.
 void OperationQueue::fail_with(Operation& head, const std::exception_ptr& thrown) noexcept {
   FailureDetector& failure_detector = *resources_.failure_detector;
   const CallInfo call = info_of(head);
@@ -231,8 +234,8 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
   Operation& operation = *shared;  // stays valid if the queue drops it
   FailureDetector& failure_detector = *resources_.failure_detector;
   const CallInfo call = info_of(operation);
-  // Data may have arrived since the last attempt. A passed deadline then does not count, and an error of another rank
-  // belongs to the next call.
+  // Progresses the operation once more, because its data may have arrived since the last attempt. If it completes now,
+  // it does not fail, even if its deadline has passed or another rank has failed. The next call then fails.
   const auto completes = [&] {
     progress();
     return operation.finished();
@@ -264,12 +267,12 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
 }
 
 void OperationQueue::end() noexcept {
-  if (queue_.empty() && failure_ == nullptr) {  // results of calls that have returned may be in flight
+  if (queue_.empty() && failure_ == nullptr) {  // operations of calls that have returned may still run in GPU streams
     Lock none;
     wait_until_idle(none, true);
   }
   if (!is_idle()) {
-    // Peers receive the failure before the buffers are freed.
+    // Reports the failure to peers before the buffers of these operations are freed.
     Operation& head = in_flight_.empty() ? queue_.front() : in_flight_.front();
     const std::string operation = call_text(info_of(head));
     const Rank rank = resources_.rank();

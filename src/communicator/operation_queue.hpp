@@ -1,29 +1,34 @@
-// OperationQueue: the unfinished operations of a communicator, their progress, their failure and the waits for them.
+// OperationQueue: holds the unfinished operations of a communicator, progresses them, waits for them, and fails them
+// after an error. An operation is one call, from its issue to its end.
 //
-// The queue owns its operations, the operation of blocking calls, the first failure, and the numbers of calls.
-// Communicator::Impl issues operations and waits for them. ProgressThread and the ProgressEngine of a thread progress
-// them. Lock: the caller holds ProgressThread::guard() in all functions. Waits take it by reference, and release it for
-// a moment in each turn.
+// The queue also owns the operation object that all blocking calls use, the first failure, and the counter that numbers
+// calls. Communicator::Impl issues operations and waits for them. A progress thread, or a thread that waits for another
+// communicator, also progresses them. The caller of each function must hold the communicator's lock,
+// ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly in each turn of their
+// loop.
 //
-// Order. Operations begin in the order of issue. An operation on host memory starts the executor, which sends the first
-// data, and then publishes the arrival record: the number and the signature of the call. Peers that wait read this
-// record. An operation on device memory publishes the record before it starts.
+// Order. Operations begin in the order of issue. Each publishes an arrival record: the number of the call and its
+// signature, the arguments on which all ranks must agree. Peers that wait read this record. An operation on host memory
+// first starts the executor, which sends the first data, and then publishes its record. An operation on GPU memory
+// publishes its record before it starts.
 //
-// Progress. Three verbs exist. progress() moves all operations that are under way, without waiting. step() moves one
-// operation. wait_until() blocks until its operation returns or a deadline has passed. About once per millisecond, a
-// wait also calls detect_failures().
+// Progress. The function progress() advances all operations as far as possible without waiting, and step() advances
+// one. The function wait_until() blocks until an operation has ended or a deadline has passed. About once per
+// millisecond, a waiting thread also calls detect_failures().
 //
-// In flight. An operation whose work is all in GPU streams leaves the fifo, so that later ones can begin. It is kept in
-// `in_flight_`. With NCCL, a progress thread watches it by default. The wire must then accept control messages from any
-// thread (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have
-// arrived. Price: an error in a stream, such as a mismatch, is thrown by a later call. At most kRecords / 2 = 32 calls
-// begin after the oldest operation in flight.
+// In flight. When all work of an operation is in GPU streams, it leaves the fifo of waiting operations, so that later
+// ones can begin. It is then kept in the list `in_flight_`. With NCCL, a progress thread watches it by default. That
+// requires that the wire, the transport between hosts, accepts control messages from any thread
+// (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have arrived.
+// Price: if an operation in flight fails, only a later call throws the error. At most kRecords / 2 = 32 calls begin
+// after the oldest operation in flight.
 //
-// Failure. After a failure, all operations fail with the first error of the communicator. fail_all() first waits until
-// no rank of this host works in buffers of its peers, at most half a second for each stopped rank. Unless a rank has
-// stopped, the buffers are therefore free when the error is thrown.
+// Failure. After a failure, all operations fail with the first error that any rank has reported. Ranks of a host may
+// access one another's buffers. Therefore fail_all() first waits until none of them does, but at most half a second for
+// a rank that has stopped. Unless a rank has stopped, the caller may then free its buffers.
 //
-// A short blocking call completes in run_blocking() without entering the fifo. All functions of that path are inline.
+// A short blocking call completes in run_blocking() without entering the fifo. To be fast, all functions that it calls
+// are inline.
 #pragma once
 
 #include <chrono>
@@ -54,13 +59,14 @@ class OperationQueue final : public ProgressEngine::Member {
 
   // ---- issuing ----
 
-  /// Adds an operation and progresses the queue.
+  /// Adds an operation and advances all operations as far as possible.
   void issue(std::shared_ptr<Operation> operation);
-  /// Adds an operation, progresses the queue and waits until the operation returns.
+  /// Adds an operation, and waits until it has ended or, if it is in the caller's stream, may return.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
-  /// Returns the operation of blocking calls on host memory.
+  /// Returns the operation object that all blocking calls on host memory use.
   Operation& blocking() const noexcept { return *blocking_; }
-  /// Performs blocking() and throws its error. `spin`: first tries without the fifo.
+  /// Performs the operation blocking() and throws its error. `spin`: tries kSpinAttempts times before it enters the
+  /// fifo.
   inline void run_blocking(Lock& lock, bool spin);
 
   // ---- progress ----
@@ -86,11 +92,11 @@ class OperationQueue final : public ProgressEngine::Member {
   /// Returns whether no operation is queued or in flight.
   bool is_idle() const noexcept { return queue_.empty() && in_flight_.empty(); }
   bool has_in_flight() const noexcept { return !in_flight_.empty(); }
-  /// Returns whether the oldest operation in flight is kRecords / 2 calls behind. The next operation then has to wait,
-  /// because the ring of arrival records is finite.
+  /// Returns whether kRecords / 2 calls have begun since the oldest operation in flight. The next operation then has to
+  /// wait, because a rank stores only its last kRecords arrival records.
   bool is_too_far_ahead() const noexcept;
   std::uint64_t next_sequence() const noexcept { return sequence_.newest() + 1; }
-  /// Returns the last operations that have begun, then the queued ones.
+  /// Returns the last begun operations, then the queued ones.
   std::vector<OperationRecord> recent_operations() const;
 
   // ---- failure ----
@@ -118,19 +124,19 @@ class OperationQueue final : public ProgressEngine::Member {
   void retire() noexcept;
   /// Returns whether the queued `head` has to stay in the fifo for now.
   bool has_to_wait(const Operation& head) const noexcept;
-  /// Returns the wire if the head of the queue waits for it, else null.
+  /// Returns the wire if the oldest queued operation waits for it, else null.
   Wire* awaited_wire() const noexcept;
   void detect_failures_of(std::shared_ptr<Operation> shared) noexcept;
   /// Fails all operations after `head` has thrown.
   void fail_with(Operation& head, const std::exception_ptr& thrown) noexcept;
-  /// Fails `first` and all operations that are queued or in flight.
+  /// Fails `first` and all operations queued or in flight.
   void fail_all(Operation& first, std::exception_ptr error) noexcept;
 
   const CommunicatorResources& resources_;
   const DeviceCalls& device_calls_;
   CallSequence sequence_;
   OperationFifo queue_;
-  OperationFifo in_flight_;  // operations that are all in streams, oldest first
+  OperationFifo in_flight_;  // operations whose work is all in GPU streams, oldest first
   std::shared_ptr<Operation> blocking_ = std::make_shared<Operation>();
   std::exception_ptr failure_;
   std::chrono::steady_clock::time_point looked_{};  // time at which progress_all() last detected failures
@@ -139,9 +145,9 @@ class OperationQueue final : public ProgressEngine::Member {
 
 // ---- the path of a short blocking call ----
 
-/// Number of attempts that a blocking call makes before it joins the fifo and waits. 200 attempts take some
-/// microseconds, in which a short collective completes. Over a wire there are only 10, because each of them is a system
-/// call.
+/// Maximum number of attempts that a blocking call makes before it enters the fifo and waits. 200 attempts take some
+/// microseconds, in which a short collective completes. With a wire between hosts it makes only 10, because each
+/// attempt makes a system call.
 inline constexpr int kSpinAttempts = 200;
 inline constexpr int kSpinAttemptsOverWire = 10;
 

@@ -1,10 +1,12 @@
-// ProgressThread: the thread that progresses a communicator's operations while the program computes, and their lock.
+// ProgressThread: an optional thread that progresses a communicator's operations while the program computes, and the
+// lock that protects them.
 //
-// A communicator without such a thread is on the list of the thread that used it last (execution/progress_engine.hpp).
-// That thread progresses it while it waits. The object owns the thread, the lock, and the place on such a list.
+// Without this thread, the thread of the program that used the communicator last progresses its operations. Each thread
+// has a list of the communicators that it progresses while it waits (execution/progress_engine.hpp). The object owns
+// the progress thread, the lock, and the communicator's place on one of these lists.
 //
-// Communicator::Impl is the only caller. It calls guard() at the start of each call, and holds the lock while it uses
-// OperationQueue and the other parts. Lock: guard(), attach() and notify() need none.
+// Communicator::Impl is the only caller. Each call first takes the lock by guard(), and holds it while it uses
+// OperationQueue and the other parts. The functions guard(), attach() and notify() are called without the lock.
 #pragma once
 
 #include <condition_variable>
@@ -20,13 +22,14 @@ namespace collectives {
 
 class ProgressThread {
  public:
-  /// Starts the thread if the communicator has one. If the system refuses, logs a warning and goes on without it.
+  /// Starts the thread if the communicator is to have one. If the system refuses, logs a warning and goes on without
+  /// it.
   ProgressThread(const CommunicatorResources& resources, OperationQueue& queue);
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Returns the lock under which operations progress. It is empty without a progress thread. A communicator on the
-  /// list of another thread moves to the list of this one.
+  /// Returns the lock of the communicator's operations, already taken. Without a progress thread the lock is empty. The
+  /// communicator moves to the list of the calling thread.
   std::unique_lock<std::mutex> guard() {
     if (engine_ != nullptr) move_to_this_thread();
     return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
@@ -39,7 +42,7 @@ class ProgressThread {
   void notify() noexcept {
     if (threaded_) work_to_do_.notify_one();
   }
-  /// Removes the communicator from its progress list, and ends the thread.
+  /// Removes the communicator from its progress list. Ends the thread.
   void stop();
 
  private:
@@ -49,7 +52,7 @@ class ProgressThread {
 
   const CommunicatorResources& resources_;
   OperationQueue& queue_;
-  std::shared_ptr<ProgressEngine> engine_;  // list that holds this communicator, or null
+  std::shared_ptr<ProgressEngine> engine_;  // progress list on which this communicator is, or null
   bool threaded_ = false;
   std::mutex mutex_;
   std::condition_variable work_to_do_;

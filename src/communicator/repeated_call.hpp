@@ -1,11 +1,11 @@
-// RepeatedCall: recognizes a blocking call that repeats the last one.
+// RepeatedCall: recognizes a blocking call that repeats the last one, which then needs no checks and no planning.
 //
-// A blocking call with the arguments of the last one skips checks and planning. The call must have only buffers, a
-// built-in op, a root, a backend and a timeout, and the communicator must have no GPU. The repeated call allocates no
-// memory. Exception: a transport allocates a frame, its memory for one message, when it first uses the frame.
+// Only plain calls are recognized: their arguments are buffers, a built-in op, a root, a backend and a timeout, and the
+// communicator has no GPU. A repeated call allocates no memory, except that a transport may allocate memory for a
+// message when it first needs it.
 //
-// The object owns the arguments of the last blocking call. Communicator::Impl calls equals() in every blocking call, so
-// all functions are inline. Lock: none for equals(), because blocking calls of a communicator must not overlap.
+// The object stores the arguments of the last blocking call. Communicator::Impl calls equals() in every blocking call,
+// so all functions are inline. equals() needs no lock, because blocking calls of a communicator must not overlap.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class RepeatedCall {
            call.collective == last_.collective && call.op == last_.op && call.root == last_.root &&
            options.backend == backend_ && timeout == timeout_ && is_plain(call, options);
   }
-  /// Remembers a call. `on_device`: whether the communicator has a GPU. If the call is repeatable, `job` gets a new
-  /// number of its operands, by which intra-host collectives recognize them.
+  /// Stores a call. `on_device`: whether the communicator has a GPU. If the call may be repeated, `job` gets a new
+  /// number for its buffers. Collectives through shared memory recognize repeated buffers by this number.
   void remember(const Call& call, const Options& options, std::chrono::nanoseconds timeout, bool on_device, Job& job) {
     last_ = call;
     backend_ = options.backend;
@@ -39,8 +39,8 @@ class RepeatedCall {
   void forget() noexcept { repeatable_ = false; }
 
  private:
-  /// Returns whether the call has only buffers, a built-in op, a root, a backend and a timeout. A user's op does not
-  /// count, because another op may have been made at the same address.
+  /// Returns whether the call has only buffers, a built-in op, a root, a backend and a timeout. An op of the program is
+  /// not allowed, because a new op may lie at the address of an old one.
   static bool is_plain(const Call& call, const Options& options) noexcept {
     return !call.has_counts && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
            !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&

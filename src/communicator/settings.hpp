@@ -1,4 +1,5 @@
-// Settings of a communicator: each comes from the program, else from the environment, else it has a default.
+// Settings of a communicator. The value of each setting comes from the program; if the program leaves it unset, from
+// the environment; otherwise it is a default.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@
 
 namespace collectives {
 
-/// CommunicatorOptions with every default filled in.
+/// Values of all settings, with defaults filled in.
 struct Settings {
   std::string backend;
   std::chrono::nanoseconds timeout{};
@@ -19,10 +20,10 @@ struct Settings {
   bool deterministic = false;
   std::optional<bool> progress_thread;
   bool device_buffers = false;
-  std::string transport;               ///< empty: shared memory inside a host, a wire between hosts
-  std::string wire;                    ///< empty: the best wire that all ranks have
-  std::string trace, flight_recorder;  ///< COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
-  std::optional<int> dump_signal;      ///< COLLECTIVES_DUMP_SIGNAL
+  std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
+  std::string wire;       ///< transport between hosts; empty: the best that all ranks have
+  std::string trace, flight_recorder;  ///< begins of file paths, from COLLECTIVES_TRACE and COLLECTIVES_FLIGHT_RECORDER
+  std::optional<int> dump_signal;      ///< signal that writes recorded operations, from COLLECTIVES_DUMP_SIGNAL
 };
 
 /// Returns the timeout of a call: its own, else that of the communicator.
@@ -32,9 +33,9 @@ inline std::chrono::nanoseconds timeout_of(const Options& options, const Setting
 
 /// Returns the settings of a communicator. Throws Error{invalid_argument}.
 Settings resolve_options(const CommunicatorOptions&);
-/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. If the
-/// program's tuning has no internal numbers, those of the file that COLLECTIVES_TUNING names apply. Throws
-/// Error{invalid_argument}.
+/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
+/// that the program fills in itself lacks some internal numbers. These are taken from the file that COLLECTIVES_TUNING
+/// names, if any. Throws Error{invalid_argument}.
 std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// Sub-communicators. The ranks of one color initialize theirs by exchanges over the communicator that they split.
+// Implementation of split(). Makes a communicator for each set of ranks that passed the same color. The ranks of the
+// new communicator initialize it by exchanging texts over the old one, the parent.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Exchanges texts between all ranks of the parent. Exchanges of different colors are then one collective.
+/// Returns the texts of all ranks of the parent. All colors make their exchanges together, in one collective of the
+/// parent.
 std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.size());
   std::vector<std::size_t> lengths(p);
@@ -47,7 +49,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (!inherited.deterministic) inherited.deterministic = impl_->resources.settings.deterministic;
   if (!inherited.progress_thread) inherited.progress_thread = impl_->resources.settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = impl_->resources.settings.transport;
-  if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // a wire that has connected the hosts
+  if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
   if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
   std::optional<Communicator> part;
@@ -66,7 +68,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     }
     bootstrap.join_remaining_exchanges(Deadline::never());
   };
-  // Parts use the GPU of the whole, even if another one is current in this thread.
+  // The new communicator uses the GPU of its parent, even if another GPU is the current one of this thread.
   const std::shared_ptr<Device>& device = impl_->resources.context.device;
   if (device == nullptr) {
     make();

@@ -1,7 +1,9 @@
-// Implementation of the measurement of the wire: series of short messages for the latency, and exchanges of long
-// messages for the rate. Also the comparison of two clocks over a wire.
+// Implementation of the measurement of wires, transports between hosts. Series of short messages give the latency and
+// the cost per message, and exchanges of long messages give the rate. This file also compares the clocks of two hosts
+// over a wire.
 //
-// A train is a series of long messages. A swap is an exchange in which both sides send a train at the same time.
+// A train is a series of messages sent without waiting for an answer. In a swap, both sides send a train of long
+// messages at the same time.
 #include "communicator/wire_speed.hpp"
 
 #include <algorithm>
@@ -23,46 +25,46 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kTag = 0x73706565;
 constexpr std::size_t kShort = 8;
-// Short messages.
-constexpr std::size_t kTrains = 32;        // Most series.
-constexpr double kTrips = 20'000;          // Microseconds after which no further series begins.
-constexpr std::size_t kFewestTrains = 5;   // Fewest series, even if they take longer.
-constexpr std::size_t kTrainsInPlace = 8;  // Series between two short sleeps, after which both may run on other cores.
-constexpr int kTripsOfOne = 3;             // Round trips of one message between two series.
+// Limits of the measurement with short messages.
+constexpr std::size_t kTrains = 32;        // Maximum number of trains.
+constexpr double kTrips = 20'000;          // Time in microseconds after which no further train begins.
+constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer.
+constexpr std::size_t kTrainsInPlace = 8;  // Number of trains after which both ranks sleep, and may change cores.
+constexpr int kTripsOfOne = 3;             // Number of round trips of one message before each train.
 
-// Long messages of one pair.
-constexpr double kLongEnough = 700;   // Shortest exchange in microseconds that gives a rate.
-constexpr int kFewestSwaps = 3;       // Fewest exchanges: the first one finds TCP windows still small.
-constexpr int kSwaps = 10;            // Most exchanges.
-constexpr double kSwapping = 30'000;  // Limit in microseconds: other virtual machines may take cores for milliseconds.
+// Limits of the measurement with long messages between two hosts.
+constexpr double kLongEnough = 700;   // Minimum time of a swap in microseconds, so that it shows the rate.
+constexpr int kFewestSwaps = 3;       // Minimum number of swaps: in the first ones, TCP windows are still small.
+constexpr int kSwaps = 10;            // Maximum number of swaps.
+constexpr double kSwapping = 30'000;  // Time in microseconds after which no further swap begins.
 
-// Long messages of all pairs.
-constexpr double kTogether = 4000;  // Shortest exchange in microseconds, so that the pairs overlap for most of it.
-constexpr int kOpening = 2;         // Exchanges that do not count, because the windows are still small.
-constexpr int kSwapsTogether = 5;   // Exchanges that count.
+// Numbers of the measurement with long messages between all pairs of hosts at once.
+constexpr double kTogether = 4000;  // Wanted time of a swap in microseconds: long enough that all pairs overlap.
+constexpr int kOpening = 2;         // Number of first swaps that are not timed: TCP windows are still small.
+constexpr int kSwapsTogether = 5;   // Number of swaps that are timed.
 
-constexpr std::size_t kMostFrames = 128;      // Most messages of a series.
-constexpr std::size_t kLeastLong = 64 << 10;  // Bytes of a long message; longer ones are used on a fast wire.
-constexpr int kClockTrips = 40;               // Round trips of a clock measurement.
-constexpr std::size_t kFolded = 128 << 10;    // Elements of f32: as many as in the longest message.
-constexpr int kFolds = 10;                    // Repetitions; the fastest one counts.
+constexpr std::size_t kMostFrames = 128;      // Maximum number of messages of a train.
+constexpr std::size_t kLeastLong = 64 << 10;  // Initial length in bytes of long messages.
+constexpr int kClockTrips = 40;               // Number of round trips of a clock measurement.
+constexpr std::size_t kFolded = 128 << 10;    // Number of f32 elements that are added to measure the rate of sums.
+constexpr int kFolds = 10;                    // Number of these sums; the fastest one counts.
 
-/// A series of long messages.
+/// Length of a train of long messages.
 struct Train {
   std::size_t messages, bytes;  // Number of messages, and bytes of each.
   double all() const { return static_cast<double>(messages) * static_cast<double>(bytes); }
 };
 
-/// Returns the first series: four messages.
+/// Returns the first train: four messages.
 Train first_train(const Wire& wire) { return {4, std::min(wire.frame_bytes(), kLeastLong)}; }
-/// Returns a series with twice the bytes. Makes the messages longer first: messages of a fast wire may be longer
-/// without a loss of overlap.
+/// Returns a train with twice the bytes. Makes the messages longer until they have the wire's maximum length, then
+/// increases their number.
 Train twice(const Train& train, const Wire& wire) {
   if (2 * train.bytes <= wire.frame_bytes()) return {train.messages, 2 * train.bytes};
   return {2 * train.messages, train.bytes};
 }
 
-/// One end of the measurement.
+/// One end of the measurement: sends messages to the other end, and receives messages from it.
 class Talk {
  public:
   Talk(Wire& wire, Rank other, Deadline deadline) : wire_(wire), other_(other), deadline_(deadline) {}
@@ -81,11 +83,11 @@ class Talk {
     wire_.release(other_);
     return bytes;
   }
-  std::int64_t heard = 0;  ///< Number in the message taken last.
-  /// Whether a wait sleeps until a message arrives.
+  std::int64_t heard = 0;  ///< Number that the last received message contained.
+  /// Whether a wait for a message sleeps instead of polling.
   bool dozing = false;
 
-  /// Sends a series and receives one at the same time.
+  /// Sends a train and receives one at the same time.
   void swap(const Train& train) {
     std::size_t sent = 0, taken = 0;
     until([&] {
@@ -96,13 +98,13 @@ class Talk {
       for (; taken < train.messages && wire_.receive(other_) != nullptr; ++taken) wire_.release(other_);
       return sent == train.messages && taken == train.messages;
     });
-    // Ends when both ends have received their series.
+    // Waits until the other end has received its train, too.
     send(kShort);
     take();
   }
 
  private:
-  static constexpr unsigned kTurnsAlone = 8;  // Polls before it yields: the other rank may need this core.
+  static constexpr unsigned kTurnsAlone = 8;  // Number of polls before each yield: the other rank may need this core.
 
   template <class Done>
   void until(Done&& done) {
@@ -116,7 +118,8 @@ class Talk {
     }
   }
 
-  /// Clears the frame so that no old memory contents are sent. Does so only once for each frame and length.
+  /// Clears a frame, the memory for a message, so that no old contents are sent. Does so only once for each frame and
+  /// length.
   void clear(std::byte* frame, std::size_t bytes) {
     std::size_t& cleared = cleared_[frame];
     if (bytes > cleared) std::memset(frame + cleared, 0, bytes - cleared);
@@ -133,7 +136,7 @@ double us_since(Clock::time_point begun) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begun).count();
 }
 
-/// Returns the time of an undisturbed run: only an eighth of the times are shorter.
+/// Returns the time that counts as undisturbed by other load: an eighth of the times are shorter.
 double undisturbed(std::vector<double>& times) {
   std::ranges::sort(times);
   return times[times.size() / 8];
@@ -142,11 +145,11 @@ double undisturbed(std::vector<double>& times) {
 /// Undisturbed times of short messages in microseconds.
 struct ShortTimes {
   double round_trip;   ///< One message there and one back.
-  double whole_train;  ///< A series there and one message back.
+  double whole_train;  ///< A train there and one message back.
 };
 
 /// Sends `messages` messages of `bytes` bytes from the first rank to the other one, which answers the last of them.
-/// Appends the time to `times`. Returns the length of the messages; the other rank ignores its own `bytes`.
+/// Appends the time to `times`. Returns the length of the messages. The other rank ignores its own `bytes`.
 std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::vector<double>& times) {
   const auto begun = Clock::now();
   std::size_t said = 0;
@@ -157,8 +160,8 @@ std::size_t trip(Talk& talk, bool first, int messages, std::size_t bytes, std::v
   return first ? bytes : said;
 }
 
-/// Measures single messages and series of `in_a_row` messages. The first rank decides when the measurement ends. The
-/// length of its messages carries the decision.
+/// Measures single messages and trains of `in_a_row` messages. The first rank decides when the measurement ends. It
+/// tells the other rank by its messages' length.
 ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
   std::vector<double> single, several;
   auto started = Clock::now();
@@ -179,10 +182,10 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
   return {.round_trip = undisturbed(single), .whole_train = undisturbed(several)};
 }
 
-/// Returns the microseconds per byte of the fastest long series. Doubles the series until an exchange takes long
-/// enough. `round_trip`: time of a short message there and back.
+/// Returns the microseconds per byte in the fastest swap of long messages. Doubles the train until a swap takes
+/// kLongEnough. `round_trip`: time of a short message there and back.
 double measure_long_messages(Talk& talk, const Wire& wire, bool first, double round_trip) {
-  double fastest = std::numeric_limits<double>::max();  // Microseconds of the fastest long series.
+  double fastest = std::numeric_limits<double>::max();  // Time of the fastest swap in microseconds.
   Train train = twice(first_train(wire), wire);
   // Next step. The first rank sends it as the length of a message, too.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
@@ -266,7 +269,7 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
   return {.latency_us = std::max(0.1, times.round_trip / 2 - 2 * message),
           .message_us = message,
           .us_per_byte = us_per_byte,
-          .work_us_per_byte = us_per_byte / 2,  // The work of both directions fits in this time.
+          .work_us_per_byte = us_per_byte / 2,  // A rank does the work of both directions in this time.
           .reduce_us_per_byte = measure_fold()};
 }
 

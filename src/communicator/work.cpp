@@ -1,4 +1,4 @@
-// Work: the handle of an operation.
+// Implementation of Work, the program's handle of an asynchronous operation.
 #include <utility>
 
 #include "communicator/communicator_impl.hpp"
@@ -20,7 +20,7 @@ Work::~Work() {
   if (state_ == nullptr) return;
   try {
     wait();
-  } catch (const std::exception&) {  // callers that need the error call wait()
+  } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
   }
 }
 
@@ -30,7 +30,7 @@ bool Work::wait_until(Deadline until) {
     for (Work& member : state_->members)
       if (!member.wait_until(until)) return false;
     if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait_until(*state_, until)) return false;
-  } catch (const std::exception&) {  // test() makes a member's failure that of the group
+  } catch (const std::exception&) {  // test() below throws the failure of a member of a group
   }
   return test();
 }

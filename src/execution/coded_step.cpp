@@ -1,4 +1,4 @@
-// Implementation of Steps with coded messages: one Step, its sum, and the codec on tiles of a vector.
+// Implementation of CodedStep. Performs one Step, adds its values, and applies the codec to a vector tile by tile.
 #include "execution/coded_step.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of f32 elements that are coded and added at a time, rounded up to blocks of the codec. They take 4
-/// KiB, so that tiles of several sources fit in the first-level cache.
+/// Minimum number of f32 elements of a tile, the elements that are coded and added at a time. It is rounded up to whole
+/// blocks of the codec. 1024 elements take 4 KiB, so that tiles of several sources fit in the first-level cache.
 constexpr std::size_t kTile = 1024;
 
 }  // namespace
@@ -61,7 +61,7 @@ void CodedStep::for_each_tile(std::size_t count, Visit&& visit) const {
   for (std::size_t first = 0; first < count; first += tile_) visit(first, std::min(tile_, count - first));
 }
 
-/// Encodes `values` into `wire`. A codec requires aligned values, so unaligned ones pass through `aligned_`.
+/// Encodes `values` into `wire`. A codec requires aligned values, so unaligned values are first copied to `aligned_`.
 void CodedStep::encode(const std::byte* values, std::size_t count, std::byte* wire) {
   if (reinterpret_cast<std::uintptr_t>(values) % alignof(float) == 0)
     return codec_->encode({reinterpret_cast<const float*>(values), count}, wire);
@@ -81,7 +81,8 @@ void CodedStep::decode(const std::byte* wire, std::byte* values, std::size_t cou
   });
 }
 
-/// Encodes `values` into `frame`, and stores the decoded result in `seen`. Either of them may be null.
+/// Encodes `values` into `frame`, the memory of an outgoing message. Stores in `seen` the values as a receiver will
+/// decode them. `frame` or `seen` may be null.
 void CodedStep::round(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count) {
   for_each_tile(count, [&](std::size_t first, std::size_t elements) {
     std::byte* const wire = frame != nullptr ? frame + codec_->encoded_bytes(first) : encoded_.data();
@@ -90,8 +91,8 @@ void CodedStep::round(const std::byte* values, std::byte* seen, std::byte* frame
   });
 }
 
-/// Adds the contributions of `step`. Each of several is rounded once before it is added. That includes this rank's own.
-/// The sum then does not depend on which rank adds.
+/// Adds the contributions of `step`. If there are several, this rank's own contribution is also encoded and decoded
+/// before it is added. The sum then does not depend on which rank adds.
 void CodedStep::add(const Step& step, std::byte* destination, std::byte* frame) {
   const std::size_t bytes = codec_->encoded_bytes(step.range.count), terms = step.from.size();
   if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);

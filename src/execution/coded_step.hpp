@@ -1,19 +1,22 @@
-// CodedStep: performs a Step whose messages are coded.
+// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank: it takes values, may add
+// them, and may store and send the result.
 //
-// A codec has a fixed rate and no state. It is applied where a value enters or leaves a frame, which is memory of a
-// transport for one message. Algorithms know only that their messages are coded. Partial sums may not travel, because
-// each hop would round them again. Contributions therefore reach the owner of their part unsummed
-// (PartialSums::intra_host). Contributions of one host are added inside it before, in f32. That sum is not rounded.
+// A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes. A
+// codec has no state. It is applied where a value enters or leaves a frame, the memory of a transport for one message.
+// Partial sums are not sent on to be added to, because each hop would round them again. Each part of the vector instead
+// has an owner, a rank that adds the contributions of all hosts (PartialSums::intra_host). The contribution of a host
+// is the sum over its ranks, made in f32 before it is encoded.
 //
-// A rank keeps sent values as its peers will see them: encoded and decoded. Its part of the result may be copied and
-// sent in separate Steps. Each of them rounds it in the same way. Received messages are passed on without being coded
-// again. A broadcast along several rails codes a value twice. It stays equal, because every codec fulfills
-// encode(decode(wire)) == wire. The proofs check that values are rounded at most twice, and equally on all ranks.
+// All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
+// decode them. A rank that passes a received message on does not encode it again. Some values are encoded twice on
+// their way. They stay equal, because every codec fulfills encode(decode(wire)) == wire. Tests prove that values are
+// rounded at most twice, and equally on all ranks.
 //
-// Sums are computed in tiles. Decoded values are then still in the first-level cache when they are added. A codec
-// therefore needs no loop of its own for adding.
+// Sums are computed tile by tile. A tile is about 1,024 elements, so that its decoded values are still in the
+// first-level cache when they are added.
 //
-// Price: p - 1 messages per rank instead of two neighbours. Recursive halving and doubling cannot be used.
+// Price: each owner exchanges messages with all other owners, not only with two neighbours as in a ring. Algorithms
+// that send partial sums on, such as recursive halving and doubling, cannot be used.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +58,7 @@ class CodedStep {
   const ValuePlaces& places_;
   const Job* job_ = nullptr;
   const Codec* codec_ = nullptr;
-  std::size_t tile_ = 0;  // number of elements that are coded and added at a time
+  std::size_t tile_ = 0;  // number of elements of a tile
   CodingReport report_;
   std::vector<Source> sources_;     // terms of the current sum
   std::vector<float> decoded_;      // one tile of each source, and one of their sum

@@ -1,7 +1,9 @@
-// Implementation of the executor: the rounds of a job, the order of Steps, and the performance of one Step.
+// Implementation of the executor. Takes the Steps of an operation in order, and performs each as soon as it can run. A
+// Step is one action of a rank: it takes values, may reduce them, and may store and send the result.
 //
-// A frame is memory of a transport for one message. A round performs all Steps on one segment of each part of the
-// vector. The wire is the transport between hosts; it may send from the caller's memory while the executor continues.
+// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A frame is memory
+// of a transport for one message. The wire, the transport between hosts, may send from the caller's memory while the
+// executor continues.
 #include "execution/executor.hpp"
 
 #include <utility>
@@ -9,7 +11,8 @@
 namespace collectives {
 namespace {
 
-/// Passes Steps on. Turns a Step that reduces into a plain send if the only term is this rank's own value.
+/// Passes Steps on to another sink. A Step that reduces may have no value but this rank's own. It then becomes a Step
+/// that only sends the value.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
@@ -76,7 +79,7 @@ bool Executor::progress_steps() {
       if (!std::exchange(host_begun_, true)) begin_host(*step);
       if (!on_engine([](auto& engine) { return engine.progress_host_step(); })) return false;
     } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
-      // Empty ranges are not sent. Only the messages of a barrier carry no data.
+      // An exchange of an empty range sends nothing, except in a barrier, whose messages are all empty.
       if (!on_engine([&](auto& engine) { return performed(*step, engine); })) return false;
     }
     next_step();
@@ -92,7 +95,8 @@ bool Executor::input_ready() {
   return !waits_for_input_;
 }
 
-/// Records the phase of `step`. One message over the wire is enough to count the Step as `between_hosts`.
+/// Records in the trace which kind of work `step` is. A Step with at least one message over the wire is recorded as
+/// `between_hosts`.
 void Executor::trace(const Step& step) {
   trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_collective
                 : messages_.between_hosts(step)   ? Trace::Phase::between_hosts
@@ -109,8 +113,8 @@ bool Executor::ready(const Step& step) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!std::exchange(receive_target_known_, true)) receive_target_ = receive_target(step);
   if (!messages_.ready(step, receive_target_, bytes)) return false;
-  // Wait until nothing is sent from the destination any more. The receives stand before this check. Peers may wait
-  // here, too, until this rank has received their messages.
+  // Waits until the wire sends nothing from the destination any more. The receives come before this check, because
+  // peers in this same wait need this rank to receive their messages.
   const std::byte* const destination = places_.address(step.destination, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;
   // Coded messages are never sent from the caller's memory.
@@ -159,7 +163,8 @@ Executor::Made Executor::make(const Step& step, Engine& engine) {
   std::byte* destination = places_.address(step.destination, step.range);
   const std::byte* value = nullptr;
   if (step.reduce) {
-    // The result is written into its destination. Without one, it is written into the first outgoing frame.
+    // The result is written into its destination. If the Step has no destination, the result is written into the first
+    // outgoing frame.
     std::byte* made = destination != nullptr ? destination : messages_.first_frame(step);
     std::size_t terms = 0;
     for (const Rank peer : step.from)

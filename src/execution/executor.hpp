@@ -1,24 +1,26 @@
-// Executor: performs the Steps of one operation after another.
+// Executor: performs the Steps of an operation in order. A Step is one action of a rank: it takes values of this rank
+// or of peers, may reduce them, and may store and send the result.
 //
 // The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
-// waits, and watches deadlines, lost peers and failures. Blocking calls, test(), wait() and the progress thread
-// therefore run the same code. The executor also handles what all algorithms share. That is segments, scratch memory,
-// tags and byte counts.
+// waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls, test(),
+// wait() and the progress thread alike. The executor also does work that all algorithms need. It cuts long vectors into
+// segments, provides scratch memory, checks the tags of messages and counts bytes.
 //
-// A rank performs its Steps in the fixed order of steps/schedule.hpp. A Step waits until its incoming messages have
-// arrived and its outgoing messages have frames. A frame is memory of a transport for one message. The Step then runs
-// at once.
+// A rank performs its Steps in the fixed order of steps/schedule.hpp. A frame is memory of a transport for one message.
+// A Step can run when its incoming messages have arrived and each of its outgoing messages has a frame.
 //
-// The executor avoids copies and scratch memory. A reduction writes its result into the destination. Without one, it
-// writes into the first outgoing frame. Received messages are read in place. Values that are not combined need no
-// frame. They are sent from the caller's memory and received into it, if the transport can do that.
+// The executor avoids copies and scratch memory. A reduction writes its result into the destination of its Step. A Step
+// without a destination writes into the first outgoing frame. Received messages are read in place. Values that are not
+// reduced need no frame if the transport can send from the caller's memory and receive into it.
 //
-// A ValueEngine works on the values. HostEngine does so for host memory, and a device path for GPU memory. GPUs
-// therefore need no algorithms of their own. CodedStep performs Steps whose messages a codec encodes.
+// The executor does not touch values itself: a ValueEngine copies and reduces them. HostEngine is the engine for host
+// memory. The GPU code has engines for GPU memory. Algorithms therefore serve both. CodedStep performs Steps whose
+// messages a codec encodes.
 //
-// Price: Steps are recorded in a list before they are performed. That takes some tens of nanoseconds per call. A Step
-// waits if it overwrites memory that is still being sent. A call ends when the kernel has taken over all data. With the
-// engine of a device path, the host acts between any two Steps. Messages are then not coded.
+// Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. A Step
+// that overwrites memory waits until the memory has been sent. An operation ends only when the operating system has
+// taken over all its data. With an engine for GPU memory, the CPU has to act between any two Steps, and messages are
+// not encoded.
 #pragma once
 
 #include <cstddef>
@@ -46,12 +48,12 @@ class Executor {
  public:
   using Route = StepMessages::Route;
   using HostCollectives = HostEngine::HostCollectives;
-  /// `wire`: the transport of `routes` that needs calls of progress(), such as one between hosts. It may read memory
-  /// after send_from() has returned. Null: no transport does.
+  /// `wire`: the transport in `routes` that must be progressed, such as the one between hosts. It may read memory after
+  /// send_from() has returned. Null: no transport is like that.
   ///
-  /// `engine`: works on values if messages are addresses of its memory. It also performs the host Steps. They then join
-  /// all ranks of the host. Messages are not coded. Null: the values are in host memory, and a HostEngine with
-  /// `host_collectives` works on them.
+  /// `engine`: works on values in GPU memory, of which messages hold addresses. It also performs host Steps, in which
+  /// all ranks of the host work together. Messages are not encoded then. Null: the values are in host memory, and a
+  /// HostEngine with `host_collectives` works on them.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
   Executor(const Executor&) = delete;  // members refer to one another
@@ -76,7 +78,7 @@ class Executor {
     ++moves_;
     return true;
   }
-  /// Returns whether the last progress() stopped at a message over the wire.
+  /// Returns whether the last progress() stopped because of a message to or from another host.
   bool waits_for_wire() const noexcept { return messages_.waits_for_wire(); }
   /// Returns whether the last progress() stopped at the job's input stream.
   bool waits_for_input() const noexcept { return waits_for_input_; }
@@ -113,7 +115,7 @@ class Executor {
     const std::byte* value = nullptr;
     const std::byte* lent = nullptr;
   };
-  /// Computes the value of a Step, and stores it if the Step keeps it.
+  /// Computes the value of a Step. Stores it if the Step keeps it.
   template <class Engine>
   Made make(const Step&, Engine&);
   /// Returns the memory into which the message of `step` may be received; null if it stays in its frame.

@@ -1,4 +1,5 @@
-// Implementation of the engine for host memory: the start of a host Step, and the counters of intra-host collectives.
+// Implementation of the engine for host memory. Starts host Steps. Adds up the counters of intra-host collectives. In a
+// host Step, ranks of one host perform such a collective together, through shared memory.
 #include "execution/host_engine.hpp"
 
 #include <utility>

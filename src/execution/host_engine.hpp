@@ -1,7 +1,8 @@
-// HostEngine: the ValueEngine for host memory. This thread works on values, and intra-host collectives perform host
-// Steps.
+// HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. In a
+// host Step, ranks of one host perform a collective together through shared memory, an intra-host collective.
 //
-// The class is final and its short functions are inline. A caller that names the class therefore makes no virtual call.
+// HostEngine implements ValueEngine. The class is final and its short functions are inline. A call through a HostEngine
+// is therefore not virtual.
 #pragma once
 
 #include <array>
@@ -20,8 +21,8 @@ namespace collectives {
 
 class HostEngine final : public ValueEngine {
  public:
-  /// Intra-host collectives, indexed by Subgroup. Those of `domain` and `rail` exist only if the rank view has an inner
-  /// grid.
+  /// Intra-host collectives by Subgroup, the ranks that perform them: all ranks of the host, those of one NUMA domain,
+  /// or one of each domain (rail). The last two exist only on a host with domains.
   using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
   HostEngine(const RankView& view, HostCollectives host_collectives);
 
@@ -46,7 +47,7 @@ class HostEngine final : public ValueEngine {
   /// Progresses the collective of a subgroup. Returns whether it has ended. Throws TagMismatch, whose `peer` is a rank.
   bool progress(Subgroup subgroup) try {
     return host_collective(subgroup).progress();
-  } catch (const TagMismatch& mismatch) {  // an intra-host collective counts local ranks
+  } catch (const TagMismatch& mismatch) {  // an intra-host collective names a rank by its number on the host
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
   /// Returns a counter that changes whenever an intra-host collective progresses.

@@ -1,4 +1,5 @@
-// Job: work of an executor. It is one operation, or one phase of a multi-phase operation.
+// Job: describes the work that the executor performs. A job is one operation, or one phase of an operation that has
+// several.
 #pragma once
 
 #include <cstddef>
@@ -13,30 +14,32 @@
 
 namespace collectives {
 
-/// Input and output of an operation in rounds. The order of the Steps stays that of the plan. The bits of the result
-/// therefore do, too. Price: one query per Step.
+/// Input that arrives piece by piece, and output that is used piece by piece. The pieces are rounds: each round
+/// performs all Steps (actions of a rank) of the plan on one segment of the vector. The order of the Steps stays that
+/// of the plan. Therefore, the result has the same bits. Price: the executor calls ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;
-  /// Returns whether the input of `round` and of all rounds before it has arrived. Called before every Step.
+  /// Returns whether the input of `round` and of all rounds before it has arrived.
   virtual bool ready(std::size_t round) = 0;
   /// Reports that the results of the first `rounds` rounds are final.
   virtual void done(std::size_t rounds) = 0;
 };
 
-/// Description of one operation. `input` and `output` are addresses of element 0 of the whole vector. A buffer that
-/// holds only one part is addressed from where element 0 would be.
+/// Description of one operation. `input` and `output` are addresses of element 0 of the whole vector. If a buffer holds
+/// only one part of the vector, this is the address at which element 0 would lie.
 struct Job {
   const Plan* plan = nullptr;
-  RoundArgs args;  ///< `parts` of the whole vector; the executor takes them round by round
+  RoundArgs args;  ///< arguments of the algorithm; `parts` cover the whole vector
   ReduceOp op;
   DataType type = DataType::f32;
   const Codec* codec = nullptr;  ///< codec of messages, for f32 values; null: messages hold the values themselves
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
-  InputStream* input_stream = nullptr;  ///< null: all input has arrived
-  /// The whole operation, if it is a single host Step, and its operands. Null: the plan emits the Steps.
+  InputStream* input_stream = nullptr;  ///< source of input that arrives in rounds; null: all input is there
+  /// The only Step of the operation, if that is a collective of the ranks of this host; `host` then holds its operands.
+  /// Null: the algorithm of the plan emits the Steps.
   const HostCall* single_step = nullptr;
   HostOperands host = {};
 };

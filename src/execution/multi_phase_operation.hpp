@@ -1,9 +1,9 @@
-// Multi-phase operation: an operation of several phases, such as a sparse exchange. The messages of a phase depend on
-// the messages received before it.
+// Multi-phase operation: an operation whose messages depend on messages received before, such as a sparse exchange. It
+// consists of phases. The messages of one phase do not depend on one another.
 //
-// Each phase is a Job like any other, with Steps of its own. Deadlines, mismatches and failures are therefore handled
-// as in every call. Between two phases the operation works on this rank alone. It stays at the head of the queue until
-// its last phase has ended. All ranks therefore perform all operations in the same order.
+// The executor performs each phase as a Job, like a whole operation. Deadlines, mismatches and failures are handled as
+// in every call. Between two phases, the operation computes on this rank without messages. It stays at the head of the
+// communicator's queue until its last phase has ended, so all ranks perform all operations in the same order.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace collectives {
 
-/// Returns an Algorithm for the Steps of one phase. It is not in the table from which plans are chosen.
+/// Returns an Algorithm that emits the Steps (actions of a rank) of one phase. It is not in the table from which plans
+/// are chosen.
 constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const RankView&, const RoundArgs&, StepSink&)) {
   return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
@@ -21,16 +22,16 @@ constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const Ra
 class MultiPhaseOperation {
  public:
   virtual ~MultiPhaseOperation() = default;
-  /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase: the operation
-  /// has completed. Throws the error of the operation, on all ranks. The caller puts the operation's name before the
-  /// error text.
+  /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase, because the
+  /// operation has completed. Throws if the operation fails. It then fails on all ranks. The caller puts the
+  /// operation's name before the error text.
   virtual bool next(Job& job) = 0;
   /// Does some microseconds of work without messages, such as writing zeros of the result. Called while the executor
   /// waits for peers. Returns false when no such work is left.
   virtual bool local_work() { return false; }
   /// Ends the operation after a failure, on this rank or another.
   virtual void abandon() noexcept = 0;
-  /// Called when the issuer has seen the end of the operation. All ranks call it at the same place in the program.
+  /// Called when the program has waited for the end of the operation. All ranks call it at the same program point.
   virtual void released() noexcept = 0;
 };
 

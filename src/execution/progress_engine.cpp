@@ -1,10 +1,12 @@
-// Implementation of the progress engine. Each thread has at most one engine, which communicators keep alive.
+// Implementation of the progress engine, the list of communicators that a thread progresses. Each thread has at most
+// one engine. Its communicators keep the engine alive.
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
 namespace {
 
-// Both outlive the keeper and can be read until the thread has ended. Static objects may hold communicators.
+// Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below and can be read
+// until the thread has ended, because static objects may still use communicators then.
 thread_local ProgressEngine* current = nullptr;
 thread_local bool ended = false;
 

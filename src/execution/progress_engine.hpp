@@ -1,12 +1,12 @@
-// Progress engine of one thread: the list of communicators that the thread progresses while it waits.
+// Progress engine of a thread: the list of communicators whose operations the thread progresses while it waits.
 //
-// A thread that waits in one communicator also progresses all others on its list. Ranks may therefore wait for several
-// communicators in different orders without blocking one another.
+// A thread that waits for an operation of one communicator also progresses all other communicators on its list. Ranks
+// may therefore wait for operations of several communicators in different orders, without a deadlock.
 //
-// A communicator is on the list of the thread that used it last. Only that thread progresses it. Another thread that
-// uses the communicator moves it to its own list. The library therefore calls MPI only in threads of the program. The
-// exception is a progress thread. The program has then asked for it, or NCCL is used and MPI accepts calls from all
-// threads. A communicator with a progress thread is on no list.
+// A communicator is on the list of the thread that used it last, and only that thread progresses it. Another thread
+// that uses the communicator moves it to its own list. The library thus calls MPI only in the program's threads.
+// Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. That happens only
+// if the program asks for the thread, or if NCCL is used and MPI accepts calls from all threads.
 //
 // Price: without a progress thread, an operation does not progress while its thread waits outside the library.
 #pragma once
@@ -39,7 +39,8 @@ class ProgressEngine {
 
   void add(Member&);
   void remove(Member&) noexcept;
-  /// Progresses all members but `except`, which the caller progresses. Returns whether any of them progressed.
+  /// Progresses all members except `except`, which the caller progresses itself. Returns whether any of them
+  /// progressed.
   bool progress(const Member& except, bool check_failures) noexcept;
 
  private:

@@ -1,4 +1,6 @@
-// StepList: the Steps of one round, with copies of their peers. The spans that an algorithm emits end with emit().
+// StepList: stores the Steps of one round, with copies of their lists of peers. A Step is one action of a rank. A round
+// performs all Steps on one segment of the vector. The lists are copied because an algorithm's lists are valid only
+// while it emits.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +45,8 @@ class StepList final : public StepSink {
 
   static constexpr std::size_t kBlock = 1024;
   std::vector<Step> steps_;
-  std::vector<std::vector<Rank>> blocks_;  // never reallocated while Steps point into them
+  // Memory of the copied lists. Steps point into it. Therefore, no block is reallocated while it holds lists.
+  std::vector<std::vector<Rank>> blocks_;
   std::size_t block_ = 0;
 };
 

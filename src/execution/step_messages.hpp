@@ -1,7 +1,9 @@
-// StepMessages: the messages of the current Step of one rank, over the transports to all ranks.
+// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank: it takes
+// values, may reduce them, and may store and send the result.
 //
-// A frame is memory of a transport for one message. A value travels in a frame, or from the memory in which it lies if
-// the route allows that. The wire is the transport between hosts. It may read memory after send_from() has returned.
+// A route is the transport of the messages to one peer: shared memory inside the host, or the wire to another host. A
+// frame is memory of a transport for one message. A value is copied into a frame, or sent from the memory in which it
+// lies if the route allows that. The wire may read that memory after send_from() has returned.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +28,7 @@ class StepMessages {
     bool between_hosts = false;  ///< whether the messages go to another host
     bool sends_in_place = true;  ///< whether send_from() may be called
   };
-  /// `wire`: the transport of `routes` that needs calls of progress(), such as one between hosts. Null: none.
+  /// `wire`: the transport in `routes` that must be progressed, such as the one between hosts. Null: none.
   StepMessages(Rank self, std::vector<Route> routes, Transport* wire)
       : self_(self), routes_(std::move(routes)), wire_(wire) {}
 
@@ -59,13 +61,14 @@ class StepMessages {
     if (message.tag != tag_ || message.bytes != bytes) throw TagMismatch{from};
     return message;
   }
-  /// Returns the frame of the first other rank in `step.to`; null if there is none.
+  /// Returns the frame of the first other rank in `step.to`. Null if there is none.
   std::byte* first_frame(const Step& step) {
     for (const Rank peer : step.to)
       if (const Route& route = route_to(peer); !is_self(peer)) return route.transport->acquire_frame(route.address);
     return nullptr;
   }
-  /// Calls fill() for the outgoing frames of `step`. `lent`: the value in memory that peers may read in place, or null.
+  /// Calls fill() for the outgoing frames of `step`. `lent`: address of the value in memory from which a transport may
+  /// send it without a frame, or null.
   template <class Fill>
   void fill_frames(const Step& step, const std::byte* lent, Fill&& fill) {
     for (const Rank peer : step.to) {
@@ -74,7 +77,7 @@ class StepMessages {
       if (lent == nullptr || !route.sends_in_place) fill(route.transport->acquire_frame(route.address));
     }
   }
-  /// Sends the value of `step` to its receivers, and releases the received messages. Calls fill() for each frame
+  /// Sends the value of `step` to its receivers. Releases the received messages. Calls fill() for each frame
   /// immediately before it is sent. `lent`: as in fill_frames().
   template <class Fill>
   void hand_on(const Step& step, std::size_t bytes, const std::byte* lent, Fill&& fill) {
@@ -138,7 +141,8 @@ class StepMessages {
   const std::vector<Route> routes_;
   Transport* const wire_;
   std::uint64_t tag_ = 0;
-  std::size_t from_ready_ = 0, to_ready_ = 0;  // peers of the current Step whose messages or frames are there
+  // Numbers of peers of the current Step whose messages have arrived, and of those to which there is a free frame.
+  std::size_t from_ready_ = 0, to_ready_ = 0;
   bool waits_for_wire_ = false;
   std::uint64_t bytes_sent_ = 0, bytes_to_other_hosts_ = 0;
 };

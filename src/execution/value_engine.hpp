@@ -1,7 +1,8 @@
-// ValueEngine: works on the values of Steps, where these values lie.
+// ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
+// of a rank: it takes values, may reduce them, and may store and send the result.
 //
-// The executor asks an engine to copy and to fold values. HostEngine works on host memory with this thread. An engine
-// of a device path works on GPU memory. GPUs therefore need no algorithms of their own.
+// The executor performs Steps and requests an engine to copy and to fold (reduce) values. HostEngine works in the
+// calling thread on host memory. Engines for GPU memory let GPUs work. Algorithms therefore serve both.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +14,24 @@
 
 namespace collectives {
 
-/// Performs requests in order, at once or some time after they were made.
+/// Performs requests in the order in which they are made, at once or later.
 class ValueEngine {
  public:
   virtual ~ValueEngine() = default;
-  /// Returns whether each request is complete when its function returns. end() and done() are then not called.
+  /// Returns whether each request is complete when its function returns. If so, end() and done() are not called.
   virtual bool is_immediate() const noexcept { return false; }
-  /// Called before each Step, which may read what peers have sent. Returns false if the Step cannot begin yet.
+  /// Called before each Step, which may read memory of peers. Returns false if the Step cannot begin yet.
   virtual bool begin() = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   /// Folds as fold() in reduction.hpp does.
   virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
                     std::size_t count, int finish_ranks) = 0;
-  /// Ends the requests of a Step.
+  /// Called after the last request of a Step.
   virtual void end() = 0;
   /// Returns whether the requests of the Step are complete.
   virtual bool done() = 0;
-  /// Starts a host Step, in which ranks of the host synchronize. `with` must not change until the Step ends.
+  /// Starts a host Step: a collective that ranks of the host perform together. `with` must not change until the Step
+  /// ends.
   virtual void begin_host_step(const Step& step, const HostOperands& with) = 0;
   /// Performs what is possible now. Returns whether the host Step has ended. Throws TagMismatch, whose `peer` is a
   /// rank.

@@ -1,4 +1,5 @@
-// ValuePlaces: addresses of the values of one job. A value lies in the input, in the output, or in the partial result.
+// ValuePlaces: computes the addresses of the values of one job. A job is an operation of the executor. Its values lie
+// in the input buffer, in the output buffer, or in scratch memory for a partial result.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace collectives {
 
 class ValuePlaces {
  public:
-  /// Begins with the places of `job`, which has no partial result yet.
+  /// Starts with the buffers of `job`, which has no partial result yet.
   void start(const Job& job) noexcept {
     job_ = &job;
     element_ = size_of(job.type);
@@ -31,7 +32,8 @@ class ValuePlaces {
     return nullptr;
   }
 
-  /// Replaces the current partial result by one of `range`, in memory of `engine`. Keeps it if it contains `range`.
+  /// Makes memory of `engine` the place for a partial result of `range`. Keeps the current place if its range contains
+  /// `range`.
   template <class Engine>
   void keep_as_work(Range range, Engine& engine) {
     if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
@@ -40,8 +42,8 @@ class ValuePlaces {
   }
 
  private:
-  /// Returns `base` moved by whole elements. Computes with integers, because element 0 of the vector may lie outside of
-  /// the buffer.
+  /// Returns `base` moved by whole elements. Computes with integers, because `base` may be an address outside of any
+  /// buffer (job.hpp).
   static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
   }

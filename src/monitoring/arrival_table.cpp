@@ -1,4 +1,5 @@
-// Implementation of the arrival table: records, lists of ranks, and their texts.
+// Implementation of the arrival table. Stores in which calls the ranks are. Lists the ranks for which a call waits, as
+// numbers and as text.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSilent = 200ms;  // Age of a heartbeat that counts as silence.
+// Minimum age of a heartbeat, the time of a waiting rank's last check, with which the rank counts as silent.
+constexpr auto kSilent = 200ms;
 
 }  // namespace
 
@@ -126,8 +128,8 @@ std::vector<Rank> ArrivalTable::ranks_waiting_for_gpu(std::uint64_t sequence) co
 }
 
 Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
-  // A missing rank with a heartbeat is in an earlier call. It waits there for a rank without a heartbeat. The rank
-  // whose heartbeat is oldest therefore comes first.
+  // A missing rank with a recent heartbeat is in an earlier call, where it waits for a rank whose heartbeat is old. The
+  // rank with the oldest heartbeat is the first choice.
   const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);

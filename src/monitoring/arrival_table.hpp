@@ -1,11 +1,13 @@
-// Arrival table: the newest calls of all ranks of a communicator, as one rank knows them.
+// Arrival table: tells a rank which calls each rank of its communicator has entered.
 //
-// A rank of this host publishes its calls in its block of the arena, the shared memory of the host. An arrival record
-// holds the number of a call and its signature. Counters hold the newest call that the rank has entered and completed.
-// The heartbeat is the time at which a waiting rank last checked its peers. Ranks of other hosts send their arrival
-// records as control messages, and the table keeps the newest record of each.
+// The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block. For
+// each call that a rank enters, its block gets an arrival record. The record holds the number of the call and its
+// signature, the arguments on which all ranks must agree. Two counters of the block hold the number of the newest call
+// that the rank has entered, and of the newest one that it has completed. The heartbeat is the time at which a waiting
+// rank last checked its peers. Ranks of other hosts send arrival records as control messages. The table keeps the
+// newest record of each of these ranks.
 //
-// The table writes the block of its own rank. It only reads the blocks of other ranks.
+// Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
 
 #include <atomic>
@@ -23,7 +25,7 @@
 
 namespace collectives {
 
-/// Identity of one call: number, signature and names for error texts.
+/// Description of one call: its number, its signature, and names for error texts.
 struct CallInfo {
   std::uint64_t sequence = 0;
   Signature signature;
@@ -56,7 +58,7 @@ class ArrivalTable {
     own_.arrived.value.store(sequence, std::memory_order_release);
   }
   void complete(std::uint64_t sequence) noexcept { own_.completed.value.store(sequence, std::memory_order_release); }
-  /// Publishes whether this rank waits for its GPU only.
+  /// Publishes whether this rank waits for nothing but its GPU.
   void set_waiting_for_gpu(bool waits) noexcept;
   /// Publishes `now`, a time of the coarse clock, as the heartbeat of this rank.
   void publish_heartbeat(std::chrono::nanoseconds now) noexcept;
@@ -70,19 +72,19 @@ class ArrivalTable {
   /// Keeps the records of ranks of another host, unless they are older than those in the table. Ignores ranks that the
   /// communicator does not have.
   void add_records(std::uint64_t sequence, const std::vector<Arrived>& ranks);
-  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not arrived there, or has
-  /// passed the call so long ago that newer records have replaced this one.
+  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not entered it, or if
+  /// newer records have replaced the record of this call.
   std::optional<Signature> signature_of(Rank rank, std::uint64_t sequence) const;
   /// Returns true if a rank has entered the call or a later one.
   bool has_arrived(Rank rank, std::uint64_t sequence) const;
   /// Returns the records of this host's ranks for a call.
   std::vector<Arrived> records_of_host(std::uint64_t sequence) const;
-  /// Returns the records of all ranks for a call. That of this rank has the signature of `call`.
+  /// Returns the records of all ranks for a call. The record of this rank has the signature in `call`.
   std::vector<Arrived> records(const CallInfo& call) const;
-  /// Returns the missing ranks of a call: their number and the first of them.
+  /// Returns the missing ranks of a call, which have not entered it: their number and the first of them.
   Missing first_missing(std::uint64_t sequence) const;
-  /// Returns the rank for which the others most likely wait: the one that has been silent for longest, else the first
-  /// missing rank, else the first one that waits for its GPU, else kNoRank.
+  /// Returns the rank for which the others most likely wait: the rank with the oldest heartbeat, if that is older than
+  /// 200 ms. Otherwise returns the first missing rank, else the first rank that waits for its GPU, else kNoRank.
   Rank awaited_rank(std::uint64_t sequence) const;
   /// Returns the ranks that a call waits for, as text:
   ///

@@ -1,4 +1,4 @@
-// Implementation of the control messages: their bytes and the checks of received bytes.
+// Implementation of the control messages. Converts them to bytes. Checks and converts received bytes.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +9,8 @@
 namespace collectives {
 namespace {
 
-/// Reads a message from its begin to its end. Each function returns false if the bytes differ from the expected ones.
+/// Reads the parts of a message one after another. Each function returns false if the next bytes are not the expected
+/// part.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}

@@ -1,12 +1,15 @@
-// Control messages: the three texts that the failure detectors of different hosts send one another over the wire.
+// Control messages: the texts that the failure detectors of different hosts send to one another. They travel over the
+// wire, the transport between hosts. There are three kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
-//   R CALL (RANK W0 ... W6)*       arrivals: the signatures with which ranks have entered a call (ArrivalMessage)
-//   L CALL                         leave: the sender leaves, and has completed this call (LeaveMessage)
+//   R CALL (RANK W0 ... W6)*       arrivals: ranks that have entered call CALL, and their signatures (ArrivalMessage)
+//   L CALL                         leave: the sender leaves the communicator; CALL is its last completed call
+//                                  (LeaveMessage)
 //
-// Numbers are decimal, and one space stands between two of them. W0 to W6 are the words of a signature (signature.hpp).
-// Each message has a pair of functions: encode() makes its bytes, and decode() reads them. decode() returns none for
-// bytes that encode() cannot have made. The sender is not part of a message, because the wire names it.
+// A signature holds the arguments of a call on which all ranks must agree. W0 to W6 are its words (signature.hpp).
+// Numbers are decimal. One space stands between two of them. Each message has a pair of functions: encode() makes its
+// bytes, and decode() reads them. decode() returns none for bytes that encode() cannot have made. The sender is not
+// part of a message, because the wire names it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Implementation of the control protocol: when messages are sent, and what received messages change.
+// Implementation of the control protocol. Sends control messages. Stores the contents of received ones.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +11,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSendRecordsAfter = 100ms;  // Age of a call at which a waiting rank sends records to other hosts.
+// Time for which a rank waits in a call before it sends arrival records to other hosts. An arrival record states that a
+// rank of its host has entered the call, and with which arguments.
+constexpr auto kSendRecordsAfter = 100ms;
 
 }  // namespace
 
@@ -26,7 +28,7 @@ void ControlProtocol::poll() {
 void ControlProtocol::receive(Rank from, std::string_view bytes) {
   const ControlMessage message = decode_control_message(bytes);
   if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
-    failure_sent_ = true;  // The reporting rank sends it to all hosts.
+    failure_sent_ = true;  // The sender sends the failure to all hosts itself.
     const Failure& failure = abort->failure;
     failure_.store(failure.code, failure.peer, failure.operation, failure.text);
   } else if (const auto* const arrival = std::get_if<ArrivalMessage>(&message)) {

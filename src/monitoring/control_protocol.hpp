@@ -1,15 +1,16 @@
-// Control protocol: the messages that ranks of different hosts exchange beside their data, and when they send them.
+// Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire as control messages (control_messages.hpp):
+// The messages travel beside the data, over the wire, the transport between hosts. There are three kinds
+// (control_messages.hpp):
 //
-//   arrivals   A call that lasts 100 ms sends the arrival records of this host's ranks, once per call. The other hosts
-//              compare the signatures and know the missing ranks. Ranks that enter the call later send the records
-//              themselves. Ranks that have already left the call cannot.
-//   abort      The rank that throws a failure sends it. The ranks of the other hosts store and throw the same one.
-//   leave      A rank that leaves the communicator in good order names the last call that it has completed.
+//   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
+//              rank that has waited in a call for 100 ms sends the records of its host's ranks, once per call. The
+//              other hosts thus find missing ranks and different signatures.
+//   abort      A rank that throws a failure sends it. The ranks of the other hosts store and throw the same failure.
+//   leave      A rank that leaves the communicator without a failure names the last call that it has completed.
 //
-// The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol keeps how each rank
-// of another host was lost.
+// The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
+// each of them.
 #pragma once
 
 #include <atomic>
@@ -30,24 +31,25 @@ namespace collectives {
 
 class ControlProtocol {
  public:
-  /// Rank of another host that was lost, and how: "it left the communicator after its call #17".
+  /// Rank of another host that was lost, and the way in which it was lost: "it left the communicator after its call
+  /// #17".
   struct LostRank {
     Rank rank;
     std::string how;
   };
 
-  /// Adds the records of other hosts to `arrivals`, and stores their failure in `failure`.
+  /// Adds received arrival records to `arrivals`. Stores a received failure in `failure`.
   ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure);
   ControlProtocol(const ControlProtocol&) = delete;
   ControlProtocol& operator=(const ControlProtocol&) = delete;
 
   /// Notes the time at which this rank enters a call.
   void begin_call() noexcept { call_begun_ = std::chrono::steady_clock::now(); }
-  /// Makes the next poll() send the records of the current call, however short it has been.
+  /// Makes the next poll() send the records of the current call, even if the call began less than 100 ms ago.
   void send_records_at_once() noexcept { call_begun_ = {}; }
   /// Reads all messages that have arrived. Then sends the records of the current call if they are due.
   void poll();
-  /// Sends the first failure to the other hosts, if it is complete and they do not have it yet.
+  /// Sends the first failure to the other hosts, unless they have it already. Does nothing while it is being written.
   void send_failure() noexcept;
   /// Sends the first failure if the wire accepts control messages from any thread.
   void send_failure_from_any_thread() noexcept {
@@ -58,8 +60,8 @@ class ControlProtocol {
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
-  /// Returns the first rank of another host that was lost before it completed the call. A rank that has completed the
-  /// call before it left is not lost, unless the wire waits for its data.
+  /// Returns the first rank of another host that was lost before it completed the call. A rank that left after it had
+  /// completed the call is not lost, unless the wire waits for its data.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
  private:

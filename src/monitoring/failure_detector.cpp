@@ -1,4 +1,5 @@
-// Implementation of the failure detector: the checks of a wait, the reports of failures, and waits after a failure.
+// Implementation of the failure detector. Makes the checks of a waiting rank, reports failures, and waits after a
+// failure.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
@@ -16,14 +17,20 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kCheckLostEvery = 10ms;             // Costs one system call per peer.
-constexpr auto kCheckControlEvery = 1ms;           // Costs one system call.
-constexpr auto kPatienceWithRemoteAccess = 500ms;  // Longest wait for a rank that works in buffers of peers.
-constexpr auto kGatherRecords = 50ms;              // Wait for the records of late ranks after a mismatch.
+// Time between two checks for lost peers. A check costs one system call per peer.
+constexpr auto kCheckLostEvery = 10ms;
+// Time between two reads of control messages, which ranks of other hosts send. A read costs one system call.
+constexpr auto kCheckControlEvery = 1ms;
+// Longest wait, after a failure, for a rank that reads or writes buffers of its peers.
+constexpr auto kPatienceWithRemoteAccess = 500ms;
+// Time for which a rank that has found a mismatch waits for arrival records. A record holds the number and the
+// arguments of the call that a rank has entered. The error names the arguments of each rank that has a record.
+constexpr auto kGatherRecords = 50ms;
 // Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the
 // record.
 constexpr auto kLateRecord = 500ms;
-constexpr auto kGatherRemoteRecords = 500ms;  // Wait for records of other hosts, which have to send them.
+// Replaces kGatherRecords if there are several hosts, because these have to send their records.
+constexpr auto kGatherRemoteRecords = 500ms;
 
 }  // namespace
 
@@ -71,8 +78,8 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
 }
 
 void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
-  // The peer writes its record right after the data that had the wrong tag. Records of further ranks may follow within
-  // microseconds. The error is better if it can name them.
+  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data,
+  // and further ranks may do so within microseconds. The error is better if it can name their arguments.
   if (control_) control_->send_records_at_once();
   const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
   const auto peer_is_late = [&] { return Clock::now() < latest && !arrivals_.has_arrived(peer, call.sequence); };
@@ -141,8 +148,8 @@ void FailureDetector::check_mismatch(const CallInfo& call) {
   };
   const auto odd = std::find_if(view_.world.members.begin(), view_.world.members.end(), disagrees);
   if (odd == view_.world.members.end()) return;
-  // Waits for the records of late ranks, so that the error can name the arguments of each rank. The error blames the
-  // rank with the rarest signature.
+  // Waits for the records of late ranks, so that the error can name the arguments of each rank. The error names the
+  // rank with the rarest signature as the cause.
   if (control_) control_->send_records_at_once();
   std::vector<Arrived> ranks = arrivals_.records(call);
   const auto patience = Clock::now() + gathering_time();
@@ -173,7 +180,7 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   for (int local = 0; local < arena_.ranks(); ++local) {
     if (arena_.alive(local)) continue;
     const RankBlock& block = arena_.block(local);
-    // A rank that has completed this call before its process ended is no failure.
+    // A process that ended after its rank had completed this call is no failure.
     if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;
     const bool left = block.departed.value.load(std::memory_order_acquire) != 0;
     report_lost(call, here[static_cast<std::size_t>(local)],

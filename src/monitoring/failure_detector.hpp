@@ -1,32 +1,35 @@
-// Failure detector of a communicator.
+// Failure detector of a communicator: finds lost peers, calls with different arguments, and passed deadlines.
 //
-// Each rank writes an arrival record (call number and signature) to the arena, the shared memory of the host, when a
-// call begins. A record costs a few stores, and the rank sends its first data before that. The fast path of a call
-// never reads records. A wait that lasts checks them every millisecond and raises one of three errors:
+// When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
+// the number of the call and its signature, the arguments on which all ranks must agree. Writing a record takes a few
+// stores. The rank sends its first data before that. A call that completes at once reads no records. A rank that has to
+// wait reads them every millisecond. It throws one of three errors:
 //
 //   mismatch    a peer is in the call with the same number but with another signature
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
 //   timeout     the deadline has passed; the error names the ranks without an arrival record
 //
 // Ends of processes. Each rank of a host holds an open-file-description lock on its byte of the arena. The kernel
-// releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). A check costs
-// one system call per peer, and a wait makes it every 10 ms. The wire reports failed ranks of other hosts
-// (Wire::poll_failed_peer). The price: a child made by the bare `clone` system call runs no fork handlers. It keeps the
-// lock of its parent until it calls exec or ends.
+// releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). A waiting rank
+// checks the locks of its peers every 10 ms, by one system call per peer. The wire, the transport between hosts,
+// reports failed ranks of other hosts (Wire::poll_failed_peer). The price: a child made by the bare `clone` system call
+// runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
 //
-// One error on all ranks. The abort block of the arena stores the first failure. Ranks of the same host read it there.
-// Ranks of other hosts receive it as a control message.
+// One error on all ranks. The first failure is stored in the abort block, a part of the arena. Ranks of the same host
+// read the failure there. Ranks of other hosts receive it as a control message, which travels over the wire beside the
+// data.
 //
 // Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
 //
 //   ArrivalTable      the newest calls of all ranks, and texts that name the missing ones
 //   FirstFailure      the failure in the abort block
-//   ControlProtocol   the messages between hosts
+//   ControlProtocol   the control messages between hosts, which travel over the wire beside the data
 //
-// Buffers after a failure. A rank that works in buffers of other ranks raises the flag `remote_access` for each piece
-// of work. It checks the abort block between two pieces. Before a rank throws an error, it waits until no other living
-// rank of its host has this flag (wait_for_remote_access_end). The buffers of the failed call are then free. The price:
-// one ordered store per piece. A piece is at most 128 KiB, or 1 MiB if nothing is combined.
+// Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
+// flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it
+// waits until no other living rank of its host has raised this flag (wait_for_remote_access_end). The caller may then
+// free the failed call's buffers. The price: a rank makes one ordered store per piece. A piece has at most 128 KiB, or
+// 1 MiB if the ranks only copy and do not reduce.
 #pragma once
 
 #include <chrono>
@@ -52,7 +55,7 @@ class FailureDetector {
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
 
-  /// Returns the calls in which the ranks are.
+  /// Returns the table of calls that the ranks have entered.
   const ArrivalTable& arrivals() const noexcept { return arrivals_; }
 
   /// Writes the arrival record of this rank for a call.
@@ -60,9 +63,9 @@ class FailureDetector {
     arrivals_.arrive(sequence, words);
     if (control_) control_->begin_call();
   }
-  /// Throws if a peer was lost before it finished `call`. Stores this rank's heartbeat. Every wait does this through
-  /// check_peers(). A rank that waits for no peer, such as the root of a broadcast, has to call it itself. Makes one
-  /// system call per peer of this host, at most every 10 ms.
+  /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
+  /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
+  /// broadcast, has to call it itself. Makes one system call per peer of this host, at most every 10 ms.
   void check_lost_peers(const CallInfo& call);
   void complete(std::uint64_t sequence) noexcept { arrivals_.complete(sequence); }
   /// Publishes whether this rank waits for its GPU only. Timeout errors of other ranks name that GPU.
@@ -85,8 +88,8 @@ class FailureDetector {
   /// Calls check_control() for the last time. Afterwards this rank sends arrival records only if the wire detects
   /// failed peers.
   void check_control_and_leave();
-  /// Calls check_control() if the last such call was at least 1 ms ago. A call that waits for peers does this at its
-  /// begin. It usually costs one reading of the coarse clock.
+  /// Calls check_control() if the last such call was at least 1 ms ago. A call that waits for peers begins with this.
+  /// It usually costs one reading of the coarse clock.
   void check_control_throttled();
 
   /// Stores a failure in the abort block. The first failure stays. Does not throw.

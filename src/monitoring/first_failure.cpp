@@ -1,4 +1,4 @@
-// Implementation of the first failure: the states of the abort block, and copies of its texts.
+// Implementation of the first failure. Writes and reads the abort block, the part of shared memory that holds it.
 #include "monitoring/first_failure.hpp"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Copies text and cuts it to the given space. Replaces control characters by spaces, so that the text stays on one
-/// line.
+/// Copies text and cuts it to `kSpace` bytes, including a zero byte at the end. Replaces control characters by spaces,
+/// so that the text stays on one line.
 template <std::size_t kSpace>
 void copy_text(char (&to)[kSpace], std::string_view text) noexcept {
   const std::string_view all = text.substr(0, kSpace - 1);
@@ -21,7 +21,7 @@ void copy_text(char (&to)[kSpace], std::string_view text) noexcept {
   *end = '\0';
 }
 
-/// Returns the text of an array, which may fill it without a terminating zero.
+/// Returns the text in an array. A text that fills the array has no terminating zero byte.
 template <std::size_t kSpace>
 std::string text_in(const char (&from)[kSpace]) {
   return {from, ::strnlen(from, kSpace)};

@@ -1,8 +1,8 @@
-// First failure of a communicator, which the ranks of a host share.
+// First failure of a communicator: stored in shared memory, so that all ranks of a host throw the same error.
 //
-// The abort block of the arena, the shared memory of the host, holds one failure. The rank that stores it first wins.
-// Every later failure is dropped, so that all ranks throw the same error. The block has three states: empty, being
-// written, and complete. A rank that ends while it writes leaves the block incomplete.
+// The failure lies in the abort block, a part of the arena, the shared memory of the host. The block holds one failure.
+// The rank that stores a failure first wins. Later failures are dropped. The block has three states: empty, being
+// written, and complete. If a rank ends while it writes, the block never becomes complete.
 #pragma once
 
 #include <atomic>

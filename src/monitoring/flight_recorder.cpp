@@ -1,5 +1,5 @@
-// Implementation of the flight recorder: converts its entries to OperationRecords and text, and writes the text when a
-// signal arrives.
+// Implementation of the flight recorder. Converts the recorded operations to OperationRecords and to text, and writes
+// the text when a signal arrives.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fcntl.h>
@@ -37,8 +37,8 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
   return static_cast<OperationRecord::State>(entry.state) == state;
 }
 
-/// Text in memory that the caller provides. Accepts numbers and strings only: formatting them allocates nothing and
-/// takes no lock, so a signal handler may use this class.
+/// Text in memory that the caller provides. Only numbers and strings can be appended. Formatting these allocates no
+/// memory and takes no lock. Therefore, a signal handler may use this class.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -71,7 +71,8 @@ class Text {
 };
 
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Number of bytes from which every call has its own times. Moving them takes some microseconds.
+/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
+/// clock readings hardly slow it down. Shorter calls are timed by sampling.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
@@ -105,7 +106,7 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
 
 // ---- the signal ----
 
-char signal_prefix[PATH_MAX];  // Empty for stderr.
+char signal_prefix[PATH_MAX];  // Begin of the path of the files that the handler writes; empty: it writes to stderr.
 constexpr int kUnset = 0;
 std::atomic<int> signal_in_use{kUnset};
 
@@ -181,9 +182,9 @@ std::uint32_t FlightRecorder::draw() noexcept {
   return std::exchange(next_sample_weight_, until_timed_);
 }
 
-/// Keeps a call out of the sample, which consists of calls that complete in their first attempt. If the call was chosen
-/// for the sample, the next call takes its place. If not, the call's time starts now, and the interval until the next
-/// sampled call grows by one call.
+/// Removes a call from the sample, because only calls that complete in their first attempt belong to it. If the call
+/// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now. The next
+/// sampled call comes one call later.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

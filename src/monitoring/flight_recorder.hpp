@@ -1,16 +1,17 @@
-// Flight recorder: the last 64 operations of a communicator and totals over all of them.
+// Flight recorder: keeps the last 64 operations of a communicator, and totals over all its operations.
 //
-// The recorder is always on. It writes into a block of the process page (process_page.hpp). Other processes can read
-// the page, even if this process hangs. A record takes a few stores and never allocates memory.
+// The recorder is always on. It writes into the process page, memory that other processes can read even if this process
+// hangs (process_page.hpp). Recording an operation takes a few stores and never allocates memory.
 //
-// Times. Clock readings would cost several times as much as the record of a short call. The recorder therefore times
-// only a random sample of the short calls. Short calls are blocking, move less than 8 KiB and complete in their first
-// attempt. The intervals between them are random, from 16 to 47 calls. A program that repeats its calls in a
-// fixed pattern therefore does not bias the totals. Each timed call counts for all calls of its interval. All other
-// calls have their own times. If a trace is written or debug messages are logged, every call has its own times.
+// Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
+// moves less than 8 KiB and completes in its first attempt. The recorder measures the time of a random sample of the
+// short calls, and of all other calls. Between two sampled calls lie random numbers of calls, so that a repeated
+// pattern of calls does not bias the totals. A sampled call comes 16 to 47 calls after the one before it. Its time is
+// added to the totals as many times, once for each of these calls. If a trace is written or debug messages are logged,
+// every call is timed.
 //
-// The price: some nanoseconds per call and 9 KiB per communicator. The start time of a call below 8 KiB that lasts is
-// known only to within a microsecond or two.
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a call of less than 8 KiB does not
+// complete in its first attempt, its start time is inexact by a microsecond or two.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ namespace collectives {
 
 struct Plan;
 
-/// Returns the fields that the recorder stores for every call with this signature and plan.
+/// Returns the fields that the recorder stores for every call with this signature (its arguments) and plan (its
+/// algorithm).
 OperationShape shape_of(const Signature&, const Plan&) noexcept;
 
 class FlightRecorder {
@@ -39,7 +41,7 @@ class FlightRecorder {
   struct Identity {
     Rank rank = 0;
     int size = 1, hosts = 1;
-    Rank known_as = 0;  ///< Rank in the first communicator of this thread; it is part of file names.
+    Rank known_as = 0;  ///< Rank in the first communicator of this thread. It is part of file names.
     std::string_view transport, backend;
   };
   explicit FlightRecorder(const Identity&);
@@ -51,14 +53,16 @@ class FlightRecorder {
   void issue() noexcept { ++block_.issued; }
   /// Returns the number of operations so far.
   std::uint64_t issued() const noexcept { return block_.issued; }
-  /// Draws whether the next call is timed. Returns the number of calls that it counts for, or 0 if it is not timed.
+  /// Chooses at random whether the next call is timed. Returns the number of calls for which its time stands, or 0 if
+  /// it is not timed.
   std::uint32_t sample() noexcept {
     if (--until_timed_ != 0) return 0;
     return draw();
   }
-  /// Switches a call that has started to its own times, because it did not complete in its first attempt.
+  /// Removes a started call from the sample and times it by itself, because it did not complete in its first attempt.
+  /// `sample_weight`: what sample() returned for this call.
   void lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept;
-  /// Writes the entry of an operation that starts. Times are in ticks; 0 means that the operation is not timed.
+  /// Writes the entry of an operation that starts. Times are in ticks. 0 means that the operation is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
              std::uint64_t started) noexcept {
     OperationEntry& entry = this->entry(sequence);
@@ -76,7 +80,8 @@ class FlightRecorder {
     block_.started = sequence;
     entry.sequence.store(sequence, std::memory_order_release);
   }
-  /// Marks the operation as finished. Adds it to the totals. Its time counts `sample_weight` times.
+  /// Marks the operation as finished. Adds it to the totals, with `sample_weight` times its duration; 0: it was not
+  /// timed.
   OperationEntry& finish(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
     OperationEntry& entry = this->entry(sequence);
     CollectiveTotals& totals = block_.totals[entry.shape.collective];

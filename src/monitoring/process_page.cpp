@@ -1,4 +1,5 @@
-// Implementation of the process page: its memory, the blocks of communicators, and copies of ring entries.
+// Implementation of the process page. Allocates its memory, gives blocks to communicators, and copies recorded
+// operations.
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>
@@ -19,14 +20,14 @@
 namespace collectives {
 namespace {
 
-std::mutex mutex;  // A fork waits for it (hold_over_forks).
+std::mutex mutex;  // Protects the page and its blocks. fork() waits until it is free (hold_over_forks).
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<OwnerProcess> page_owner;
 Descriptor page_file;
 std::uint32_t communicators = 0;  // Number of communicators of this process so far.
 
-/// Returns zeroed memory that other processes can read. Returns private memory if the system refuses to share it.
-/// Throws std::bad_alloc.
+/// Returns zeroed memory for a page. Other processes can read it, unless the system refuses to share memory. Throws
+/// std::bad_alloc.
 ProcessPage* make_page() {
   const auto map = [](int flags, int file) {
     void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE, flags, file, 0);

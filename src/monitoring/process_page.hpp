@@ -1,13 +1,14 @@
-// Process page: counters and the last operations of all communicators of a process, readable by other processes of the
-// same user.
+// Process page: shared memory with which other processes of the same user can watch a process. It holds counters and
+// the last operations of all communicators of the process.
 //
-// The page is a memfd. Readers open it through /proc/PID/fd. The program `collectives_info watch` reads it while
-// the process runs, hangs or is stopped. The process does not have to help. The kernel frees the page with the process,
-// however the process ends, so no file has to be deleted. The process itself also reads the page: after an error, or on
-// a signal, it writes the last operations to a file.
+// The page is a memfd, an unnamed file in memory. Readers open it through /proc/PID/fd. The program `collectives_info
+// watch` reads it while the process runs, hangs or is stopped. The kernel frees the page with the process, however the
+// process ends, so no file has to be deleted. The process itself also reads the page: after an error, or on a signal,
+// it writes the last operations to a file.
 //
-// Each communicator has a block with one writer. Readers take no lock. They use a copy of a ring entry only if its
-// sequence number is the same before and after the copy.
+// Each communicator has a block of the page, which only its own process writes. A ring in the block holds one entry for
+// each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the entry's
+// sequence number is unchanged afterwards.
 #pragma once
 
 #include <atomic>
@@ -20,22 +21,23 @@
 
 namespace collectives {
 
-/// Fields of an operation that its signature and plan determine. They are computed once per plan.
+/// Properties of an operation that follow from its arguments and its plan (the chosen algorithm). They are computed
+/// once per plan.
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< Whether the call takes so long that two clock readings do not matter.
+  bool long_enough = false;  ///< Whether every such call is timed. Two clock readings hardly slow it down.
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }
 };
 
-/// One operation. Times are in ticks; 0 if not reached or not timed.
+/// Record of one operation. Times are in ticks of the processor's clock; 0: not reached or not timed.
 struct alignas(64) OperationEntry {
   std::atomic<std::uint64_t> sequence;  ///< Number of the operation; written last; 0 while the entry is being written.
   std::uint64_t issued, started, finished;
-  std::int32_t waits_for;  ///< First of the ranks that were last found missing; kNoRank if there were none.
-  std::uint16_t missing;   ///< Number of those ranks.
+  std::int32_t waits_for;  ///< First rank that had not entered the operation at the last check; kNoRank: none.
+  std::uint16_t missing;   ///< Number of ranks that had not entered it then.
   std::uint8_t state;      ///< OperationRecord::State
   std::uint8_t unused;
   OperationShape shape;
@@ -57,17 +59,18 @@ inline constexpr std::size_t kRecentOperations = 64;
 
 /// Counters and recorded operations of one communicator.
 struct alignas(64) CommunicatorBlock {
-  std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1; 0 if the block is free.
+  std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1. 0 if the block is free.
   std::int32_t process, rank, size, hosts;
   std::int32_t known_as;  ///< Rank in the first communicator of its thread.
   bool listed;            ///< Whether the block lies in the page.
   char transport[32], backend[32];
-  std::uint64_t issued, started;  ///< Numbers of operations since the construction.
+  std::uint64_t issued, started;  ///< Numbers of operations issued and started since the construction.
   CollectiveTotals totals[std::size(kCollectives)];
   OperationEntry operations[kRecentOperations];
 };
 
-/// Number of blocks in the page. Further communicators get private blocks, invisible to other processes.
+/// Maximum number of communicators with a block in the page. Further ones get private memory, which other processes
+/// cannot read.
 inline constexpr std::size_t kBlocksPerProcess = 256;
 
 struct ProcessPage {
@@ -85,7 +88,7 @@ struct ProcessPage {
 /// Returns a cleared block of this process's page.
 CommunicatorBlock& claim_block();
 void give_back(CommunicatorBlock&) noexcept;
-/// Returns the page of this process; null while no block has been claimed. The page stays mapped until the process
+/// Returns the page of this process. Null while no block has been claimed. The page stays mapped until the process
 /// ends, because signal handlers read it.
 const ProcessPage* page_of_this_process() noexcept;
 

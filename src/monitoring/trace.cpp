@@ -1,4 +1,4 @@
-// Trace files, and events as JSON.
+// Implementation of the trace. Writes trace files. Converts events to JSON.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@ namespace {
 constexpr std::size_t kBufferedEvents = 1024;
 constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
 
-/// Appends `text`, escaped for a JSON string. Replaces bytes that are not printable ASCII by question marks. A name
-/// that was cut may end inside a multi-byte letter.
+/// Appends `text`, escaped for a JSON string. Replaces all bytes that are not printable ASCII by question marks,
+/// because a name that was cut may end inside a multi-byte letter.
 char* add_escaped(char* to, std::string_view text) {
   for (const char c : text)
     if (c == '"' || c == '\\')
@@ -152,8 +152,9 @@ void Trace::flush() noexcept {
   flushed_ = coarse_now();
 }
 
-/// Adjusts the times of an event so that events are nested or disjoint, as viewers require. Events of two flushes might
-/// overlap, because each flush converts ticks with its own scale. The scales differ by less than a microsecond.
+/// Adjusts the times of an event so that events are nested or disjoint, as viewers require. The buffer of events is
+/// written several times, and each time the ticks of the clock are converted to nanoseconds with a newly measured
+/// scale. Events of two writes might therefore overlap, by less than a microsecond.
 void Trace::fit(const Event& event, std::uint64_t& from, std::uint64_t& to) noexcept {
   if (event.kind == Event::Kind::program) return;
   from = std::max(from, operations_until_);

@@ -1,19 +1,21 @@
-// Trace of the operations of a communicator (COLLECTIVES_TRACE=FILE), for ui.perfetto.dev and chrome://tracing.
+// Trace: records when the operations of a communicator ran, for the viewers ui.perfetto.dev and chrome://tracing. Users
+// request it by COLLECTIVES_TRACE=FILE.
 //
-// Files. The file is a JSON array. All ranks of a host append to it, and each write() holds whole events. The format
-// allows a missing "]" at the end, so the file is readable even if a process is killed. The host of rank 0 writes FILE.
-// Other hosts write FILE.host1 and so on, which continue the array. The command `cat FILE FILE.host*` gives the whole
-// trace.
+// Files. FILE is a JSON array of events. All ranks of a host append to one file. Each write() holds whole events.
+// Viewers accept an array without the "]" at the end. The file is therefore readable after a process is killed. The
+// host of rank 0 writes FILE. The other hosts write FILE.host1 and so on, which continue the array. The command `cat
+// FILE FILE.host*` gives the whole trace.
 //
-// Tracks. Every rank is a process of the trace. It has two tracks per communicator. One shows the operations with their
-// phases. The other shows where the program waits or selects an algorithm.
+// Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
+// operations with their phases. The other shows when the program waits for an operation or selects values to send.
 //
-// Times. They refer to the steady clock of rank 0's host. The clock offsets of the other hosts are measured once,
-// while the communicator is initialized. The price: a long trace shows the drift of the clocks.
+// Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
+// once, while the communicator is initialized. The price: in a long trace, times of different hosts drift apart, as
+// their clocks do.
 //
-// Buffering. The buffer holds up to 1,024 events in binary and is written when it is full. One second after the last
-// write, the next wait or end of an operation writes it too. Nothing is allocated per event. A killed process loses the
-// events in its buffer.
+// Buffering. A buffer in memory holds up to 1,024 binary events, and is written to the file when it is full. If the
+// last write was more than a second ago, the next wait or end of an operation also writes it. An event allocates no
+// memory. A killed process loses the events in its buffer.
 //
 // If the disk is full or the file has reached its maximal length, the trace ends with a whole event and a warning. The
 // program continues.
@@ -60,9 +62,9 @@ class TraceFile {
   std::atomic<int> fd_;
 };
 
-/// Identity of a thread in traces and in file names. It consists of its rank in the first communicator that it has
-/// constructed, and its trace file, if any. A thread without a communicator has the identity of its process. If
-/// ranks are threads, each thread has its own rank.
+/// Identity of a thread in traces and in file names. It consists of the thread's rank in the first communicator that
+/// the thread has constructed, and of its trace file, if any. A thread without a communicator has its process's
+/// identity. If ranks are threads, each thread has its own rank.
 struct TraceIdentity {
   Rank rank = 0;
   std::shared_ptr<TraceFile> file;
@@ -71,7 +73,7 @@ struct TraceIdentity {
 /// Trace of one communicator.
 class Trace {
  public:
-  /// Work that an operation does at a time.
+  /// Kinds of work of an operation, of which it does one at a time.
   enum class Phase : std::uint8_t { none, host_collective, messages, between_hosts, coding, top_k };
 
   /// Writes the names of the tracks, which contain `title`. `communicator` is its number in the process.

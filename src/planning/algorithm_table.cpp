@@ -1,4 +1,6 @@
-// Table of algorithms. Every backend performs every collective.
+// Table of algorithms, from which plans are chosen. A row is one algorithm: a function that emits the Steps of a rank,
+// and its properties. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
+// result. A backend is a family of algorithms, such as `ring`. Each backend has an algorithm for every collective.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -61,7 +63,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce without data: its messages still pass all ranks
+    case Collective::barrier:  // an all-reduce without data: no rank can leave it before all have entered it
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);
@@ -100,10 +102,13 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Ranks of a host among which the slices of an all-reduce or a broadcast are divided.
+/// Number of ranks of a host that exchange data with other hosts in an all-reduce or a broadcast. The vector is divided
+/// among them. A rail is one rank of every host, all with the same local number: `all` uses every rail, `one` only the
+/// first.
 enum class Rails : std::uint8_t { all, one };
 
-/// Whether `Between` also does reduce-scatter and all-gather. Each is one half of the all-reduce of Halving.
+/// Whether `Between`, the algorithm between hosts, has its own reduce-scatter and all-gather. Halving has: each is one
+/// half of its all-reduce.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
@@ -111,8 +116,8 @@ template <class Between, Rails rails>
 void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
   const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
-  // Inside one host every contribution reaches its owner unreduced anyway. Between hosts the direct exchange ignores
-  // hosts.
+  // Partial sums may be forbidden. Then each contribution must go directly to the rank that adds, whatever its host.
+  // Inside one host, shared memory does so in any case.
   const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
   const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
   switch (args.collective) {
@@ -164,16 +169,18 @@ int hosts_of(const Topology& topology) { return static_cast<int>(topology.hosts.
 int rails_of(const Topology& topology) {
   return static_cast<int>(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size());
 }
-/// Returns whether all contributions go directly to their owners, whatever their hosts.
+/// Returns whether every rank sends its contributions directly to the ranks that add them, also between hosts.
 bool flat(const CollectiveSpec& spec, const Topology& topology) {
   return spec.partial_sums == PartialSums::forbidden && !topology.one_host();
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// Returns the row of one algorithm between hosts.
+/// Returns the row of a hierarchical algorithm. It reduces inside each host through shared memory. It uses the
+/// algorithm `Between` for messages between hosts.
 ///
-/// The first row also handles one host, and the collectives for which there is only one algorithm. Among the other
-/// rows, only halving handles reduce-scatter and all-gather, and only doubling handles barriers.
+/// The first row, with Ring, also handles jobs on one host, and collectives that have only one hierarchical algorithm.
+/// Among the other rows, only those with Halving handle reduce-scatter and all-gather, and only Doubling handles
+/// barriers.
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
                                      bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
@@ -215,15 +222,17 @@ bool has_alternatives(const CollectiveSpec& spec, const Topology& topology) {
 bool has_leaders(const CollectiveSpec& spec, const Topology& topology) {
   return has_alternatives(spec, topology) && !hosts_have_one_rank(topology);
 }
-/// Requires more than two hosts. With two, one shot needs fewer steps than doubling or halving. Also requires partial
-/// sums, because these algorithms reduce again and again.
+/// Returns whether doubling or halving applies. Requires more than two hosts: with two, the one-shot algorithm needs
+/// fewer messages one after another. Also requires that partial sums may be sent, because these algorithms reduce them
+/// at every host.
 template <bool (*possible)(const CollectiveSpec&, const Topology&)>
 bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
-/// Returns whether hierarchical/leaders.hpp can perform the collective. A codec would code parts of several hosts in
-/// one message differently from single parts. With two hosts of one rank there are no parts to combine in a message.
+/// Returns whether hierarchical/leaders.hpp can perform the collective, in which one message holds the parts of several
+/// hosts. A codec would encode such a message differently from single parts. Two hosts of one rank each have no parts
+/// to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
   return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&

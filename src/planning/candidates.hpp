@@ -1,4 +1,5 @@
-// List of all plans for a request, for callers that need more than the cheapest plan.
+// List of all plans for a request, for callers that need more than the cheapest plan. A plan is an algorithm with the
+// protocol, the segments and the estimated time of one kind of call.
 #pragma once
 
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace collectives {
 
-/// Returns at least one plan, sorted by estimate. The plans have no reason and no runners-up. Throws as choose_plan()
-/// does.
+/// Returns the plans of all algorithms that can perform the request, the one with the shortest estimated time first.
+/// The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan() does.
 std::vector<Plan> candidate_plans(const Request&, const Topology&, const TuningParameters&);
 
 }  // namespace collectives

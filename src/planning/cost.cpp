@@ -1,7 +1,8 @@
-// Implementation of the cost model: counts the Steps of the busiest ranks and turns the counts into times.
+// Implementation of the cost model. Counts the work of the busiest rank and link, and converts the counts to time. The
+// work of a rank consists of Steps. A Step takes values, may reduce them, and may store and send the result.
 //
-// A round performs all Steps on one segment of each part of the vector. A link is the connection of a host to the
-// network, which its ranks share.
+// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A link is the
+// connection of a host to the network, which the ranks of the host share.
 #include "planning/cost.hpp"
 
 #include <algorithm>
@@ -15,12 +16,13 @@
 
 namespace collectives {
 
-/// Interpolates between a link time of 5 times the copying time, at which cores are busy, and of 9 times, at which they
-/// are idle.
+/// Compares the time for which links carry the bytes with the time for which cores copy them. If the link time is at
+/// most 5 times the copying time, cores count as busy (0). From 9 times on they count as idle (1), with linear
+/// interpolation between.
 ///
-/// Measured with 4 hosts on two cores, 1 MiB, messages of 32 to 64 KiB (bench/results/hosts.txt). At 1 Gbit/s links
-/// take ten times as long as cores need for the bytes, and these messages save 4 to 8 % of the time. At 2 Gbit/s they
-/// lose as much.
+/// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
+/// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. These messages are
+/// then 4 to 8 % faster than longer. At 2 Gbit/s they are slower by as much.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -31,31 +33,32 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   const double messages = r * std::max(handling, machine);
   const double busiest = std::max(wire, work + copies + messages);
   const double carried = std::max(chain, copies);
-  // The first round takes the whole path. All other rounds follow it.
+  // Rounds follow one another from rank to rank. The first one takes the time of the whole path. Each further one ends
+  // after the time of the slowest stage.
   if (flows) {
     const double each = std::max({wire / r, (work + copies + messages) / r + inside, per_frame});
     return waits + std::max(handling, machine) + (work + carried) / r + (r - 1) * each;
   }
-  // Here one round follows another. All ranks send at the same time and then wait for one another. The cores' work for
-  // messages is therefore done before and after the link time.
+  // In all other collectives, all ranks send at the same time and then wait for one another. Cores therefore handle
+  // messages before and after links carry them, and the times add up.
   //
-  // If a link gets several messages at once, all but the first are handed over while it carries data. Their handling is
-  // hidden if the link time is much longer than the handling of all of them. Measured with 2 hosts of 2 ranks
-  // (bench/results/hosts.txt). With messages of 4 KiB the link time is 1.7 times as long, and nothing is hidden. With 8
-  // KiB all is hidden. The streams are out of step after one round. Links then carry one stream while cores handle
-  // another.
+  // An exception are several messages over one link at once. Cores handle all but the first while the link carries
+  // data, if the link time is much longer than the handling of all. The limits were measured with 2 hosts of 2 ranks
+  // (bench/results/hosts.txt). With messages of 4 KiB, the link time is 1.7 times the handling, and no handling is
+  // hidden. With 8 KiB all is hidden. Reason: after one round, the ranks of a host send at different times. The link
+  // carries the data of one rank while a core handles a message of another.
   constexpr double kHidesNothing = 1.7, kHidesAll = 2.1;
   const double hides = (chain - copies - kHidesNothing * messages) / (kHidesAll - kHidesNothing);
   const double hidden = (1 - std::pow(burst, -hops)) * std::clamp(hides, 0.0, messages);
   const double all = r * waits + messages + work + carried + idleness() * late - hidden;
   if (rounds_in_flight <= 1 || rounds <= 1) return all;
-  // The first round overlaps with no other round.
+  // The first round overlaps with no round before it.
   return std::max(busiest, all / static_cast<double>(rounds_in_flight)) + std::max(0.0, all - busiest) / r;
 }
 
 namespace {
 
-/// Largest number of ranks whose Steps are counted: all ranks of a small job, a sample of a large one.
+/// Maximum number of ranks whose Steps are counted. With more ranks, a sample is counted.
 constexpr std::size_t kCountAllUpTo = 64;
 
 /// Counts the work of the Steps of one rank.
@@ -94,7 +97,7 @@ class Counter final : public StepSink {
         awaited = awaited || !out;
         (out ? bytes_to_other_hosts : bytes_from_other_hosts) += bytes;
       } else {
-        cost.waits += tuning_.message_us / 2;  // half for sending, half for receiving
+        cost.waits += tuning_.message_us / 2;  // the sender counts one half, the receiver the other
         cost.inside += tuning_.message_us / 2;
         per_byte += static_cast<double>(bytes) * tuning_.message_us_per_byte;
       }
@@ -115,7 +118,8 @@ class Counter final : public StepSink {
     cost.work += times * bytes * tuning_.host_us_per_byte;
     waits_for_work +=
         times * static_cast<double>((elements.longest - elements.average) * coding_.element) * tuning_.host_us_per_byte;
-    // If bytes go through all D domains alike, one D-th of them stays in each domain.
+    // A domain is a part of the host whose ranks share a cache or a socket. If bytes go to all D domains alike, one
+    // D-th of them stays in its own domain.
     const int domains = view_.inner.host_count();
     if (domains < 2 || step.subgroup == Subgroup::domain) return;
     cost.waits += times * tuning_.domain_us;
@@ -129,11 +133,11 @@ class Counter final : public StepSink {
   std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
-/// Returns the ranks whose Steps are counted, at most 64 in a large job. These are the root and the ranks of four
-/// hosts: the largest, the first, the last and the root's.
+/// Returns the ranks whose Steps are counted, at most 64. In a large job, these are the root and the ranks of four
+/// hosts: the largest host, the first, the last and the root's.
 ///
-/// The busiest ranks are among them. Apart from these four, algorithms treat hosts of equal size alike. Apart from the
-/// first ranks, they treat the ranks of a host alike.
+/// The busiest ranks are among them. Reason: algorithms treat all other hosts alike if they are equally large, and
+/// treat all but the first ranks of a host alike.
 std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   std::vector<Rank> ranks{root};
   std::vector<const std::vector<Rank>*> counted;
@@ -156,7 +160,7 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   return ranks;
 }
 
-/// Work of all ranks together. It is scaled up if not all are counted.
+/// Total work of all ranks. If only a sample of the ranks is counted, their work is multiplied accordingly.
 struct Together {
   double ends = 0;    ///< messages sent to or received from other hosts
   double bytes = 0;   ///< bytes sent to other hosts
@@ -164,18 +168,18 @@ struct Together {
   double copies = 0;  ///< us: copies of bytes between hosts
 };
 
-/// Share of the cores' work on bytes that delays the links, if ranks take turns on the cores. Links stand still while
-/// they wait for such a rank, unless another round keeps them busy.
+/// Share of the copying time for which links stand still, if there are more ranks than cores. A link stands still when
+/// its next sender waits for a core, unless another round keeps the link busy.
 ///
-/// Measured with 4 hosts of one rank on two cores (bench/results/hosts.txt). A round of 1 MiB takes 3 % longer than the
-/// links, and the cores are busy for 10 % of that time.
+/// The value comes from a measurement with 4 hosts of one rank on two cores (bench/results/hosts.txt). A round of 1 MiB
+/// takes 3 % longer than the links need, and the cores are busy for 10 % of that time.
 constexpr double kLate = 0.5;
 
-/// Adds the cost of sharing cores, if hosts are namespaces or containers of one machine with fewer cores than ranks.
+/// Adds the cost of sharing cores. Hosts may be namespaces or containers of one machine that has fewer cores than
+/// ranks.
 ///
-/// A round then ends only after these cores have done the work of all ranks of the machine. Some of that work is done
-/// while ranks wait for links. The algorithm with the fewest messages per rank (one shot) thus costs the machine the
-/// most.
+/// A round then ends only after these cores have done the work of all ranks of the machine. They do some of that work
+/// while other ranks wait for links.
 void share_cores(Cost& cost, const Together& all, const Topology& topology, const TuningParameters& tuning) {
   const double to_a_core = topology.ranks_to_a_core();
   if (to_a_core <= 1) return;
@@ -186,11 +190,12 @@ void share_cores(Cost& cost, const Together& all, const Topology& topology, cons
   cost.late = kLate * cost.copies;
 }
 
-/// Factor of the link time if a rank sends to several peers in turn and rounds overlap. Links are then less full than
-/// those of a ring. Streams that have paused start slowly, and streams that meet slow each other down.
+/// Factor of the link time if a rank sends to several peers in turn and rounds overlap. Links are then used less well
+/// than in a ring. The connection to a peer starts slowly after a pause. Connections that share a link slow each other
+/// down.
 ///
-/// Measured with 2 MiB on 4 hosts (bench/results/hosts.txt). Halving takes 5 % longer than the ring, which sends as
-/// many bytes. On other days it took 0 to 4 % longer.
+/// The value was measured with 2 MiB on 4 hosts (bench/results/hosts.txt). Halving takes 5 % longer than the ring,
+/// which sends as many bytes. Other measurements gave 0 to 4 %.
 constexpr double kSeveralStreams = 1.05;
 
 }  // namespace

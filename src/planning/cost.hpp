@@ -1,16 +1,20 @@
-// Cost model: counts the Steps of an algorithm and puts a price on them.
+// Cost model: estimates the time of an algorithm, by which the planner compares algorithms. It counts the Steps that
+// the algorithm emits. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
+// result.
 //
-// The cost of a plan has three parts:
+// The estimate has three parts:
 //
-//   busiest rank    its messages, its arithmetic, and bytes inside its host (in or out, whichever is more expensive)
-//   busiest link    the bytes of all ranks of a host, which share the link to other hosts
+//   busiest rank    handling its messages, arithmetic, and copying bytes inside its host
+//                   (the more expensive one of sent and received bytes counts)
+//   busiest link    sending the bytes of all ranks of a host, which share one link to other hosts
 //   longest chain   the time for which ranks wait for one another (critical_path.hpp)
 //
-// A round performs all Steps on one segment of each part of the vector. If rounds overlap, the wire time of one round
-// is hidden behind the work of other rounds, or the reverse. The model depends neither on the number of the calling
-// rank nor on a pointer or a clock. All ranks thus compute the same cost.
+// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. If rounds overlap,
+// links carry the bytes of one round while ranks work on another. The shorter of the two times then does not count. The
+// model depends neither on the number of the calling rank nor on a pointer or a clock. All ranks thus compute the same
+// cost.
 //
-// Price: the first call of a kind takes microseconds longer. It takes milliseconds if many hosts wait for one another.
+// Price: the estimates make the first call of a kind longer, by microseconds, or by milliseconds with many hosts.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +26,34 @@
 
 namespace collectives {
 
-/// Cost of a vector. Times are in us. All fields but those "of one round" are for all rounds together.
+/// Cost of a call. Times are in us. Fields marked "of one round" hold the cost of one round, all others that of all
+/// rounds together.
 struct Cost {
-  double waits = 0;     ///< of one round: waits for peers
-  double handling = 0;  ///< of one round: handing messages between hosts to the system and taking them from it
-  double work = 0;      ///< bytes inside the host, and arithmetic
-  double copies = 0;    ///< handing bytes to the system and taking them from it, while links carry other bytes of the
-                        ///< message
-  double late = 0;      ///< share of `copies` for which links stand still, because ranks take turns on too few cores
+  double waits = 0;     ///< of one round: time for which a rank waits for peers
+  double handling = 0;  ///< of one round: system calls that send and receive messages between hosts
+  double work = 0;      ///< copying bytes inside the host, and arithmetic
+  double copies = 0;    ///< copying bytes to and from the system, while links carry other bytes of the message
+  double late = 0;      ///< share of `copies` for which links stand still, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
-  double chain = 0;     ///< time for which links are busy that wait for one another, if rounds do not overlap
+  double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap
   double machine = 0;   ///< of one round: handling of all messages of a machine with more ranks than cores
   double inside = 0;    ///< of one round: share of `waits` for ranks of this host
-  double burst = 1;     ///< messages that a link gets before a rank waits for one of them
-  double hops = 1;      ///< number of messages of which each waits for the one before
-  /// Whether a round goes from rank to rank while the next one follows, as in broadcast and reduce. On each rank the
-  /// rounds may still not overlap. A rank then waits only for space for wire_frames messages.
+  double burst = 1;     ///< number of messages that are sent over a link at the same time
+  double hops = 1;      ///< number of messages in the longest chain, in which each waits for the one before
+  /// Whether each round passes from rank to rank while the next round follows it, as in broadcast and reduce. A rank
+  /// waits only if wire_frames of its messages are under way already.
   bool flows = false;
-  double per_frame = 0;  ///< latency divided by the number of messages that can be in flight
+  double per_frame = 0;  ///< time per message if latency limits the rate: latency / number of messages in flight
 
-  /// Returns the idleness of cores while links carry bytes, from 0 to 1. With idle cores, more messages cost nothing.
-  /// However, links then wait for ranks that are late.
+  /// Returns how idle the cores are while links carry bytes, from 0 (busy) to 1 (idle). The time `late` counts in this
+  /// proportion.
   double idleness() const;
   /// Returns the time in us of `rounds` rounds, of which `rounds_in_flight` are in flight at once.
   double microseconds(std::size_t rounds, std::size_t rounds_in_flight) const;
 };
 
-/// Returns the cost of all rounds together. Fills in `estimate` with what one round sends.
+/// Returns the cost of the algorithm with these arguments. Sets the algorithm, messages and bytes of `estimate` to
+/// those of one round.
 Cost cost_of(const Algorithm&, const RoundArgs&, const Coding&, const Topology&, const TuningParameters&,
              Estimate& estimate);
 

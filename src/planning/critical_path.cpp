@@ -1,4 +1,6 @@
-// Implementation of the critical path: simulates one round on all ranks, in the order of time (steps/step_player.hpp).
+// Implementation of the critical path. Simulates the Steps of all ranks in one round, in the order of time. A Step is
+// one action of a rank: it takes values, may reduce them, and may store and send the result. The class of
+// steps/step_player.hpp decides which Step can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -14,18 +16,19 @@
 namespace collectives {
 namespace {
 
-/// Largest number of Steps and messages of a round. A round with more is not simulated.
+/// Maximum number of Steps and messages of a round that is simulated. More would take longer than some 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
 
-/// The parts of a Step that take time.
+/// Durations that a Step causes.
 struct StepTime {
   double wire = 0;              // us that each message occupies a link
-  double synchronizations = 0;  // of a host Step: number of synchronizations that it takes
+  double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages of a channel, in order. There is hardly ever more than one message.
+/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. It rarely
+/// holds more than one.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }
@@ -46,7 +49,7 @@ struct ChannelTimes {
   bool wire() const { return out != in; }
 };
 
-/// Plays one round of all ranks in the order of time.
+/// Simulates one round of all ranks in the order of time.
 class Play final : private StepSink {
  public:
   using Player = StepPlayer<StepTime, ChannelTimes>;
@@ -115,8 +118,8 @@ class Play final : private StepSink {
     algorithm_->emit(view_, *args_, *this);
   }
 
-  /// Performs an exchange at the time at which all its messages have arrived. Steps must be performed in the order of
-  /// time. Otherwise links would carry later messages first.
+  /// Performs a Step with messages, at the time at which the last of its incoming messages has arrived. Steps are
+  /// performed in the order of time, because links must carry earlier messages first.
   bool perform(Index rank, const Player::PlayedStep& step) {
     double& time = clocks_[rank].time;
     for (const Index from : player_.incoming(rank)) time = std::max(time, player_.channel(from).arrivals.front());
@@ -141,7 +144,8 @@ class Play final : private StepSink {
     return false;  // other ranks may come before the next Step
   }
 
-  /// Performs a host Step. Its ranks leave it together.
+  /// Performs a host Step, in which ranks of one host work together through shared memory. All of them end it at the
+  /// same time.
   void perform_host(const std::vector<Index>& ranks, const Player::PlayedStep& step) {
     double time = 0;
     for (const Index rank : ranks) time = std::max(time, clocks_[rank].time);
@@ -154,11 +158,11 @@ class Play final : private StepSink {
     }
   }
 
-  void wake(Index) {}  // channels have frames without limit
+  void wake(Index) {}  // no rank waits for space in a channel, because channels are unlimited here
 
   // ---- times ----
 
-  /// Schedules a rank for `time`. If it is scheduled already, the earlier time holds.
+  /// Makes a rank continue at `time`, or earlier if that is planned already.
   void wake(Index rank, double time) {
     if (clocks_[rank].due <= time) return;
     clocks_[rank].due = time;
@@ -214,7 +218,7 @@ class Play final : private StepSink {
   TuningParameters tuning_;
   const Coding coding_;
   bool with_bytes_ = false;
-  const bool notices_;  // empty messages count, too
+  const bool notices_;  // whether messages without data are sent, as in a barrier
   RankView view_;
   const Algorithm* algorithm_ = nullptr;
   const RoundArgs* args_ = nullptr;

@@ -1,8 +1,9 @@
-// Critical path of one round: the longest chain of messages and host Steps through all ranks. A round performs all
-// Steps on one segment of each part of the vector.
+// Critical path: the longest chain of work in one round of a collective, in which each action waits for the one before.
+// A round performs all Steps, the actions of ranks, on one segment of the vector. The chain consists of messages, and
+// of host Steps, in which ranks of one host work together through shared memory.
 //
-// A rank of a tree does little work, but waits for ranks that wait for other ranks. The work of each rank does not
-// include this time.
+// The chain shows time that the work of the busiest rank does not. In a tree, for example, each rank does little work,
+// but waits for ranks that wait for other ranks.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,9 @@ namespace collectives {
 /// Critical path of one round. Times are in us.
 struct CriticalPath {
   double latency = 0;        ///< length of the path without the time for bytes
-  double wire = 0;           ///< increase of that length if bytes between hosts take time on links that ranks share
-  double hops = 0;           ///< messages between hosts of which each waits for the one before
-  std::size_t messages = 0;  ///< messages between hosts, all ranks together
+  double wire = 0;           ///< additional length due to the time for which links carry the bytes between hosts
+  double hops = 0;           ///< number of messages between hosts in the longest chain
+  std::size_t messages = 0;  ///< number of messages between hosts, sent by all ranks together
   double bytes = 0;          ///< bytes of these messages
 };
 

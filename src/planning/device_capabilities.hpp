@@ -1,5 +1,4 @@
-// Capabilities of NCCL and of the library's own kernels on device memory. Plans are chosen by these predicates and
-// limits.
+// Capabilities of NCCL and of this library's own GPU kernels. Plans for calls on GPU memory depend on them.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +8,12 @@
 
 namespace collectives {
 
-/// Maximum number of vectors that one kernel launch reads.
+/// Maximum number of vectors that one launch of a reduction kernel reads, one per rank.
 inline constexpr std::size_t kKernelSources = 256;
 
 /// Returns why NCCL's own reduction does not give the result that ReduceOp promises; empty if it does. NCCL gives that
-/// result for sums, products and pre-scaled sums of f32, f64 and integers. It also gives it for averages of f32 and
-/// f64, and for min and max of integers. A deterministic call requires integers.
+/// result for sums, products and pre-scaled sums of f32, f64 and integers. It also does so for averages of f32 and f64,
+/// and for min and max of integers. If `deterministic` is true, only the cases with integers remain.
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
 /// Returns why NCCL cannot perform a reduction over `ranks` ranks at all; empty if it can.

@@ -1,7 +1,8 @@
-// Implementation of the choice of a device path: the reasons against each path, and the order in which paths are tried.
+// Implementation of the choice of a device path, the way in which a call on GPU memory is done (DevicePath, in
+// plan.hpp). Paths are tried in a fixed order. The first one without a reason against it is chosen.
 //
-// A device path says how a call on GPU memory is done (DevicePath, in plan.hpp). A rail is one rank of each host, all
-// with the same local number.
+// Two nouns stand in the comments below. A rail is one rank of each host, all with the same local number. A Step is one
+// action of a rank in the algorithm of a plan.
 #include "planning/device_path_choice.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +20,7 @@
 namespace collectives {
 namespace {
 
-/// Returns why NCCL cannot perform a call; empty if it can.
+/// Returns why NCCL cannot perform a call. Empty if it can.
 std::string why_not_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
@@ -56,15 +57,15 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_no_peer_kernels(request, topology);
 }
 
-/// Bytes of the longest message between GPUs. In a chain of ranks, a shorter one lets the
-/// next rank start sooner.
+/// Maximum number of bytes of a message between GPUs. A longer message would keep the next rank of a chain waiting.
 constexpr std::size_t kLongestMessage = 4 << 20;
-/// Largest number of ranks of a host for paths with messages. A rank exports frames to each rank of its host to which
-/// it sends, and also its buffers and a partial sum. Each of these takes one record.
+/// Maximum number of ranks of a host for paths with messages between GPUs. Each piece of GPU memory that a rank shares
+/// with its host takes one of kGpuMemoryRecords records. These are memory for messages to each other rank, the rank's
+/// buffers and a partial sum. 8 records are kept for the latter two.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
-/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The text continues "several
-/// hosts, and".
+/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The caller puts "several
+/// hosts, and" before the text.
 std::string why_not_reduced_in_hosts(const Topology& topology) {
   const Topology::Gpus& gpus = topology.gpus;
   if (!gpus.peer_access && !gpus.nccl_in_hosts)
@@ -75,7 +76,7 @@ std::string why_not_reduced_in_hosts(const Topology& topology) {
   return "";
 }
 
-/// Returns why NCCL cannot perform a call, and an empty text if it can or if the request forbids it. Throws
+/// Returns why NCCL cannot perform a call; empty if it can, or if the request names another backend. Throws
 /// Error{unsupported} if the request forces NCCL and it cannot.
 std::string check_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
@@ -91,7 +92,7 @@ std::string check_nccl(const DevicePathQuery& query) {
   return why_not;
 }
 
-/// Returns the device path of a call with a compressor.
+/// Returns the device path of a call with a compressor, which sends only selected elements.
 DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
   const std::string why_not = host.sparse
                                   ? why_not_chosen_on_gpu(host.selects_in_hosts, *query.compressor, query.topology)
@@ -100,13 +101,14 @@ DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps&
   return {host.selects_in_hosts ? DevicePath::multi_host : DevicePath::top_k, "chosen, and added up, on the GPU"};
 }
 
-/// Returns whether GPUs could reduce the values of each host before the plan's rails, as far as the request says.
+/// Returns whether the request allows that GPUs reduce the values of each host, before rails exchange the sums between
+/// hosts.
 bool may_reduce_in_hosts(const Request& request, const Topology& topology, const HostSteps& host) {
   return has_multi_rank_hosts(topology) && request.collective == Collective::all_reduce && host.adds_in_hosts &&
          request.op.user_op() == nullptr;
 }
 
-/// Returns why GPUs cannot perform the Steps of the plan; empty if they can.
+/// Returns why GPUs cannot perform the Steps of the plan. Empty if they can.
 std::string why_not_steps(const Request& request, const Topology& topology, const HostSteps& host) {
   std::string why = why_no_peer_kernels(request, topology);
   if (why.empty() && host.coded) why = fmt::format("{} is coded on the host", request.codec->name());
@@ -116,9 +118,9 @@ std::string why_not_steps(const Request& request, const Topology& topology, cons
 }
 
 /// Returns the device path of a call that neither NCCL nor the kernels of one host perform. `reason` says why they do
-/// not. The path is multi_host if GPUs can reduce inside hosts before the plan uses rails. It is steps if GPUs can
-/// perform the Steps of the plan. One host requires a backend that exchanges messages for that, and several hosts
-/// require a host with several ranks. All other calls take the path host_copy.
+/// not. The path is `multi_host` if GPUs can reduce inside hosts before rails exchange the sums. Otherwise it is
+/// `steps` if GPUs can perform the Steps of the plan. On one host, that requires a backend that exchanges messages.
+/// With several hosts, it requires a host with several ranks. All other calls take the path `host_copy`.
 DevicePathChoice choose_by_host_plan(const DevicePathQuery& query, const HostSteps& host, std::string reason) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   const Topology::Gpus& gpus = topology.gpus;

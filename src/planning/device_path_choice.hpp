@@ -1,9 +1,12 @@
-// Choice of the device path of a call: a pure function of values that are equal on all ranks.
+// Choice of a device path, the way in which a call on GPU memory is done (DevicePath, in plan.hpp). For example, NCCL
+// may perform the call, or the GPU's values are copied to host memory. All ranks choose the same path, because the
+// choice depends only on values that are equal on all ranks.
 //
-// A device path is for device memory what a plan is for host memory. A path may delegate the call to the plan for host
-// memory. The path `host_copy` does so on pinned memory.
+// Some paths need a plan for host memory, too: the algorithm with which the call would be done in CPU memory. The path
+// `host_copy`, for example, copies the values to pinned memory and follows that plan.
 //
-// choose_device_path() alone decides. The rest of the plan is then filled in for its choice (device_path_plan.hpp).
+// choose_device_path() chooses the path. The other properties of the plan are then changed to suit it
+// (device_path_plan.hpp).
 #pragma once
 
 #include <cstddef>
@@ -27,22 +30,22 @@ struct DevicePathQuery {
 
 /// Properties of the plan for host memory on which the choice depends.
 struct HostSteps {
-  bool adds_in_hosts = false;     ///< whether an all-reduce adds partial sums inside hosts before it uses rails
+  bool adds_in_hosts = false;     ///< whether an all-reduce adds inside each host before hosts exchange sums
   bool coded = false;             ///< whether messages are encoded
   bool sparse = false;            ///< whether top-k sends selected elements; otherwise the whole vector is sent
-  bool selects_in_hosts = false;  ///< whether the ranks of a host add before top-k selects
+  bool selects_in_hosts = false;  ///< whether the ranks of a host add their values before top-k selects elements
 };
 
-/// A device path with what the plan needs for it.
+/// Chosen device path, and the properties of the plan that depend on the choice.
 struct DevicePathChoice {
   DevicePath device_path = DevicePath::host;
-  std::string reason = {};   ///< why this path was chosen, in words
-  bool drops_codec = false;  ///< whether the plan for host memory has no codec, because NCCL converts values itself
+  std::string reason = {};        ///< why this path was chosen, in words
+  bool drops_codec = false;       ///< whether the plan is made without the codec, because NCCL converts values itself
   std::size_t message_bytes = 0;  ///< longest message of the path steps
 };
 
 /// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties. It is
-/// called at most once, and only if the choice depends on it. The choices `host` and `nccl` do not.
+/// called at most once, and only if the choice depends on it, which is not so for the paths `host` and `nccl`.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.
@@ -50,10 +53,10 @@ DevicePathChoice choose_device_path(const DevicePathQuery&, const std::function<
 
 /// Returns whether there are several hosts, and several ranks on one of them.
 bool has_multi_rank_hosts(const Topology& topology);
-/// Returns whether the backend exchanges messages on one host.
+/// Returns whether the backend exchanges messages even between ranks of one host.
 bool passes_messages(std::string_view backend);
-/// Returns why GPUs cannot select from their own memory; empty if they can. `in_hosts` says whether the ranks of a host
-/// add first.
+/// Returns why GPUs cannot select the elements that top-k sends; empty if they can. `in_hosts`: whether the ranks of a
+/// host add their values first.
 std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
 /// Returns the type in which NCCL sends the values: f16 or bf16 if such a codec was requested, otherwise the type of
 /// the request.

@@ -1,4 +1,5 @@
-// Implementation of the plan for a device path: properties of calls by NCCL, and messages for GPUs.
+// Implementation of the plan for a device path. Sets the properties of calls that NCCL performs, and cuts vectors into
+// messages that suit GPUs. A device path is the way in which a call on GPU memory is done.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>
@@ -13,12 +14,13 @@
 namespace collectives {
 namespace {
 
-/// Bytes of the shortest message between GPUs. A GPU works on it for longer than a query for its completion takes.
+/// Minimum number of bytes of a message between GPUs, unless the vector is shorter. A GPU works on so many bytes for
+/// longer than the CPU needs to query whether it has finished.
 constexpr std::size_t kShortestMessage = 256 << 10;
-/// Least number of rounds in a chain of ranks, if messages do not get too short. A short message lets the next rank
-/// start soon.
+/// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestMessage. A round
+/// handles one segment of the vector. More rounds let the next rank start sooner.
 constexpr std::size_t kRoundsOnAChain = 8;
-/// Cuts the vector into messages between GPUs of at most `message_bytes` bytes.
+/// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                   std::size_t message_bytes) {
   const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};

@@ -1,4 +1,5 @@
-// Plan for a device path: fills in the properties that a path needs and that the plan for host memory lacks.
+// Plan for a device path, the way in which a call on GPU memory is done. It is made from the plan for host memory, the
+// algorithm for CPU memory.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,12 @@
 
 namespace collectives {
 
-/// Turns the plan for host memory into the plan for the chosen device path. `longest` is the number of elements of the
-/// longest part that the rounds cut.
+/// Turns the plan for host memory into the plan for the chosen device path. Rounds cut the whole vector, or each rank's
+/// part of it. `longest` is the length of the whole vector or of the longest part, in elements.
 ///
-/// The path `nccl` replaces the properties of Steps. The path `steps` cuts the vector into messages of a length that
-/// suits GPUs; the estimates remain those of the host. The other paths add only their name and reason.
+/// For the path `nccl`, the algorithm, the protocol and the estimate are replaced. For the path `steps`, the vector is
+/// cut into messages of a length that suits GPUs, and the estimates remain those for host memory. For the other paths,
+/// only the name and the reason of the path are set.
 void fill_for_path(Plan& plan, const DevicePathChoice& choice, const Request& request, const Topology& topology,
                    std::size_t longest);
 

@@ -1,4 +1,4 @@
-// Description of a plan in words, for people.
+// Implementation of explain(). Describes a plan in a few lines of text.
 #include <fmt/format.h>
 
 #include <string>

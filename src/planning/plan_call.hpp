@@ -1,4 +1,5 @@
-// Plan of a call of a communicator: that of choose_plan(), and the sparse plan of a call with a compressor.
+// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor also has
+// a sparse plan, in which only selected elements are sent.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace collectives {
 
-/// Compressor of a call.
+/// Top-k compressor of a call.
 struct TopKCall {
   std::size_t k;  ///< number of elements that are sent
   const TopKOptions& options;
@@ -22,8 +23,8 @@ struct CallPlan {
   std::optional<SparsePlan> sparse = {};
 };
 
-/// Returns the plan of a call, with the sparse plan if there is a compressor. `top_k`: null without a compressor. The
-/// only function that plans; throws as choose_plan() does.
+/// Returns the plan of a call, with the sparse plan if there is a compressor. `top_k`: null without a compressor. All
+/// plans are made by this function. Throws as choose_plan() does.
 CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

@@ -1,4 +1,5 @@
-// A plan with all data that calls with the same signature share.
+// PlannedCall: a plan, the algorithm with which a call is done, and data derived from it. Calls with equal arguments
+// share one PlannedCall.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +16,31 @@
 
 namespace collectives {
 
-/// Plan and its derived data: stored by the communicator, shared by the calls that use it.
+/// Plan and the data derived from it. The communicator stores it for later calls with equal arguments.
 struct PlannedCall {
   Request request;
   Signature signature;
-  std::vector<std::size_t> offsets;  ///< first element of each part of a v-variant, then the end of the last part
+  /// First element of each rank's part, then the end of the last part. Empty unless the call states counts of parts.
+  std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;
-  /// Collective that the Steps perform. A call without elements is performed as a barrier that carries its signature.
-  /// Ranks thus detect mismatches, and no rank gets ahead by more calls than there are arrival records.
+  /// Collective that is performed. It is the one of the call, except that a call without elements is performed as a
+  /// barrier. Ranks thus still compare the arguments of the call. No rank can be ahead of others by more calls than the
+  /// arrival records, the shared list of entered calls, can hold.
   Collective performed = Collective::barrier;
-  std::uint64_t hash = 0;  ///< hash of the signature
+  std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
   OperationShape shape;            ///< description of the call in the flight recorder
-  bool waits_for_no_peer = false;  ///< this rank needs nothing from its peers: it is the root of a broadcast, or no
-                                   ///< root of a reduce
-  /// Sparse plan of a call with a compressor. `plan` is then the plan for sending the whole vector.
+  bool waits_for_no_peer = false;  ///< this rank needs no data of peers, such as the root of a broadcast
+  /// Sparse plan of a call with a compressor, in which only selected elements are sent. `plan` is then the plan for
+  /// sending the whole vector.
   std::optional<SparsePlan> sparse;
-  /// Description of the host Step, if the plan is a single host Step. The executor then enters it without emitting
-  /// Steps.
+  /// Description of the only Step of the plan, if the plan is a single collective of the ranks of one host. The
+  /// executor then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
   std::optional<HostCall> single_step;
 };
 
-/// Returns the arguments from which the Steps of `planned` are emitted.
+/// Returns the arguments with which the algorithm of `planned` emits its Steps.
 RoundArgs args_of(const PlannedCall& planned);
 
 }  // namespace collectives

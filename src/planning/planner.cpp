@@ -1,7 +1,8 @@
-// Implementation of the planner: the signature of a call, the cached plans, and a new plan.
+// Implementation of the planner. Finds the stored plan of a call, or makes a new one. A plan is the algorithm with
+// which a call is done.
 //
-// The signature holds the arguments of a call that ranks compare. A PlannedCall holds the plan with all data that calls
-// with the same signature share.
+// The signature of a call holds the arguments on which all ranks must agree. A PlannedCall holds the plan and the data
+// that all calls with the same signature share.
 #include "planning/planner.hpp"
 
 #include <fmt/format.h>
@@ -19,14 +20,14 @@
 namespace collectives {
 namespace {
 
-/// Largest number of plans in memory. A program with more different calls plans some of them again.
+/// Maximum number of stored plans. When it is reached, all stored plans are deleted. Later calls are planned again.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
   return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
 }
 
-/// Returns a hash of the options on which ranks must agree, because the phases of the operation depend on them.
+/// Returns a hash of the options of top-k on which ranks must agree, because the messages depend on them.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -38,7 +39,8 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm if it is a host Step from input to output.
+/// Describes the only Step of an algorithm, if it emits just one and that is a host Step from input to output. A Step
+/// is one action of a rank. In a host Step, ranks of a host work together through shared memory.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
@@ -75,7 +77,8 @@ RoundArgs args_of(const PlannedCall& planned) {
 const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options, std::size_t k) {
   const Rank rank = this->rank();
   const Codec* const codec = codec_of(options.wire, call, rank);
-  // Includes the block length and its encoded size. Codecs that differ in these are different, whatever their names.
+  // The name includes the block length of the codec and the encoded size of a block. Codecs that differ in these are
+  // thus different, even if their names are equal.
   WireName wire = codec != nullptr
                       ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
                       : WireName();

@@ -1,12 +1,15 @@
-// Planner of a communicator: makes one plan for all equal calls.
+// Planner of a communicator: chooses how each call is done. It stores the choice for equal calls. The choice is a plan:
+// an algorithm with its protocol and the segments of the vector.
 //
-// Calls are equal if they have the same signature and the same counts of parts. The signature holds the arguments of a
-// call. Ranks compare it to find mismatches. The planner plans the first call of a kind. It chooses a plan and lays out
-// the vector's parts. If the plan is a single host Step, the planner describes that Step, too. The executor can then
-// enter it without emitting Steps.
+// Calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
+// arguments on which all ranks must agree, and ranks compare it to find mismatches. For the first of several equal
+// calls, the planner chooses a plan and computes the offsets of each rank's part of the vector. An algorithm emits
+// Steps, the actions of a rank. If the only Step is a collective of the ranks of one host, the planner describes it, so
+// that the executor can start it directly.
 //
-// Later calls find the plan. The planner first compares with the last call, then looks up the hash of the signature.
-// The key of a plan is the same on all ranks. All ranks therefore plan alike.
+// For a later equal call, the planner finds the stored plan. It first compares with the last call, then looks up the
+// hash of the signature. The hash and the plan depend only on values that are equal on all ranks, so all ranks have the
+// same plan.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +27,10 @@
 
 namespace collectives {
 
-/// Planner of one communicator. Calls must not overlap.
+/// Planner of one communicator. Its functions must not be called by two threads at once.
 class Planner {
  public:
-  /// Values for calls whose Options leave these fields unset.
+  /// Values that are used if the Options of a call leave them unset.
   struct Defaults {
     std::string_view backend;
     bool deterministic = false;
@@ -37,8 +40,7 @@ class Planner {
           const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
-  /// Returns the plan of a call whose arguments have been checked. The reference is valid until the next call of
-  /// plan().
+  /// Returns the plan of a call with checked arguments. The reference is valid until the next call of plan().
   ///
   /// `k` is the number of elements that top-k sends, as next_k() of the compressor returns. It is ignored without a
   /// compressor. A new plan takes microseconds, or milliseconds between many hosts.

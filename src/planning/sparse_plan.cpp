@@ -1,8 +1,9 @@
-// Implementation of the sparse plan: estimates both forms of the exchange and compares the better one with the dense
-// plan.
+// Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
+// vector (dense). It estimates both forms of the sparse exchange. It compares the faster one with the dense plan.
 //
-// A member is a rank that exchanges its selection. A slice is the range of the tensor from which a member selects. The
-// forms gathered and split are those of compression/top_k/sparse_exchange.hpp.
+// Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
+// values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp
+// explains the two forms, gathered and split.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>
@@ -16,23 +17,24 @@
 namespace collectives {
 namespace {
 
-/// Passes over the vector. A selection reads the gradient, reads the residual and writes it. The result is written
-/// once, mostly with zeros.
+/// Number of times that the whole vector is read or written. A selection reads the gradient, and reads and writes the
+/// residual, the sum of the values not sent yet. The result is then written once, mostly with zeros.
 constexpr double kPassesOverAll = 4;
-/// Work per selected entry, as a number of bytes. Each entry is written, read, checked and added one by one.
+/// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
+/// checked and added one by one.
 constexpr double kBytesOfWorkPerEntry = 48;
-/// Ratio of sparse to dense time up to which sparse pays. The loss from sending less must be worth more than the error
-/// of an estimate.
+/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending less loses precision.
+/// Therefore, the gain must exceed the error of the estimates.
 constexpr double kWorthIt = 0.9;
 
-/// Returns a plan with members and slices. Its form is not chosen yet.
+/// Returns a sparse plan with its members and slices. Its form is not chosen yet.
 SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& options, const Topology& topology) {
   SparsePlan plan;
   plan.n = request.count;
   plan.k = std::min(k, request.count);
   plan.values = options.values;
   const int ranks = topology.ranks(), hosts = static_cast<int>(topology.hosts.size());
-  // A deterministic call adds in rank order, not inside hosts first.
+  // The ranks of a host add first, except in a deterministic call, which adds in rank order.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
   // Limits the number of slices to k, so that every slice sends at least one element in every call.
@@ -42,7 +44,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   return plan;
 }
 
-/// Prices of the messages of a sparse plan in us, if ranks share links and cores.
+/// Time in us per message and per byte of a sparse plan. It is longer if ranks share links or cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;
@@ -50,11 +52,12 @@ struct Prices {
 
 Prices prices_of(const SparsePlan& plan, const Topology& topology, const TuningParameters& tuning) {
   const auto m = static_cast<double>(plan.members);
-  // Number of ranks of a host that send to other hosts, all over the same link.
+  // Number of ranks of a host that send to other hosts. They share the link of the host.
   const double ends = plan.in_hosts || topology.one_host()
                           ? 1
                           : static_cast<double>(std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size());
-  // If ranks share cores, each waits for the work of the ranks on its core, as in dense plans.
+  // If there are more ranks than cores, each rank waits while other ranks use its core. Dense plans are estimated
+  // alike.
   const double to_a_core = topology.ranks_to_a_core();
   const double talking = to_a_core * (plan.in_hosts ? m * plan.slices / topology.ranks() : 1);
   const double ranks_per_core = std::max(1.0, talking);
@@ -75,16 +78,17 @@ double bytes_of(const SparsePlan& plan, double entries) {
   return static_cast<double>(bytes);
 }
 
-/// Times in us of the two forms, without the sums inside hosts.
+/// Estimated times of the two forms in us, without the additions inside hosts.
 struct FormTimes {
   double gathered, split;
 };
 
-/// Estimates both forms. `passes`: number of passes over the vector that count.
+/// Estimates both forms. `passes`: number of times that the whole vector is read or written.
 FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topology, const TuningParameters& tuning) {
   const auto m = static_cast<double>(plan.members), n = static_cast<double>(plan.n),
              chosen = static_cast<double>(plan.k);
-  // Expected size of the union of independent selections. Real selections overlap more.
+  // Expected number of elements that at least one member selects, if selections are independent. Real selections
+  // overlap more.
   const double union_size = n * (1 - std::pow(1 - chosen / std::max(n, 1.0), m));
   const Prices prices = prices_of(plan, topology, tuning);
   const auto exchange = [&](double latencies, double bytes) {
@@ -104,7 +108,7 @@ FormTimes times_of(const SparsePlan& plan, double passes, const Topology& topolo
 /// Chooses the form and fills in the estimate.
 void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& options, const Topology& topology,
                  const TuningParameters& tuning) {
-  // A GPU passes over its own memory in negligible time, compared with the wire.
+  // A GPU reads and writes its own memory much faster than messages travel between hosts.
   const bool on_gpu =
       request.memory == Memory::device && why_not_chosen_on_gpu(plan.in_hosts, options, topology).empty();
   const auto [gathered, split] = times_of(plan, on_gpu ? 0 : kPassesOverAll, topology, tuning);
@@ -117,7 +121,7 @@ void choose_form(SparsePlan& plan, const Request& request, const TopKOptions& op
   plan.microseconds = (plan.form == SparseForm::split ? split : gathered) + inside;
 }
 
-/// Returns why the whole vector is sent; empty if a sparse plan pays or is required.
+/// Returns why the whole vector is sent. Empty if a sparse plan pays or is required.
 std::string why_not_sparse(const SparsePlan& plan, const Request& request, const Plan& dense,
                            const Topology& topology) {
   if (topology.ranks() == 1) return "everything: there is one rank";
@@ -139,7 +143,7 @@ SparsePlan plan_sparse(const Request& request, std::size_t k, const TopKOptions&
   plan.reason = why_not_sparse(plan, request, dense, topology);
   plan.sparse = plan.reason.empty();
   if (!plan.sparse) {
-    // Every rank is a member, and its slice is the whole tensor.
+    // Every rank is a member. Its slice is the whole tensor.
     plan.in_hosts = false;
     plan.members = topology.ranks();
     plan.slices = 1;

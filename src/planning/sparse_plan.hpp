@@ -1,4 +1,6 @@
-// Plan of a sparse all-reduce: whether it pays, and its form. A pure function, equal on every rank.
+// Plan of a sparse all-reduce, in which top-k selects the elements that are sent. The plan states whether that is
+// faster than sending the whole vector, and how the ranks exchange the elements. All ranks compute the same plan,
+// because it depends only on values that are equal on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +15,19 @@
 namespace collectives {
 
 struct SparsePlan {
-  bool sparse = false;  ///< selected elements are sent; otherwise the whole vector, by the dense plan
-  /// Whether the ranks of a host add first, in a sparse plan. Each of them then selects from its own slice of the sum.
+  bool sparse = false;  ///< whether selected elements are sent; otherwise the whole vector is sent (dense plan)
+  /// Whether the ranks of each host first add their vectors. Each of them then selects from its own slice, a range of
+  /// the sum.
   bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
-  int members = 1;  ///< number of members that exchange their selections: hosts, or ranks
-  int slices = 1;   ///< slices of the tensor, each with a share of k; more than one only if in_hosts is set
-  std::size_t n = 0, k = 0;
+  int members = 1;  ///< number of members that exchange selected elements: hosts if in_hosts is set, else ranks
+  int slices = 1;   ///< number of slices; more than one only if in_hosts is set
+  std::size_t n = 0, k = 0;  ///< numbers of elements of the vector, and of those that a member selects
   DataType values = DataType::f32;
   std::string reason;
   double microseconds = 0;
 
-  /// Returns the format of slice `s`.
+  /// Returns the format of the elements that are selected from slice `s`.
   SparseFormat format(int s) const { return {part({0, n}, slices, s).count, part({0, k}, slices, s).count, values}; }
   /// Returns the slice of local rank `local` if in_hosts is set. There may be fewer slices than ranks.
   Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }

@@ -1,8 +1,9 @@
-// Implementation of the calibration. calibration.hpp explains how it compares candidates.
+// Implementation of the calibration, which measures tuning values, the numbers by which algorithms are chosen.
+// calibration.hpp explains how it compares values.
 //
-// A candidate is a value of a tuning parameter that is tried. A sample is a collective of one size under one candidate.
-// A cut-off is the size from which on another protocol is faster. A round makes once every sample of one cut-off, or
-// every sample that tries a length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is the tuning value from which size on
+// another protocol is used. A sample is one collective of one size with one tuning. A round performs, once each, all
+// samples for one cut-off, or all samples for the length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -26,19 +27,24 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
+/// Maximum number of timed rounds. One round that is not timed comes first.
 constexpr std::size_t kRounds = 6;
-constexpr int kLeastRounds = 2;                                // number of undisturbed rounds that each direction needs
-constexpr Microseconds kLong = std::chrono::milliseconds(25);  // from then on only kLeastRounds are made
+/// Minimum number of rounds in each direction (forward, backward) in which all ranks kept their cores.
+constexpr int kLeastRounds = 2;
+/// Duration of the calibration after which kLeastRounds rounds suffice.
+constexpr Microseconds kLong = std::chrono::milliseconds(25);
+/// Duration of the calibration after which it stops.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Factor by which a candidate must be faster. A smaller gain may be noise.
+/// Minimum ratio of times with which a new value replaces the built-in one. A smaller gain may be noise.
 constexpr double kClearly = 1.1;
 
-/// Longest inline vectors to be tried. The first is for all peers together, the second for one peer. Longer ones are
-/// slower in programs than a few calls here suggest.
+/// Maximum number of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks
+/// poll. The first limit is for all peers together, the second for one peer. Longer vectors are slower in programs than
+/// a few calls here suggest.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
-/// Candidates for chunk_bytes. Longer ones are left out, because staged chunks must stay in a cache. Stores past the
-/// caches take several times as long.
+/// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are
+/// not tried, because chunks must stay in a cache. Stores to memory take several times as long.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 
@@ -49,8 +55,9 @@ std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t
   return sizes;
 }
 
-/// Returns a tuning with one domain: domains without cost do not count. A call is then the one intra-host collective
-/// that is measured. Streaming is off, because its limit follows from the size of the caches.
+/// Returns a tuning in which communication between NUMA domains, the parts of a host with a common cache, costs nothing
+/// extra. A call then does not treat them separately. It is one collective of all ranks through shared memory, which is
+/// measured here. Streaming stores are off, because their limit follows from the size of the caches.
 TuningParameters on_one_level() {
   TuningParameters tuning;
   tuning.streaming_bytes = Tuning::kNever;
@@ -58,7 +65,8 @@ TuningParameters on_one_level() {
   return tuning;
 }
 
-/// Time of a sample in which a rank lost its core. It shows only that the machine is busy.
+/// Value in place of the time of a sample in which a rank lost its core. Its time would only show that the machine is
+/// busy.
 constexpr double kSpoilt = std::numeric_limits<double>::infinity();
 
 long context_switches() {
@@ -67,14 +75,15 @@ long context_switches() {
   return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-/// Maximum number of calls in a sample, whose median counts. Short calls are repeated more often, because a disturbance
-/// changes them more.
+/// Maximum number of times that a sample performs its call. The median time is used. Short calls are repeated more
+/// often, because a disturbance changes their time more.
 constexpr std::size_t kMostRepetitions = 17;
 std::size_t repetitions(std::size_t bytes) {
   return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
 }
 
-/// Returns a tuning whose memory is enough for all candidates. Frames are small, because there are no messages.
+/// Returns the tuning with which the communicator is made. It reserves enough memory for all values that are tried.
+/// Memory for messages is small, because the measured calls send none.
 TuningParameters with_everything() {
   TuningParameters tuning;
   tuning.inline_bytes = kLongestInline;
@@ -109,8 +118,9 @@ Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanose
                                                            nullptr, Communicator::Impl::Visibility::hidden));
 }
 
-/// Moves ranks to idle cores, except for the first rank on each core. Ranks that wake one another often share a core.
-/// The scheduler notices that only after milliseconds. The set of allowed cores stays as it was.
+/// Moves ranks that share a core to idle cores, except for the first rank on each core. Ranks that wake one another
+/// often share a core. The scheduler separates them only after milliseconds. The set of cores on which a rank may run
+/// stays as it was.
 void Calibration::spread_out() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -123,7 +133,7 @@ void Calibration::spread_out() {
     return std::find(taken.begin(), before, *before) != before;
   };
   if (!moves(comm_.rank())) return;
-  std::vector<std::uint32_t> free;  // next cores first, because they are probably near
+  std::vector<std::uint32_t> free;  // idle cores, the next higher numbers first: they are probably near
   for (std::uint32_t step = 1; step < CPU_SETSIZE; ++step)
     if (const std::uint32_t core = (mine + step) % CPU_SETSIZE;
         CPU_ISSET(core, &allowed) && std::ranges::find(taken, core) == taken.end())
@@ -137,12 +147,11 @@ void Calibration::spread_out() {
   CPU_SET(free[at % free.size()], &one);
   if (::sched_setaffinity(0, sizeof one, &one) != 0 || ::sched_setaffinity(0, sizeof allowed, &allowed) == 0) return;
   for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core)
-    CPU_SET(core, &allowed);  // the allowed set has changed meanwhile
+    CPU_SET(core, &allowed);  // restoring failed because the allowed set has changed meanwhile: allows all cores
   ::sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
-/// Returns the nanoseconds of a barrier in the fastest of several runs. Runs in which a rank lost its core do not
-/// count.
+/// Returns the nanoseconds of a barrier in the fastest of several runs. Ignores runs in which a rank lost its core.
 std::optional<double> Calibration::time_barrier() {
   spread_out();
   constexpr int kRuns = 6, kBarriers = 32;
@@ -154,7 +163,7 @@ std::optional<double> Calibration::time_barrier() {
     const auto start = Clock::now();
     for (int barrier = 0; barrier < kBarriers; ++barrier) comm_.barrier();
     const auto end = Clock::now();
-    // All ranks stop after the same run.
+    // All ranks use the maximum over the ranks. Therefore, all stop after the same run.
     std::array<double, 3> run{context_switches() == switches ? 0.0 : 1.0,
                               std::chrono::duration<double, std::nano>(end - start).count() / kBarriers,
                               std::chrono::duration<double, std::nano>(end - began).count()};
@@ -190,7 +199,7 @@ void Calibration::ask_everything() {
     ask("one_shot_bytes_of_many", &TuningParameters::one_shot_bytes_of_many, false, static_cast<double>(ranks - 1),
         ladder(2 << 10, 64 << 10, 2), {Collective::all_reduce});
   if (comm_.impl_->resources.context.kernel_copy_allowed) {
-    const double of_two = 2.0 / static_cast<double>(ranks);  // the values are stated for two ranks
+    const double of_two = 2.0 / static_cast<double>(ranks);  // the tuning states these values for two ranks
     const std::size_t longest = std::min(128 * ranks << 10, kLongestCall);
     ask("single_copy_bytes", &TuningParameters::single_copy_bytes, true, of_two, ladder(4 * ranks << 10, longest, 2),
         {Collective::all_gather, Collective::broadcast});
@@ -211,18 +220,18 @@ void Calibration::ask(const char* name, std::size_t TuningParameters::*field, bo
   cut_offs_.push_back({name, field, from, scale, std::move(sizes), calls.size(), samples_.size()});
   for (const std::size_t bytes : cut_offs_.back().sizes)
     for (const Collective call : calls)
-      // kNever selects the protocol of short vectors, 0 that of long ones.
+      // With kNever the call uses the protocol for short vectors, with 0 the one for long vectors.
       for (const std::size_t limit : {Tuning::kNever, std::size_t{0}}) {
         Sample sample{call, bytes, on_one_level()};
         if (field != &TuningParameters::inline_bytes) sample.tuning.inline_bytes = 0;
-        // Cut-offs other than `field` are off, because they could select a third protocol.
+        // The other cut-offs are turned off, because they could select a third protocol.
         sample.tuning.single_copy_bytes = sample.tuning.single_copy_reduce_bytes = Tuning::kNever;
         sample.tuning.*field = limit;
         samples_.push_back(std::move(sample));
       }
 }
 
-/// Sets how to stage. Applies to all samples but those of the first cut-off, which has decided it.
+/// Sets streamed_staging_bytes in all samples except those of the first cut-off, which have measured this value.
 void Calibration::ask_the_rest_with(std::size_t streamed_staging_bytes) {
   for (std::size_t i = cut_offs_[1].first_sample; i < samples_.size(); ++i)
     samples_[i].tuning.streamed_staging_bytes = streamed_staging_bytes;
@@ -257,7 +266,7 @@ std::optional<double> Calibration::time_of(const Sample& sample) {
   const std::size_t times = repetitions(sample.bytes);
   comm_.plan(sample.collective, count, DataType::f32);
   if (times > 1) call();
-  // All ranks compute the same time, so they stop at the same call.
+  // All ranks compute the same time. Therefore, they stop at the same call.
   elapsed_us_ = Microseconds(Clock::now() - began_).count();
   between_->all_reduce(std::span(&elapsed_us_, 1), ReduceOp::max);
   if (elapsed_us_ > kLongest.count()) return std::nullopt;
@@ -281,7 +290,7 @@ void Calibration::measure() {
   input_.assign(kLongestCall / sizeof(float), 0);
   output_ = input_;
 
-  // No rank has touched the inline slots and the staging memory yet. Every rank passes once through all of its own.
+  // First uses of memory take longer. Every rank therefore first uses all of its memory for the protocols once.
   TuningParameters inline_ones = on_one_level();
   inline_ones.inline_bytes = Tuning::kNever;
   comm_.impl_->retune(inline_ones);
@@ -296,7 +305,7 @@ void Calibration::measure() {
   for (std::size_t staged = 0; staged < comm_.impl_->resources.context.arena->staging_bytes(); staged += kLongestCall)
     comm_.all_reduce(std::span<const float>(input_), std::span(output_));
 
-  // Cut-offs are measured one after another. Otherwise their calls would evict one another's data from the caches.
+  // Cut-offs are measured one after another, so that their calls do not evict one another's data from the caches.
   std::vector<std::size_t> ends;
   for (std::size_t cut = 1; cut < cut_offs_.size(); ++cut) ends.push_back(cut_offs_[cut].first_sample);
   ends.push_back(first_chunk_sample_);
@@ -312,7 +321,7 @@ void Calibration::measure() {
         if (!time) return;
         round[at] = *time;
       }
-      comm_.all_reduce(std::span(round), ReduceOp::max);  // the slowest rank's time counts
+      comm_.all_reduce(std::span(round), ReduceOp::max);  // the time of the slowest rank is used
       if (number == 0) continue;                          // the first round warms the caches and wakes all ranks
       for (std::size_t i = 0; i < round.size(); ++i) {
         Times& times = times_by_direction_[direction][first + i];
@@ -328,7 +337,7 @@ void Calibration::measure() {
   stayed_ = barrier_ns && barrier_ns_ && same_distance(*barrier_ns, *barrier_ns_);
 }
 
-/// Returns whether the samples [first, end) have enough undisturbed rounds in both directions.
+/// Returns whether the samples [first, end) have been timed in enough rounds in both directions.
 bool Calibration::enough(std::size_t first, std::size_t end) const {
   return std::ranges::all_of(times_by_direction_, [&](const auto& direction) {
     return std::all_of(direction.begin() + static_cast<std::ptrdiff_t>(first),
@@ -339,8 +348,8 @@ bool Calibration::enough(std::size_t first, std::size_t end) const {
 
 bool Calibration::conclusive() const { return stayed_; }
 
-/// Returns log(time of one sample / time of another). The direction with the smaller gain counts. Returns 0 if the
-/// directions disagree.
+/// Returns log(time of sample `from` / time of sample `to`), of the direction of rounds in which it is closer to 0.
+/// Returns 0 if one direction shows a gain and the other a loss.
 double Calibration::gain(std::size_t from, std::size_t to) const {
   const double there = std::log(times_by_direction_[0][from].best / times_by_direction_[0][to].best);
   const double back = std::log(times_by_direction_[1][from].best / times_by_direction_[1][to].best);
@@ -364,7 +373,8 @@ std::size_t Calibration::found(const CutOff& cut) const {
   }
   const std::size_t best = best_cut(gains, now);
   if (best == now) return built_in;
-  // Sizes beyond the last one use the protocol that is best at the last one. Sizes below the first one keep theirs.
+  // Sizes above the largest measured one use the protocol that is best at the largest. Sizes below the smallest
+  // measured one keep theirs.
   const bool all = best == cut.sizes.size();
   if (cut.from) return all ? Tuning::kNever : cut.scaled(cut.sizes[best]);
   if (all && cut.field != &TuningParameters::inline_bytes) return Tuning::kNever;
@@ -383,8 +393,8 @@ std::size_t Calibration::found_chunk() const {
   return *best;
 }
 
-/// Returns the number of bytes that are copied in the time of one signal. In a barrier of two ranks, both signal at the
-/// same time. With more ranks, each waits for several signals at once.
+/// Returns the number of bytes that are copied in the time of one signal, which tells another rank that data are there.
+/// The time of a barrier is taken for that, because all ranks of a barrier signal at the same time.
 std::size_t Calibration::signal_bytes() const {
   constexpr double kCopiedInANanosecond = 8;  // bytes per nanosecond, copied in and out again
   return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);

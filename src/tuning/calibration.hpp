@@ -1,23 +1,25 @@
-// Calibration: measures tuning values at the first use on a machine.
+// Calibration: measures tuning values when the library is first used on a machine. Tuning values are numbers by which
+// the library chooses how to perform a call.
 //
-// The ranks of one host find the sizes at which another protocol of intra-host collectives becomes faster. They also
-// find the best length of a chunk.
+// A protocol is a way in which ranks of one host exchange data through shared memory, and chunks are the pieces that
+// pass through it. The calibration finds the sizes from which on another protocol is faster, and the best length of
+// chunks.
 //
-// The ranks first make a communicator of their own. Ranks that share a core move to other cores. All then time a
-// barrier, which shows the distance between their cores. Values count for one distance only. Between two caches, for
-// example, the kernel's copy pays from 16 KiB on. Within one cache it may never pay. Values of a known distance are not
-// measured again. The cores of a virtual machine may be moved, even during the calibration. A second barrier at the end
-// detects that.
+// The ranks of one host first make a communicator. Ranks that share a core move to other cores. All then time a
+// barrier, because its time shows the distance between their cores, such as one common cache or two. Values are valid
+// for one distance only. Between two caches, for example, letting the operating system copy is faster from 16 KiB on.
+// Within one cache it may always be slower. Values of a known distance are not measured again. A virtual machine may be
+// moved to other cores during the calibration. A second timed barrier at the end detects that.
 //
-// The ranks then time ordinary collectives, and change the communicator's tuning in between. One round makes every call
-// under every candidate. Other load on the machine therefore affects all candidates alike. Rounds run forward and
-// backward in turn. Otherwise the later of two calls would profit from nearer data.
+// The ranks then time ordinary collectives. They change the communicator's tuning between them. One round performs
+// every call with every tried value. Other load on the machine therefore affects all values alike. Rounds run forward
+// and backward in turn, because the later of two calls profits from data in the caches.
 //
-// The time of a call is that of its slowest rank. In each direction the fastest round counts. A time in which a rank
-// lost its core does not count. The built-in value stays unless another one is clearly faster in both directions.
+// The time of a call is that of its slowest rank, and the result is the fastest round of each direction. Calls in which
+// a rank lost its core are ignored. The built-in value stays unless another one is clearly faster in both directions.
 //
-// In the end every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
-// throw.
+// In the end every rank has all times and computes the same values. If a rank is lost, the communicator's calls throw,
+// and so does the calibration.
 #pragma once
 
 #include <chrono>
@@ -39,31 +41,32 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Makes a communicator and times a barrier. All ranks of `here` call it. They are processes of one host with a core
-  /// each. The barrier takes a millisecond. It takes some more while ranks share a core. `timeout`: limit of the
-  /// initialization and of each call. Throws the errors of a communicator, as all collective functions here do.
+  /// Makes a communicator and times a barrier. All ranks of `here` call it, which are processes of one host with a core
+  /// each. Timing takes a millisecond, or some more while ranks share a core. `timeout`: limit of the initialization
+  /// and of each call. Throws the errors of a communicator, as do all functions here that all ranks call.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
-  /// Maximum number of exchanges over `here`. One communicator times barriers, and one serves all else.
+  /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the barriers, one for
+  /// all other calls.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Returns the nanoseconds of one barrier, the fastest of several. Empty if the machine was too busy.
+  /// Returns the nanoseconds of the fastest of several barriers. Empty if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// Returns the argument that rank 0 passed. All ranks call it.
+  /// Returns, on all ranks, the argument that rank 0 passed. All ranks call it.
   bool told(bool by_rank_0);
 
   /// Measures all values, if there is a barrier_ns(). All ranks call it. Takes 20 to 60 ms. Starts no call after 100
   /// ms, even on a slow machine.
   void measure();
-  /// Returns whether the results are worth keeping. False if nothing was measured, the machine was too busy, or the
-  /// cores have moved.
+  /// Returns whether the results may be stored. False if nothing was measured, the machine was too busy, or ranks were
+  /// moved to other cores.
   bool conclusive() const;
   /// Returns the measured values by name.
   nlohmann::json tuning() const;
-  /// Returns the measurements: for each call, the microseconds under every candidate.
+  /// Returns the measurements: for each call, the microseconds with every value that was tried.
   nlohmann::ordered_json measurements() const;
 
  private:
-  /// One call under one candidate.
+  /// One collective with one tuning, which is timed.
   struct Sample {
     Collective collective;
     std::size_t bytes;  ///< length of the whole vector
@@ -74,8 +77,8 @@ class Calibration {
   struct CutOff {
     const char* name;
     std::size_t TuningParameters::*field;
-    bool from;     ///< whether the value is the first size of the long protocol; else the last size of the short one
-    double scale;  ///< ratio of the value to the size
+    bool from;     ///< true: the value is the first size of the long protocol; false: the last of the short one
+    double scale;  ///< ratio of the tuning value to the size of the vector
     std::vector<std::size_t> sizes;
     std::size_t scaled(std::size_t size) const { return static_cast<std::size_t>(static_cast<double>(size) * scale); }
     std::size_t calls;         ///< number of collectives per size
@@ -99,14 +102,14 @@ class Calibration {
   Communicator comm_;
   Bootstrap& here_;
   const std::chrono::nanoseconds timeout_;
-  /// Communicator for calls between the timed ones. A call is faster behind one like it, which has already requested
-  /// its cache lines.
+  /// Communicator for calls between the timed ones. Without these, a call would be faster after one like it, which has
+  /// already loaded the same cache lines.
   std::optional<Communicator> between_;
   const std::optional<double> barrier_ns_;
   std::chrono::steady_clock::time_point began_;  // start of measure()
   double elapsed_us_ = 0;                        // time from then to the start of the last call; equal on all ranks
   std::vector<float> input_, output_;
-  bool stayed_ = false;  // whether all was measured, at one distance
+  bool stayed_ = false;  // whether everything was measured, and the ranks stayed on their cores
   std::vector<Sample> samples_;
   std::vector<CutOff> cut_offs_;
   std::size_t first_chunk_sample_ = 0;
@@ -114,14 +117,14 @@ class Calibration {
     double best;  ///< microseconds
     int rounds;   ///< number of rounds in which every rank kept its core
   };
-  std::vector<Times> times_by_direction_[2];  // one per sample, of rounds in forward and in reverse order
+  std::vector<Times> times_by_direction_[2];  // by direction of the rounds (forward, backward) and by sample
 };
 
-/// Returns how many of the sizes should use the first of two protocols. At present the first `now` use it. Sizes are in
-/// ascending order.
+/// Returns how many of the measured sizes, in ascending order, should use the first of two protocols. At present the
+/// first `now` of them use it.
 ///
-/// `gain`: log(time of the first protocol / time of the second) at each size. The cut moves to where the gain is
-/// largest. Sizes between the old cut and the new one must gain kClearly on average.
+/// `gain`: log(time of the first protocol / time of the second) at each size. Chooses the number with which the total
+/// gain is largest. The sizes that change their protocol must become faster by kClearly on average.
 std::size_t best_cut(std::span<const double> gain, std::size_t now);
 
 }  // namespace collectives

@@ -1,5 +1,5 @@
-// Public constructor of Communicator. It lies above communicator/, because communicators of its own measure missing
-// tuning values.
+// Public constructor of Communicator, which may first measure missing tuning values. The measurement itself makes
+// communicators. This file is therefore in tuning/, which may include communicator/, and not the reverse.
 #include <memory>
 
 #include "collectives/communicator.hpp"

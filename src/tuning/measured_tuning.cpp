@@ -1,5 +1,6 @@
-// Implementation of measured tuning: looks values up in the cache of rank 0 or measures them, for the machine and for
-// the wire. A distance is the time of a barrier, which shows whether the cores share a cache.
+// Implementation of measured tuning. Looks tuning values up in the file of rank 0, or measures them. There are values
+// of the machine, and values of the wire, the transport between hosts. The distance between ranks is the time of a
+// barrier, which shows whether their cores share a cache.
 #include "tuning/measured_tuning.hpp"
 
 #include <fmt/format.h>
@@ -30,13 +31,13 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
-/// Version of the built-in values. Increase it when one of them changes, or what is measured. Cached entries also hold
-/// built-in values: those that the measurement confirmed.
+/// Version of the built-in values and of the measurement. Increase it when one of these changes, because the file also
+/// stores built-in values that a measurement has confirmed.
 constexpr int kBuiltIn = 4;
 
-/// Measures the wire between the first ranks of two hosts, while all hosts do so in pairs. The hosts of a pair are half
-/// of all hosts apart, because neighbours may have a switch or a machine to themselves. A switch that is too small for
-/// its hosts therefore counts.
+/// Measures the wire between the first ranks of two hosts, while all other hosts do so in pairs, too. The two hosts of
+/// a pair are half of all hosts apart, because neighbours may be on one switch or one machine. The result therefore
+/// includes switches that are too slow for all hosts at once.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -60,17 +61,17 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
 
 namespace {
 
-/// Returns the message in which a rank sends a tuning and its source.
+/// Returns the text by which a rank sends a tuning, and the source of its values, to the others.
 json message_of(const TuningParameters& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
 
-/// Returns the built-in values. Their source names the reason `why`.
+/// Returns the built-in values. Their field `source` states the reason `why` nothing was measured.
 TuningParameters built_in_because(std::string_view why) {
   TuningParameters tuning = built_in_tuning();
   tuning.source += fmt::format(" ({})", why);
   return tuning;
 }
 
-/// Returns why values of `host` cannot be measured; empty if they can.
+/// Returns why values of `host` cannot be measured. Empty if they can.
 std::string_view why_not_measured(const Host& host) {
   if (host.ranks.size() < 2) return "nothing to measure with one rank";
   if (host.threads) return "ranks that are threads are not measured";
@@ -78,7 +79,7 @@ std::string_view why_not_measured(const Host& host) {
   return "";
 }
 
-/// Values of the ranks of one host, on one of these ranks. Only rank 0 has a cache and makes decisions.
+/// Search for the values of one host, as one of its ranks sees it. Only rank 0 reads the file and makes decisions.
 struct HostTuning {
   const Host& host;
   bool deciding;
@@ -88,19 +89,21 @@ struct HostTuning {
     const bool kernel_copy = std::ranges::all_of(host.processes, PeerMemory::kernel_permits);
     return situation_of(host.cores, static_cast<int>(host.ranks.size()), kernel_copy, barrier_ns);
   }
-  /// Returns the values in the cache. Without `barrier_ns`, values for any distance between the ranks count.
+  /// Returns the values in the file, if there are any. Without `barrier_ns`, accepts values for any distance between
+  /// the ranks.
   std::optional<TuningParameters> known(std::optional<double> barrier_ns) const {
     return deciding ? cache.find(situation(barrier_ns)) : std::nullopt;
   }
-  /// Returns values for another distance between the ranks, which are of the same machine, or the built-in values.
+  /// Returns values of this machine in the file, even if they are for another distance between the ranks. If there are
+  /// none, returns the built-in values.
   TuningParameters without_measuring(std::string_view why) const {
     auto found = known({});
     if (!found) return built_in_because(why);
     found->source += fmt::format(" ({})", why);
     return *found;
   }
-  /// Returns the values in the cache, or measures them if it has none. All ranks of the host call it. A timed barrier
-  /// shows the distance that the values must have. `here` connects the ranks of the host.
+  /// Returns the values in the file, or measures them if there are none. All ranks of the host call it. A timed barrier
+  /// shows the distance for which the values must have been measured. `here` connects the ranks of the host.
   TuningParameters find_or_measure(Bootstrap& here, std::chrono::nanoseconds timeout) const {
     Calibration calibration(here, timeout);
     if (const auto barrier_ns = calibration.barrier_ns()) {
@@ -120,8 +123,8 @@ struct HostTuning {
 
 }  // namespace
 
-/// Takes the values from rank 0's cache, else measures them on its host. Only processes with a core each are measured.
-/// Other times would show little about such ranks.
+/// Takes the values from the file of rank 0, else measures them on its host. Measures only if ranks are processes with
+/// a core each, because otherwise times depend on other ranks or show nothing about processes.
 TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout,
                                    Deadline deadline) {
   if (const std::string_view why = why_not_measured(host); !why.empty()) return built_in_because(why);
@@ -135,7 +138,8 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
     try {
       if (host.has(bootstrap.rank())) mine = message_of(of_host.find_or_measure(here, timeout));
     } catch (const Error& error) {
-      // The system may refuse here what it allows the communicator, which needs less.
+      // The calibration needs more resources than the communicator itself. If the system refuses them, nothing is
+      // measured.
       if (error.code() == Errc::system)
         mine = message_of(of_host.without_measuring(error.what()));
       else
@@ -154,11 +158,13 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Factor by which links must be slower when all are busy. Below it, links count as independent.
+/// Minimum factor by which links are slower when all hosts send, for this to be stored. Below it, links count as
+/// independent.
 constexpr double kNoticeable = 1.1;
 
-/// Takes the values from rank 0's cache. Without an entry, the first ranks of two hosts measure them. The other ranks
-/// wait. With four hosts or more, all pairs of hosts then measure at once. That takes one exchange and 40 ms.
+/// Takes the values from the file of rank 0. If they are not there, the first ranks of two hosts measure them, while
+/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. That takes one exchange and
+/// 40 ms more.
 void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, TuningParameters& numbers,
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();

@@ -1,14 +1,17 @@
-// Measured tuning: values that neither the program nor the environment gives.
+// Measured tuning: finds tuning values that neither the program nor the environment gives. Tuning values are numbers by
+// which the library chooses how to perform a call.
 //
-// They are measured at the first use on a machine. A cache keeps them (tuning_cache.hpp). The cache of rank 0 counts.
+// Values are measured when the library is first used on a machine, and then kept in a file of the user, the cache
+// (tuning_cache.hpp). Only the file of rank 0 is used.
 //
-// Values of a machine are measured by the ranks of rank 0's host. Nothing is measured unless those ranks are processes
-// with a core each. A built-in value stays unless another one is clearly better. A machine that is too busy is measured
-// another time. Values of the wire are measured by one rank of each host.
+// The ranks of rank 0's host measure the values of the machine, but only if they are processes with a core each. A
+// built-in value stays unless another one is clearly better. If the machine is too busy, the values are measured
+// another time. One rank of each host measures the values of the wire, the transport between hosts.
 //
-// Price: a calibration takes 20 to 60 ms, once for each distance. It takes 100 ms or so on a slow machine. Every later
-// construction makes the communicator and the barrier that show the distance. That takes 3 ms and nine exchanges.
-// Values measured in an unusual moment stay until their entry is deleted.
+// Price: a measurement takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each distance between
+// the ranks' cores, such as one common cache or two. A timed barrier shows the distance. Every later construction of a
+// communicator times one, which takes 3 ms and nine exchanges between the ranks. Values measured in an unusual moment
+// stay until their entry is deleted.
 #pragma once
 
 #include <chrono>
@@ -25,11 +28,11 @@
 
 namespace collectives {
 
-/// Returns the key of values that `ranks` ranks on a host have measured.
+/// Returns the key under which values that `ranks` ranks of a host have measured are stored.
 Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns);
 
-/// Returns the tuning for `host`, the host of rank 0. All ranks call it. Makes nine exchanges, or none if nothing can
-/// be measured.
+/// Returns the tuning for `host`, the host of rank 0. All ranks call it. Makes nine exchanges between the ranks, or
+/// none if nothing can be measured.
 TuningParameters tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
 
 /// Fills in the values of the wire in `numbers`. All ranks call it. Makes up to three exchanges.

@@ -1,5 +1,5 @@
-// Implementation of the cache of tuning values: finds the entry of a situation, and replaces the file. A situation is
-// the build of the library, the machine and its ranks, or the wire.
+// Implementation of the cache of tuning values. Finds the entry for a situation, and replaces the file. A situation
+// consists of the build of the library, the machine and its number of ranks, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
 #include <fcntl.h>
@@ -47,12 +47,14 @@ Json key_of(const Situation& situation) {
           {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
 
-// two barriers that match one entry differ by less than its square, which is below two
+// Maximum ratio of the times of two barriers whose ranks count as equally far apart. Two barriers that match the same
+// entry then differ by less than a factor of 2. Barriers within one cache and between two caches differ by more.
 constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
-/// Returns the ratio of the barrier times of `entry` and `key`, at least 1. Infinite if they differ in anything else.
+/// Returns the ratio of the barrier times of `entry` and `key`, the larger to the smaller. Returns infinity if they
+/// differ in anything else.
 double distance(const Json& entry, const Json& key) {
   constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");
@@ -68,7 +70,7 @@ double distance(const Json& entry, const Json& key) {
   return one == other && factor >= 1 ? factor : kOther;
 }
 
-/// Replaces the file at once. It never holds half a text, even if several processes write.
+/// Replaces the file in one step. A reader never sees a partly written file, even if several processes write.
 void replace_file(const std::string& path, const std::string& text) {
   const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -1,10 +1,11 @@
-// Cache of measured tuning values: the file $XDG_CACHE_HOME/collectives/tuning.json, which users may read, edit and
-// delete.
+// Cache of measured tuning values: stores them in the file $XDG_CACHE_HOME/collectives/tuning.json, which users may
+// read, edit and delete. Tuning values are numbers by which the library chooses how to perform a call.
 //
-// An entry names the machine and the situation. It holds the values, the time of the measurement and the measurements.
+// An entry names the machine, the library and the number of ranks for which its values are valid. It holds the values,
+// the time of day of the measurement, and the measured times.
 //
-// The file is replaced as a whole. A reader sees the old one or the new one. If two jobs write at once, one entry may
-// get lost. It is then measured again. An invalid file is ignored. The log reports it at level info.
+// The file is always replaced as a whole. A reader thus sees the old file or the new one. If two jobs write at once,
+// one entry may get lost, and is then measured again. An invalid file is ignored. The log reports it at level info.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,22 +17,22 @@
 
 namespace collectives {
 
-/// Key of an entry: what must be equal before values are used again.
+/// Key of an entry: properties that must be equal before its values are used again.
 struct Situation {
   std::string library;       ///< version and build
   std::string cpu;           ///< name of the processor
   int cores = 0;             ///< number of cores that the ranks of the host may use
   int ranks = 0;             ///< number of ranks on the host
-  bool kernel_copy = false;  ///< whether the kernel may copy between them
-  /// nanoseconds of a barrier, compared by same_distance(); empty: find() accepts any distance
+  bool kernel_copy = false;  ///< whether the operating system may copy between their memories
+  /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: any
   std::optional<double> barrier_ns = {};
-  /// wire between hosts and its ends, for values of the wire; cores, ranks, kernel_copy and barrier_ns then do not
-  /// count
+  /// for values of the wire: name of the wire between hosts and of its ends; the other fields of ranks are then not
+  /// used
   std::string wire = {};
 };
 
-/// Returns whether two barriers may be of ranks at the same distance. A barrier between two caches takes more than
-/// twice as long as one in a single cache. Barriers of the same cores vary by a third.
+/// Returns whether two barrier times may be of ranks that are equally far apart. A barrier between two caches takes
+/// more than twice as long as one within a cache. Barriers of the same cores vary by a third.
 bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
@@ -42,8 +43,8 @@ class TuningCache {
   static TuningCache of_user();
   const std::string& path() const noexcept { return path_; }
 
-  /// Returns `onto` with the values of the matching entry. If several entries match, the one with the nearest barrier
-  /// counts. Empty if no entry matches.
+  /// Returns `onto` with the values of the matching entry. If several entries match, takes the one with the most
+  /// similar barrier time. Empty if no entry matches.
   std::optional<TuningParameters> find(const Situation&,
                                        const TuningParameters& onto = built_in_tuning()) const noexcept;
   /// Adds an entry. Replaces the one of the same situation. `tuning`: values by name.

@@ -1,4 +1,5 @@
-// The call that the simulator plays, and its rounds.
+// Call: the collective that the simulator simulates. It consists of rounds, each of which performs all Steps (actions
+// of the ranks) on one segment of the vector.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace collectives::simulation {
 
 inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// A call, cut into rounds as its plan says.
+/// A collective with its algorithm, cut into rounds as its plan says.
 struct Call {
   const Algorithm* algorithm = nullptr;
   RoundArgs args;
@@ -30,14 +31,16 @@ struct Call {
   }
 };
 
-/// Returns the call of `request` with `plan`. `offsets` holds the offsets of listed parts, and must outlive the call.
+/// Returns the call of `request` with `plan`. If the request lists the lengths of the parts, stores their offsets in
+/// `offsets`, which must outlive the call.
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets);
-/// Returns the call with parts of equal length. The vector is longer, by as much as a multiple of `unit` requires.
+/// Returns the call with parts of equal length. Lengthens the vector to a multiple of `unit` elements for that.
 Call rounded_up(const Call& call, std::size_t unit);
-/// Returns the call with only `rounds` rounds. The last one of `call` is among them.
+/// Returns the call with only `rounds` of its rounds, including the last one, which may be shorter than the others.
 Call shortened(const Call& call, std::size_t rounds);
 
-/// Returns the longest share of the work in a host Step, over the ranks that take part.
+/// Returns the longest share, in elements, that a rank has in a host Step. In a host Step, ranks of one host work
+/// together through shared memory.
 std::size_t longest_share(const Step& step, const RankView& view);
 
 }  // namespace collectives::simulation

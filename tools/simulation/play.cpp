@@ -1,5 +1,6 @@
-// Implementation of the simulation of events. steps/step_player.hpp decides which Step is ready. This file gives Steps,
-// messages and links their times. A channel carries the messages from one rank to another.
+// Implementation of the simulation of events. It computes when Steps, the actions of ranks, begin and end, and when
+// messages pass links. The head of steps/step_player.hpp explains which Step can run next. A channel carries the
+// messages from one rank to another. "Played" means simulated.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>
@@ -16,13 +17,13 @@
 namespace collectives::simulation {
 namespace {
 
-/// The parts of a Step that take time.
+/// Quantities of a Step that determine its duration.
 struct StepWork {
   std::size_t bytes = 0;
   double work = 0;  ///< us that a rank itself adds, encodes and decodes
 };
-/// The links of a channel. If one block is played for several, the source of a channel may be the rank of the block
-/// that does the same as the real source.
+/// Links that the messages of a channel pass. If one block (group of hosts) is played for all, its ranks also stand for
+/// the ranks of other blocks.
 struct ChannelLinks {
   int out = 0, in = 0, up = 0, down = 0;  // hosts and switches
   bool between_hosts = false, between_switches = false;
@@ -58,7 +59,7 @@ class Play {
     });
   }
 
-  /// Plays all events. Throws std::logic_error if ranks wait for each other for ever.
+  /// Plays all events. Throws std::logic_error in a deadlock.
   void run() {
     for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
       player_.start(p, call_.rounds, call_.issue_interval, *this);
@@ -90,17 +91,17 @@ class Play {
   enum class What : std::uint8_t { done, retry, departs, at_uplink, at_downlink, at_host, arrived };
   struct Event {
     double time;
-    std::uint64_t number;  // orders the events of one time: the first scheduled happens first
+    std::uint64_t number;  // order of events at the same time: that in which they were scheduled
     std::uint32_t who;     // played rank or message
     What what;
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
   };
-  /// A link carries messages in the order of their heads. If a message comes in slower than the link could carry it,
-  /// the messages behind it use the rest of the link, as packets take turns.
+  /// One direction of a connection. It carries messages in the order in which their first bytes arrive. If a message
+  /// arrives slower than the link could carry it, the messages behind it use the rest of the rate, as packets would.
   struct Link {
     double free = 0;
-    /// Carries a message. Its head is here now, and its tail comes at `tail`. Returns when its head has passed, and
-    /// sets `tail` to the time at which its tail has passed.
+    /// Carries a message whose first byte is here now and whose last byte arrives at `tail`. Returns the time at which
+    /// the first byte has passed the link. Sets `tail` to the time for the last byte.
     double pass(double now, double lasts, double& tail) {
       const double stretch = std::max(tail - now, lasts);
       free = std::max(now, free) + lasts;
@@ -114,7 +115,7 @@ class Play {
     std::uint32_t hops = 0;
     double tail = 0;  // time at which its last byte has passed the newest link
   };
-  /// Turns Steps into those of the player.
+  /// Converts Steps to those of the player.
   struct Recorder final : StepSink {
     Recorder(Play& the_play, std::uint32_t the_rank, Player::Steps& to) : play(the_play), rank(the_rank), steps(to) {}
     void operator()(const Step& step) override {
@@ -123,7 +124,7 @@ class Play {
       if (step.kind != Step::Kind::exchange) {
         data.bytes = longest_share(step, play.view_) * coding.element;
       } else {
-        // An empty range takes no message, except in a barrier.
+        // An empty range causes no message, except in a barrier.
         if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
         data.bytes = coding.bytes(step.range.count);
         data.work = static_cast<double>(step.range.count * coding.element) *
@@ -143,9 +144,9 @@ class Play {
     return static_cast<std::uint32_t>(first_of_host_[index(host)] + index(local));
   }
 
-  /// Returns the channel to a peer. A message into another block stands for the equal message that this block receives
-  /// from a further block. The key of a channel is its receiver, a played rank, and its sender as seen from the
-  /// receiver.
+  /// Returns the channel to a peer. All blocks do the same. A message to another block therefore stands for the equal
+  /// message that this block receives from some block. A channel is identified by its receiver, a played rank, and by
+  /// its sender as seen from the receiver.
   std::uint32_t channel_to(Rank peer, std::uint32_t played) {
     const int to = view_.host_of(peer), block = block_.of(to);
     return channel(block_.seen(view_.grid.host, block), view_.grid.local,

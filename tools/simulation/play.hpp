@@ -1,4 +1,5 @@
-// Plays the Steps of all ranks, event by event. tools/simulation.hpp describes the model.
+// Simulation of the Steps of all ranks, event by event. A Step is one action of a rank, such as to receive, add and
+// send values. tools/simulation.hpp describes the model of hosts and links.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ struct Played {
   std::vector<std::size_t> bytes_out;  ///< bytes sent to other hosts, by host
 };
 
-/// Plays a call on the hosts of `block`. Throws std::logic_error if ranks wait for each other for ever.
+/// Simulates a call on the hosts of `block`, which stands for all hosts. Throws std::logic_error in a deadlock.
 Played play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning,
             const Fabric& network, const Block& block);
 

@@ -1,5 +1,6 @@
-// Implementation of the comparison of blocks. A block is a group of hosts. Two blocks do the same if
-// the digests of the Steps of their ranks are equal.
+// Implementation of the comparison of blocks, groups of hosts. If all blocks do the same, only one has to be simulated.
+// Two blocks do the same if their ranks perform the same Steps (actions). That is found by comparing digests, hashes of
+// all Steps of a rank.
 #include "tools/simulation/symmetry.hpp"
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@
 namespace collectives::simulation {
 namespace {
 
-/// A digest of a rank's Steps, relative to its block. Two ranks of different blocks that do the same have equal
-/// digests.
+/// Digest of a rank's Steps. Numbers of peers are taken relative to the rank's block. Ranks of different blocks that do
+/// the same therefore have equal digests.
 class Digest final : public StepSink {
  public:
   Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}
@@ -24,7 +25,7 @@ class Digest final : public StepSink {
     ++events;
     if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
     add(step.range.count);
-    std::uint64_t from = 0, to = 0;  // sums do not depend on the order
+    std::uint64_t from = 0, to = 0;  // sums over peers, so that their order does not matter
     for (const Rank peer : step.from) from += mixed(relative(peer));
     for (const Rank peer : step.to) {
       to += mixed(relative(peer));
@@ -56,8 +57,8 @@ class Digest final : public StepSink {
   int mine_;
 };
 
-/// Returns whether the blocks do the same in the first and the last round. Compares some of the blocks. `ordered`: they
-/// must also send in the same order.
+/// Returns whether the blocks do the same in the first and the last round. Compares only some of the blocks. `ordered`:
+/// whether they must also send in the same order.
 bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
   const int blocks = block.all / block.hosts;
   std::vector<int> looked_at;

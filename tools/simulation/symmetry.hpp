@@ -1,4 +1,4 @@
-// Blocks of hosts that do the same. One of them is played instead of all.
+// Search for groups of hosts (blocks) that do the same. The simulator then simulates (plays) only one block.
 #pragma once
 
 #include <optional>
@@ -11,26 +11,27 @@
 
 namespace collectives::simulation {
 
-/// The first `hosts` hosts, which are played for all. Host h of block b does what host h of block 0 does. The numbers
-/// of its peers differ by b blocks, either in a sum modulo the number of hosts or in an exclusive or (`bits`).
+/// Division of all hosts into blocks of `hosts` hosts, of which block 0 is played. Host h of block b does what host h
+/// of block 0 does, with other peers. The numbers of its peers' hosts are those of block 0 plus b * hosts, modulo the
+/// number of hosts. If `bits` is set, exclusive or takes the place of the addition.
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
 
   int of(int host) const { return host / hosts; }
-  /// Host `host`, seen from block `block` as if that were block 0.
+  /// Returns the number that `host` has if `block` is numbered as block 0.
   int seen(int host, int block) const { return bits ? host ^ (block * hosts) : (host + all - block * hosts) % all; }
 };
 
-/// The block that is played, and the call that it performs.
+/// Block that is played, and the call that it performs.
 struct BlockChoice {
   Call call;  ///< may be a little longer than the call of the plan
   Block block;
   bool ordered = true;  ///< whether the blocks also send in the same order
 };
 
-/// Returns the approximate number of events of a round on the first `hosts` hosts. Counts those of some of their ranks,
-/// and of the root.
+/// Returns the approximate number of events of a round on the first `hosts` hosts. Counts the events of some ranks and
+/// of the root.
 double events_of_round(const Call& call, RankView& view, const Topology& topology, int hosts);
 
 /// Returns a block that stands for all hosts, or nothing if there is none. `ordered`: requires that the blocks send in
