@@ -1,9 +1,10 @@
 // Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
-// Each call is checked and planned first. The plan names the algorithm of the call. The call then becomes an operation.
-// run() performs a blocking call: it tries to complete the operation at once, in a fixed number of attempts. If they do
-// not suffice, the operation enters the queue, and run() waits for it. issue() performs an asynchronous call: it puts
-// the operation into the queue and returns. The queue performs operations in the order of the calls.
+// Each call is checked and planned first. The plan names the algorithm of the call. An Operation then represents the
+// call until its end. run() performs a blocking call. If the queue is empty, run() makes a limited number of attempts
+// to complete the operation at once. Otherwise, or if they do not suffice, the operation enters the queue, and run()
+// waits for it. issue() performs an asynchronous call: it puts the operation into the queue and returns. The queue
+// performs operations in the order of the calls.
 //
 // The head of each file explains one part:
 //
@@ -16,8 +17,9 @@
 //   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
-// inherit the threads. In the child, every call is refused, and the destructor changes nothing. Price: each call
-// compares two numbers, the counts of forks at construction and now.
+// inherit the threads. In the child, every call is refused, and the destructor changes nothing. A child is recognized
+// by a counter of forks, to which each child adds 1. Price: each call compares the counter with its value at
+// construction.
 #pragma once
 
 #include <exception>

@@ -107,8 +107,8 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
 /// first.
 enum class Rails : std::uint8_t { all, one };
 
-/// Whether `Between`, the algorithm between hosts, has its own reduce-scatter and all-gather. Halving has: each is one
-/// half of its all-reduce.
+/// Whether `Between`, the algorithm between hosts, has its own reduce-scatter and all-gather. Only Halving has them:
+/// each is one half of its all-reduce.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
@@ -116,8 +116,8 @@ template <class Between, Rails rails>
 void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
   const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
-  // Partial sums may be forbidden. Then each contribution must go directly to the rank that adds, whatever its host.
-  // Inside one host, shared memory does so in any case.
+  // If partial sums are forbidden, each contribution must go directly to the rank that adds it, also between hosts. On
+  // one host, that rank reads every contribution in shared memory in any case.
   const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
   const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
   switch (args.collective) {

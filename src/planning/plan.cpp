@@ -5,18 +5,18 @@
 // (Request), the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of the calling rank and
 // the addresses of its buffers are no inputs. Price: a plan cannot use properties that differ between ranks.
 //
-// Length of messages. The vector of a call is one part, or one part for each rank. A plan cuts each part into segments.
-// A Step is an action of one rank, such as receiving a message and adding it (steps/step.hpp). A round performs all
-// Steps of the algorithm on one segment of each part. Segments are so short that no message exceeds a limit:
+// Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
+// cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
+// (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. Segments are so short that
+// no message exceeds a limit:
 //
 //   512 KiB (wire_frame_bytes)   if all messages go to other hosts: each host has one rank, or the ranks of a host
-//   first
-//                                add their values in shared memory
+//                                first add their values in shared memory
 //   64 KiB (frame_bytes)         in all other plans
 //
 // Messages of 512 KiB keep the link between two hosts busy even while a rank waits for its turn on a core. They also
-// wake a rank less often than short ones. Price: a TCP connection to a peer may take 4 MiB of frames. A frame is the
-// memory of a transport for one message.
+// wake a rank less often than short ones. A frame is the memory of a transport for one message. Price: a TCP
+// connection to a peer may take 4 MiB of memory, 8 frames of 512 KiB.
 //
 // Messages may be shorter than the limit. That does not help to overlap copying with sending, because the operating
 // system copies a message while the link already carries its beginning. It does help if the CPU also adds or encodes

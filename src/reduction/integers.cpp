@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Format of 8-bit integers for products. The integers are widened, because CPUs have no vector instruction that
-/// multiplies bytes.
+/// Format of 8-bit integers for products: the conversion to 16 bits and back. It is needed because CPUs have no vector
+/// instruction that multiplies bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;
@@ -27,7 +27,7 @@ struct WidenedBytes {
 };
 
 /// Format of 8-bit and 32-bit integers for averages, which are computed in floating point. `Wide` holds the sums
-/// exactly. The rounded quotient of two such integers never reaches the next integer. The conversion back truncates, so
+/// exactly. Rounding a quotient never raises its magnitude to the next whole number. The conversion back truncates, so
 /// the result is exact.
 template <class T, class WideType>
 struct Averaged {

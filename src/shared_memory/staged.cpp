@@ -12,8 +12,8 @@
 // A one-shot all-reduce skips combine(). Every rank stages its whole vector, and collect() combines the vectors of all
 // ranks.
 //
-// Ranks are oversubscribed if the host has more ranks than cores. Short collectives of oversubscribed ranks use only
-// the front of the ring, which is its beginning.
+// Ranks are oversubscribed if the host has more ranks than cores. Their short collectives without a root use only the
+// beginning of the ring, called its front, to touch fewer pages.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>

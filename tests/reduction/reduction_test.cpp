@@ -185,7 +185,7 @@ class Fenced {
  public:
   Fenced(std::size_t count, std::size_t misalignment)
       : bytes_(count * sizeof(T) + misalignment + 2 * kMargin, kFence), begin_(kMargin), size_(count * sizeof(T)) {
-    // Vectors begin at a cache line, so that each run has equal addresses.
+    // `misalignment` counts from the beginning of a cache line, so that all runs have equal alignment.
     begin_ += to_next_line(bytes_.data() + begin_) + misalignment;
   }
   std::byte* data() { return bytes_.data() + begin_; }
@@ -251,8 +251,8 @@ TYPED_TEST(Reduction, WritesMoreOutsThanAreStreamed) {
 }
 
 /// Reduces elements of any bits: denormals, zeros of both signs, infinities, and NaN with any payload. The
-/// contributions to one element contain at most one NaN, and their sum makes no other. The payload of a sum of several
-/// NaNs is unspecified.
+/// contributions to one element contain at most one NaN. If one is NaN, the others are finite, so that no second NaN
+/// arises. The payload of a sum of several NaNs is unspecified.
 TYPED_TEST(Reduction, HandlesAnyBits) {
   using T = TypeParam;
   std::mt19937_64 random(11);
