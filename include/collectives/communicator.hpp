@@ -136,7 +136,6 @@ class COLLECTIVES_EXPORT Work {
  private:
   friend class Communicator;
   friend class Group;
-  friend class Observer;  // reports the result of the operation
   struct State;
   explicit Work(std::shared_ptr<State>) noexcept;
   bool wait_until(Deadline);

@@ -7,9 +7,8 @@
 //                                  (LeaveMessage)
 //
 // A signature holds the arguments of a call on which all ranks must agree. W0 to W6 are its words (signature.hpp).
-// Numbers are decimal. One space stands between two of them. Each message has a pair of functions: encode() makes its
-// bytes, and decode() reads them. decode() returns none for bytes that encode() cannot have made. The sender is not
-// part of a message, because the wire names it.
+// Numbers are decimal. One space stands between two of them. encode() makes the bytes of a message, and decode() reads
+// them. decode() returns none for malformed bytes. The sender is not part of a message, because the wire names it.
 #pragma once
 
 #include <cstdint>
