@@ -28,7 +28,6 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <ranges>
 #include <stdexcept>
 #include <string>
@@ -41,6 +40,7 @@
 
 #include "base/bytes.hpp"
 #include "base/environment.hpp"
+#include "base/json.hpp"
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
@@ -281,7 +281,8 @@ void print(const Json& value, std::size_t indent = 0) {
       fmt::print("{:{}}{}\n", "", indent, key);
       print(item, indent + 2);
     } else {
-      fmt::print("{:{}}{:<{}}  {}\n", "", indent, key, width, item.is_string() ? item.get<std::string>() : item.dump());
+      fmt::print("{:{}}{:<{}}  {}\n", "", indent, key, width,
+                 item.is_string() ? item.get<std::string>() : json_text(item));
     }
   }
 }
@@ -424,7 +425,7 @@ int run(int argc, char** argv) {
     } else if (monitoring.parsed()) {
       answer(monitor_options);
     } else if (json) {
-      fmt::print("{}\n", everything().dump(2));
+      fmt::print("{}\n", json_text(everything(), 2));
     } else {
       print(everything());
     }

@@ -18,7 +18,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/json.hpp"
 #include "base/sealed_file.hpp"
 #include "base/text.hpp"
 #include "monitoring/flight_recorder.hpp"
@@ -225,7 +225,7 @@ void print_json(const std::vector<Process>& processes) {
         {{"process", process.pid}, {"program", process.command}, {"communicators", std::move(communicators)}});
   }
   // Names of tensors may be invalid UTF-8, because they are cut to a length.
-  fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(all, 2));
 }
 
 /// Counters of a communicator at one time, added over all collectives.

@@ -8,11 +8,11 @@
 
 #include <cstdio>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <utility>
 
+#include "base/json.hpp"
 #include "collectives/version.hpp"
 #include "collectives_bench/statistics.hpp"
 
@@ -314,7 +314,7 @@ void Report::end(std::size_t combinations, std::size_t refused) {
 
 /// Writes and flushes one line, so that a run that ends early keeps its results.
 void Report::write_json(const nlohmann::ordered_json& line) {
-  if (json_) *json_ << line.dump() << '\n' << std::flush;
+  if (json_) *json_ << json_text(line) << '\n' << std::flush;
 }
 
 std::string to_csv(const std::vector<Result>& results) {

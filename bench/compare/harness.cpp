@@ -13,12 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "base/json.hpp"
 #include "collectives_bench/statistics.hpp"
 #include "noise.hpp"
 
@@ -417,7 +417,7 @@ class Journal {
                            {"in_place", cell.in_place},
                            {"back_to_back", cell.back_to_back}};
     line.update(more);
-    fmt::print(file_, "{}\n", line.dump());
+    fmt::print(file_, "{}\n", json_text(line));
     std::fflush(file_);
   }
 

@@ -11,13 +11,15 @@
 #include <cmath>
 #include <collectives/plan.hpp>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json.hpp"
 #include "replicas.hpp"
 
 namespace mnist {
 namespace {
+
+using nlohmann::json;
 
 template <class Names>
 CLI::IsMember one_of(const Names& names) {
@@ -121,46 +123,46 @@ class CompressionFlags {
   std::vector<CLI::Option*> of_top_k_;
 };
 
-/// Returns the values that must be equal on all ranks, because all ranks train together. Paths of files need not be
-/// equal, because rank 0 reads and writes them. The values therefore contain only whether a file is given. Data sets
-/// are compared when they are loaded.
-nlohmann::ordered_json common(const Arguments& arguments) {
+/// Returns the flags whose values must be equal on all ranks, each with its value, because all ranks train together.
+/// Paths of files need not be equal, because rank 0 reads and writes them. The values therefore contain only whether a
+/// file is given. Data sets are compared when they are loaded.
+json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;
-  return {{"--model", arguments.model},
-          {"--device", arguments.device},
-          {"--optimizer", kOptimizerNames[static_cast<std::size_t>(arguments.optimizer)]},
-          {"--lr or --schedule", trainer.schedule.text()},
-          {"--epochs", trainer.epochs},
-          {"--max-steps", trainer.max_steps},
-          {"--batch", trainer.batch},
-          {"--accumulate", trainer.accumulate},
-          {"--local-steps", trainer.local_steps},
-          {"--test-every", trainer.test_every},
-          {"--until-accuracy", trainer.until_accuracy.value_or(0)},
-          {"--seed", trainer.seed},
-          {"--data or MNIST_DIR", arguments.data.empty() ? "none" : "a folder"},
-          {"--train-limit", arguments.train_limit},
-          {"--test-limit", arguments.test_limit},
-          {"--synthetic-train", arguments.synthetic_train},
-          {"--synthetic-test", arguments.synthetic_test},
-          {"--backend", arguments.backend.empty() ? "none" : arguments.backend},
-          {"--deterministic", arguments.deterministic},
-          {"--compress", trainer.compression.choice()},
-          {"--compress-by", trainer.compression.by_layer ? "layer" : "bucket"},
-          {"--error-feedback", trainer.compression.top_k.error_feedback ? "on" : "off"},
-          {"--momentum-correction", fmt::format("{}", trainer.compression.top_k.momentum)},
-          {"--warm-up-steps", trainer.compression.top_k.warm_up_calls},
-          {"--warm-up-density", fmt::format("{}", trainer.compression.top_k.warm_up_density)},
-          {"--clip", fmt::format("{}", trainer.compression.top_k.clip)},
-          {"--values", to_string(trainer.compression.top_k.values)},
-          {"--non-finite", kNonFiniteNames[static_cast<std::size_t>(trainer.compression.top_k.non_finite)]},
-          {"--force-compress", trainer.compression.force},
-          {"--bucket-bytes", trainer.bucket_bytes},
-          {"--checkpoint", trainer.checkpoint.empty() ? "none" : "a file"},
-          {"--checkpoint-every",
-           fmt::format("{}{}", trainer.checkpoint_every.count, trainer.checkpoint_every.steps ? "steps" : "epochs")},
-          {"--resume", arguments.resume.empty() ? "none" : "a file"},
-          {"--profile-step", arguments.profile_step}};
+  return json::array({{"--model", arguments.model},
+                      {"--device", arguments.device},
+                      {"--optimizer", kOptimizerNames[static_cast<std::size_t>(arguments.optimizer)]},
+                      {"--lr or --schedule", trainer.schedule.text()},
+                      {"--epochs", trainer.epochs},
+                      {"--max-steps", trainer.max_steps},
+                      {"--batch", trainer.batch},
+                      {"--accumulate", trainer.accumulate},
+                      {"--local-steps", trainer.local_steps},
+                      {"--test-every", trainer.test_every},
+                      {"--until-accuracy", trainer.until_accuracy.value_or(0)},
+                      {"--seed", trainer.seed},
+                      {"--data or MNIST_DIR", arguments.data.empty() ? "none" : "a folder"},
+                      {"--train-limit", arguments.train_limit},
+                      {"--test-limit", arguments.test_limit},
+                      {"--synthetic-train", arguments.synthetic_train},
+                      {"--synthetic-test", arguments.synthetic_test},
+                      {"--backend", arguments.backend.empty() ? "none" : arguments.backend},
+                      {"--deterministic", arguments.deterministic},
+                      {"--compress", trainer.compression.choice()},
+                      {"--compress-by", trainer.compression.by_layer ? "layer" : "bucket"},
+                      {"--error-feedback", trainer.compression.top_k.error_feedback ? "on" : "off"},
+                      {"--momentum-correction", fmt::format("{}", trainer.compression.top_k.momentum)},
+                      {"--warm-up-steps", trainer.compression.top_k.warm_up_calls},
+                      {"--warm-up-density", fmt::format("{}", trainer.compression.top_k.warm_up_density)},
+                      {"--clip", fmt::format("{}", trainer.compression.top_k.clip)},
+                      {"--values", to_string(trainer.compression.top_k.values)},
+                      {"--non-finite", kNonFiniteNames[static_cast<std::size_t>(trainer.compression.top_k.non_finite)]},
+                      {"--force-compress", trainer.compression.force},
+                      {"--bucket-bytes", trainer.bucket_bytes},
+                      {"--checkpoint", trainer.checkpoint.empty() ? "none" : "a file"},
+                      {"--checkpoint-every", fmt::format("{}{}", trainer.checkpoint_every.count,
+                                                         trainer.checkpoint_every.steps ? "steps" : "epochs")},
+                      {"--resume", arguments.resume.empty() ? "none" : "a file"},
+                      {"--profile-step", arguments.profile_step}});
 }
 
 /// Values that are checked or converted after CLI11 has read the line.
@@ -328,16 +330,15 @@ std::vector<std::string> texts_of_ranks(collectives::Bootstrap& bootstrap, const
 }
 
 void agree(collectives::Bootstrap& bootstrap, const std::function<void()>& action) {
-  using json = nlohmann::json;
   json mine;
   try {
     action();
   } catch (const EarlyExit& exit) {
     mine = {{"text", exit.what()}, {"code", exit.code}};
   }
-  const std::vector<std::string> texts = texts_of_ranks(bootstrap, mine.dump());
+  const std::vector<std::string> texts = texts_of_ranks(bootstrap, collectives::json_text(mine));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const json exit = json::parse(texts[rank]);
+    const json exit = collectives::parse_json(texts[rank]);
     if (exit.is_null()) continue;
     const auto text = exit.at("text").get<std::string>();
     throw EarlyExit(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), exit.at("code"));
@@ -345,18 +346,20 @@ void agree(collectives::Bootstrap& bootstrap, const std::function<void()>& actio
 }
 
 Arguments parse_arguments(collectives::Bootstrap& bootstrap, int argc, const char* const* argv) {
-  using json = nlohmann::ordered_json;
   Arguments arguments;
   agree(bootstrap, [&] { arguments = parse_arguments(argc, argv); });
   const json mine = common(arguments);
-  std::vector<json> texts;
-  for (const std::string& text : texts_of_ranks(bootstrap, mine.dump())) texts.push_back(json::parse(text));
-  for (const auto& [flag, value] : mine.items()) {
+  std::vector<json> of_rank;
+  for (const std::string& text : texts_of_ranks(bootstrap, collectives::json_text(mine)))
+    of_rank.push_back(collectives::parse_json(text));
+  for (std::size_t i = 0; i < mine.size(); ++i) {
     std::vector<std::string> value_of_rank;
-    for (const json& values : texts)
-      value_of_rank.push_back(values.at(flag).is_string() ? values.at(flag).get<std::string>()
-                                                          : values.at(flag).dump());
-    if (const std::string found = disagreement("values of " + flag, value_of_rank); !found.empty()) refuse(found);
+    for (const json& flags : of_rank) {
+      const json& value = flags.at(i).at(1);
+      value_of_rank.push_back(value.is_string() ? value.get<std::string>() : collectives::json_text(value));
+    }
+    const std::string what = "values of " + mine.at(i).at(0).get<std::string>();
+    if (const std::string found = disagreement(what, value_of_rank); !found.empty()) refuse(found);
   }
   return arguments;
 }

@@ -13,10 +13,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 
+#include "base/json.hpp"
 #include "dataset.hpp"
 
 namespace mnist {
@@ -144,7 +144,7 @@ struct Description {
 };
 
 Description parse_description(std::string_view text, const std::filesystem::path& path) {
-  const json fields = json::parse(text, nullptr, false);
+  const json fields = collectives::parse_json(text);
   Description description;
   try {
     description.model = fields.at("model");
@@ -228,24 +228,23 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
     state_bytes.push_back(state.size());
     all_state_bytes += state.size();
   }
-  const std::string description = json{
-      {"model", model.name()},
-      {"tensors", shapes(model)},
-      {"optimizer", optimizer.name()},
-      {"updates", optimizer.updates()},
-      {"seed", run.seed},
-      {"batch", run.batch},
-      {"train_images", run.train_images},
-      {"data_checksum", run.data_checksum},
-      {"accumulate", run.accumulate},
-      {"compression", run.compression},
-      {"state_bytes", state_bytes},
-      {"epoch", position.epoch},
-      {"step", position.step},
-      {"total_steps", position.total_steps},
-      {"loss", position.score.loss},
-      {"correct", position.score.correct},
-      {"images", position.images}}.dump();
+  const std::string description = collectives::json_text(json{{"model", model.name()},
+                                                              {"tensors", shapes(model)},
+                                                              {"optimizer", optimizer.name()},
+                                                              {"updates", optimizer.updates()},
+                                                              {"seed", run.seed},
+                                                              {"batch", run.batch},
+                                                              {"train_images", run.train_images},
+                                                              {"data_checksum", run.data_checksum},
+                                                              {"accumulate", run.accumulate},
+                                                              {"compression", run.compression},
+                                                              {"state_bytes", state_bytes},
+                                                              {"epoch", position.epoch},
+                                                              {"step", position.step},
+                                                              {"total_steps", position.total_steps},
+                                                              {"loss", position.score.loss},
+                                                              {"correct", position.score.correct},
+                                                              {"images", position.images}});
   const Lengths lengths{states.empty() ? kVersion : kVersionWithStates, static_cast<std::uint32_t>(description.size()),
                         model.parameters().size_bytes() + optimizer.state().size_bytes() + all_state_bytes};
   std::string bytes(kMagic);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.hpp"
 #include "dataset.hpp"
 
 namespace mnist {
@@ -70,7 +70,7 @@ void Report::say(std::string_view line) {
 }
 
 void Report::json_line(const nlohmann::json& line) {
-  if (json_.is_open()) json_ << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  if (json_.is_open()) json_ << collectives::json_text(line) << std::endl;
 }
 
 void Report::progress(std::size_t epoch, std::size_t step, std::size_t steps) {

@@ -6,15 +6,16 @@
 #include <string>
 #include <utility>
 
+#include "base/json.hpp"
+
 namespace collectives {
 
 using nlohmann::json;
 
 std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
   std::vector<json> all;
-  for (const std::string& text :
-       bootstrap.all_gather(mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline)) {
-    json peer_info = json::parse(text, nullptr, false);
+  for (const std::string& text : bootstrap.all_gather(json_text(mine), deadline)) {
+    json peer_info = parse_json(text);
     if (!peer_info.is_object())
       peer_info = {{"error", "it has failed, or is no rank of this library"},
                    {"code", static_cast<int>(Errc::bootstrap)}};

@@ -7,11 +7,11 @@
 #include <charconv>
 #include <climits>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -196,7 +196,7 @@ void set_tf_address(World& world, const Json& cluster, std::string_view job) {
 std::optional<World> from_tf_config(const Variables& variables) {
   const auto* text = find(variables, "TF_CONFIG");
   if (!text) return std::nullopt;
-  const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const Json config = parse_json(*text);
   if (!config.is_object()) refuse("TF_CONFIG: not a JSON object");
   const Json& cluster = member(config, "cluster", "cluster");
   const Json& task = member(config, "task", "task");

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/environment.hpp"
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/random_word.hpp"
 #include "bootstrap/exchange.hpp"
@@ -125,7 +125,7 @@ void agree_on_settings(const Construction& construction) {
       if (peer_infos[rank].at(agreed) != peer_infos[0].at(agreed))
         throw Error(Errc::mismatch,
                     fmt::format("construction: rank {} has {} {}, rank 0 has {}", rank, agreed,
-                                peer_infos[rank].at(agreed).dump(), peer_infos[0].at(agreed).dump()),
+                                json_text(peer_infos[rank].at(agreed)), json_text(peer_infos[0].at(agreed))),
                     construction.bootstrap.rank(), static_cast<Rank>(rank), "construction");
 }
 

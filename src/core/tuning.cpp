@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "collectives/error.hpp"
 
@@ -128,7 +129,7 @@ void read_json(const nlohmann::json& given, TuningParameters& tuning, std::strin
   for_each_field(tuning, [&](const char* name, auto& field) {
     known.emplace_back(name);
     if (object.contains(name) && !read(object.at(name), field))
-      refuse(fmt::format("{} is {}, which is no fitting number", name, object.at(name).dump()));
+      refuse(fmt::format("{} is {}, which is no fitting number", name, json_text(object.at(name))));
   });
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
@@ -179,7 +180,7 @@ TuningParameters tuning_of_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) refuse(std::error_code(errno, std::generic_category()).message());
   try {
-    read_json(nlohmann::json::parse(file, nullptr, true, true), tuning, path);
+    read_json(read_json_file(file), tuning, path);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {  // the file cannot be read, or is no JSON

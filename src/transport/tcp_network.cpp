@@ -25,9 +25,9 @@
 #include <cstring>
 #include <fstream>
 #include <list>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 #include "transport/tcp.hpp"
@@ -156,7 +156,7 @@ bool same_network(const Interface& mine, const Address& theirs) {
 /// Returns the addresses at which a rank may be reached. Loopback comes first if both processes share a network
 /// namespace, then addresses in networks of this host, then the rest.
 std::vector<Address> candidates(const std::string& said, const std::vector<Interface>& mine) {
-  const json peer_info = json::parse(said, nullptr, false);
+  const json peer_info = parse_json(said);
   if (!peer_info.is_object()) return {};
   const int port = peer_info.at("port").get<int>();
   std::vector<Address> near, far;
@@ -471,8 +471,8 @@ TcpNetwork::TcpNetwork(TcpSettings settings) : settings_(std::move(settings)) {
 }
 
 std::string TcpNetwork::address() const {
-  return json{{"network", network_of_this_process()}, {"port", port_}, {"at", own_addresses(settings_.interfaces)}}
-      .dump();
+  return json_text(
+      json{{"network", network_of_this_process()}, {"port", port_}, {"at", own_addresses(settings_.interfaces)}});
 }
 
 std::unique_ptr<Wire> TcpNetwork::connect(const PeerAddresses& peers) {

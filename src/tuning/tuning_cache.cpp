@@ -21,6 +21,7 @@
 #include <system_error>
 
 #include "base/environment.hpp"
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "core/tuning.hpp"
 
@@ -109,7 +110,7 @@ Json TuningCache::entries() const noexcept {
     if (path_.empty() || (!std::filesystem::exists(path_, unknown) && !unknown)) return Json::array();
     std::ifstream file(path_);
     if (!file) throw std::system_error(errno, std::generic_category());
-    const Json entries = Json::parse(file).at("entries");
+    const Json entries = read_ordered_json_file(file).at("entries");
     if (!entries.is_array() || !std::ranges::all_of(entries, [](const Json& entry) { return entry.is_object(); }))
       throw std::runtime_error("\"entries\" is no list of objects");
     return entries;
@@ -150,7 +151,7 @@ void TuningCache::keep(const Situation& situation, const nlohmann::json& tuning,
                     {"tuning", tuning},
                     {"measured", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                     {"measurements", measurements}});
-    replace_file(path_, Json{{"about", kAbout}, {"entries", kept}}.dump(2) + '\n');
+    replace_file(path_, json_text(Json{{"about", kAbout}, {"entries", kept}}, 2) + '\n');
   } catch (const std::exception& error) {
     log_info(kNoRank, "{} cannot be written: {}", path_, error.what());
   }

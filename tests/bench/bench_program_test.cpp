@@ -9,14 +9,17 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "base/json.hpp"
 
 // Paths, defined in a file that CMake writes (PATHS of collectives_test).
 extern const char kCollectivesBench[], kCollectivesInfo[], kCollectivesRun[];
 
 namespace {
+
+using collectives::parse_json;
 
 const std::string kBench = kCollectivesBench, kInfo = kCollectivesInfo, kRun = kCollectivesRun;
 
@@ -56,7 +59,7 @@ class ScratchFile {
 std::vector<nlohmann::json> read_json_lines(const std::string& path) {
   std::vector<nlohmann::json> lines;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(file, line);) lines.push_back(parse_json(line));
   return lines;
 }
 
@@ -199,7 +202,7 @@ TEST(BenchProgram, AReportThatCannotBeWrittenIsAFailure) {
 TEST(InfoProgram, SaysWhatIsHere) {
   const Outcome outcome = run(kInfo + " --json");
   ASSERT_EQ(outcome.status, 0) << outcome.text;
-  const auto info = nlohmann::json::parse(outcome.text);
+  const auto info = parse_json(outcome.text);
   EXPECT_EQ(info.at("backends").at("ring"), "available");
   EXPECT_TRUE(info.at("backends").contains("nccl"));
   EXPECT_GE(info.at("machine").at("cores usable"), 1);
@@ -212,7 +215,7 @@ TEST(InfoProgram, SaysWhereTheTuningComesFrom) {
   const auto tuning = [](const std::string& environment) {
     const Outcome outcome = run("env -u XDG_CACHE_HOME " + environment + " " + kInfo + " --json");
     EXPECT_EQ(outcome.status, 0) << outcome.text;
-    return nlohmann::json::parse(outcome.text).at("tuning");
+    return parse_json(outcome.text).at("tuning");
   };
   const ScratchFile file(".tuning.json");
   std::ofstream(file.path()) << R"({"inline_bytes": 55})";

@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/json.hpp"
 #include "harness.hpp"
 #include "noise.hpp"
 #include "support/programs.hpp"
@@ -46,7 +46,7 @@ class Folder {
   std::vector<nlohmann::json> samples() const {
     std::vector<nlohmann::json> result;
     std::ifstream file(output());
-    for (std::string line; std::getline(file, line);) result.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(file, line);) result.push_back(parse_json(line));
     return result;
   }
 

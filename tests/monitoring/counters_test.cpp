@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/json.hpp"
 #include "collectives/communicator.hpp"
 #include "support/child.hpp"
 #include "support/programs.hpp"
@@ -96,7 +96,7 @@ TEST(WatchTest, ShowsCountersAndWhatHangs) {
                             "started .* ago; 1 more behind it\n"),
                 1)
           << once.out;
-      const auto read = nlohmann::json::parse(watch("--json --pid " + std::to_string(::getpid())).out);
+      const auto read = parse_json(watch("--json --pid " + std::to_string(::getpid())).out);
       const auto& process = read.at(0);
       EXPECT_EQ(process.at("process"), ::getpid());
       ASSERT_EQ(process.at("communicators").size(), 2u);

@@ -9,12 +9,12 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "collectives/communicator.hpp"
 #include "support/child.hpp"
 #include "support/programs.hpp"
@@ -50,7 +50,7 @@ class Trace : public ::testing::Test {
   static std::vector<json> events(const std::vector<std::string>& files) {
     std::ostringstream text;
     for (const std::string& name : files) text << std::ifstream(name).rdbuf();
-    const json all = json::parse(text.str() + "]", nullptr, false);
+    const json all = parse_json(text.str() + "]");
     EXPECT_TRUE(all.is_array()) << text.str().substr(0, 2000);
     return all.is_array() ? all.get<std::vector<json>>() : std::vector<json>{};
   }

@@ -218,6 +218,14 @@ class OnlyRead {
   std::size_t bytes_;
 };
 
+/// Returns the first byte in [begin, end) that is not kGuardByte, or null if there is none.
+const std::byte* other_than_guard(const std::byte* begin, const std::byte* end) {
+  static const std::vector<std::byte> guard(kBufferBytes, kGuardByte);
+  // A comparison of all bytes at once takes a fraction of the time of a loop, mostly under sanitizers.
+  if (std::memcmp(begin, guard.data(), static_cast<std::size_t>(end - begin)) == 0) return nullptr;
+  return std::find_if(begin, end, [](std::byte byte) { return byte != kGuardByte; });
+}
+
 /// Operations on one rank, which differ in values only. Fills its buffers, performs each operation, and compares every
 /// byte of both.
 void perform(HostCollective& collective, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
@@ -275,10 +283,12 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
         fail(", time " + std::to_string(time) + ", element " + std::to_string(i) + " of " + std::to_string(op.count) +
              ": " + std::to_string(seen) + " in place of " + std::to_string(right));
     }
-    const std::byte* const begin = output + place + wanted.first * 4;
-    for (const std::byte* at = output; at < output + kBufferBytes; ++at)
-      if (!op.in_place && (at < begin || at >= begin + wanted.count * 4) && *at != kGuardByte)
-        fail(" wrote at " + std::to_string(at - begin) + " of " + std::to_string(wanted.count * 4) + " bytes");
+    if (op.in_place) continue;
+    const std::byte *const begin = output + place + wanted.first * 4, *const end = begin + wanted.count * 4;
+    for (const std::byte* const written :
+         {other_than_guard(output, begin), other_than_guard(end, output + kBufferBytes)})
+      if (written != nullptr)
+        fail(" wrote at " + std::to_string(written - begin) + " of " + std::to_string(end - begin) + " bytes");
   }
 }
 

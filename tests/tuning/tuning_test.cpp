@@ -12,11 +12,11 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
 #include "communicator/settings.hpp"
@@ -82,7 +82,7 @@ TEST_F(TuningFiles, EveryNumberSurvivesText) {
   tuning.streaming_bytes = Tuning::kNever;
   tuning.wire_us = 0.1;
   TuningParameters again;
-  read_json(nlohmann::json::parse(to_json(tuning).dump()), again, "here");
+  read_json(parse_json(json_text(to_json(tuning))), again, "here");
   EXPECT_EQ(again, tuning);
 }
 
@@ -94,7 +94,7 @@ TEST_F(TuningFiles, EveryKeySurvivesTextAndTheFormThatProgramsSee) {
     value = ++next;
     if (key.find("_us") != std::string::npos) value = static_cast<double>(next) / 8;
   }
-  const TuningParameters read = tuning_of_file(write("all.json", numbers.dump()));
+  const TuningParameters read = tuning_of_file(write("all.json", json_text(numbers)));
   EXPECT_EQ(to_json(read), numbers);
   const Tuning seen = read;
   EXPECT_EQ(TuningParameters(seen), read);
@@ -295,11 +295,11 @@ TEST_F(TuningFiles, AnEntryThatWasEditedBadlyIsIgnoredAlone) {
   cache.keep(situation(2), {{"inline_bytes", 512}}, {});
   cache.keep(situation(3), {{"inline_bytes", 512}}, {});
   cache.keep(situation(4), {{"inline_bytes", 512}}, {});
-  nlohmann::ordered_json file = nlohmann::ordered_json::parse(read(cache.path()));
+  nlohmann::json file = parse_json(read(cache.path()));
   file["entries"][0]["tuning"]["inline_bytes"] = "much";
   file["entries"][1].erase("measured");
   file["entries"].push_back({{"of", 7}});
-  write("tuning.json", file.dump());
+  write("tuning.json", json_text(file));
   EXPECT_FALSE(cache.find(situation(2)));
   EXPECT_FALSE(cache.find(situation(3)));
   EXPECT_TRUE(cache.find(situation(4)));
@@ -329,8 +329,7 @@ TEST_F(TuningFiles, ConcurrentWritersNeverLeaveHalfAFile) {
     };
   };
   Child first(writer(2)), second(writer(3));
-  for (int time = 0; time < 200; ++time)
-    EXPECT_TRUE(nlohmann::json::parse(read(cache.path()), nullptr, false).is_object());
+  for (int time = 0; time < 200; ++time) EXPECT_TRUE(parse_json(read(cache.path())).is_object());
   EXPECT_EQ(first.line().take() + second.line().take(), 2u);
   EXPECT_EQ(first.wait(), 0);
   EXPECT_EQ(second.wait(), 0);

@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "buckets.hpp"
 #include "files.hpp"
 #include "replicas.hpp"
@@ -68,7 +68,7 @@ std::vector<nlohmann::json> epochs_of(const std::filesystem::path& file) {
   std::vector<nlohmann::json> epochs;
   std::istringstream text(read_file(file));
   for (std::string line; std::getline(text, line);)
-    if (const auto json = nlohmann::json::parse(line); json.at("event") == "epoch") epochs.push_back(json);
+    if (const auto json = collectives::parse_json(line); json.at("event") == "epoch") epochs.push_back(json);
   return epochs;
 }
 

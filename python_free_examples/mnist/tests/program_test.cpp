@@ -8,11 +8,11 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "files.hpp"
 
 // Paths, defined in a file that CMake writes.
@@ -68,7 +68,7 @@ class Program : public ::testing::Test {
   std::vector<nlohmann::json> json_lines(const std::string& name) const {
     std::vector<nlohmann::json> lines;
     std::istringstream text(read_file(folder_ / name));
-    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(text, line);) lines.push_back(collectives::parse_json(line));
     return lines;
   }
   /// Runs two ranks with their own arguments and variables. A shell replaces $RANK in both.
@@ -444,7 +444,7 @@ TEST(ProgramOnRealDigits, SoftmaxLearnsInOneEpoch) {
   std::string line;
   std::getline(lines, line);
   std::getline(lines, line);
-  EXPECT_GT(nlohmann::json::parse(line).at("test_accuracy").get<double>(), 0.90);
+  EXPECT_GT(collectives::parse_json(line).at("test_accuracy").get<double>(), 0.90);
 }
 
 }  // namespace
