@@ -28,16 +28,18 @@ struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
   /// Maximum number of bytes that one rank sends to all other ranks of its host together inside the cache lines that
-  /// they poll. Half as many if every rank sends its data to all others.
+  /// they poll. If every rank sends its data to all others, the maximum is half of this number.
   std::size_t inline_bytes = 1024;
-  /// Minimum length in bytes of an all-gather or broadcast in which the operating system copies between processes. It
-  /// is stated for two ranks. With more ranks, the part of each rank must be as long.
+  /// Minimum length in bytes of an all-gather or broadcast in which the operating system copies between processes. The
+  /// number is stated for two ranks, each with half of the vector as its part. With more ranks, each part must be as
+  /// long as with two.
   std::size_t single_copy_bytes = kNever;
-  /// Shared memory in bytes per rank and chunk. Collectives of the ranks of a host pass long vectors through shared
-  /// memory in chunks.
+  /// Length in bytes of a rank's share of one chunk in shared memory. The ranks of a host pass long vectors through
+  /// shared memory in chunks.
   std::size_t chunk_bytes = 64 << 10;
-  std::size_t frame_bytes = 64 << 10;        ///< Maximum length of a message in bytes, if some stay inside a host.
-  std::size_t wire_frame_bytes = 512 << 10;  ///< Maximum length in bytes if all messages go to other hosts.
+  std::size_t frame_bytes = 64 << 10;  ///< Maximum length of a message in bytes, if some messages stay inside a host.
+  std::size_t wire_frame_bytes =
+      512 << 10;  ///< Maximum length of a message in bytes, if all messages go to other hosts.
   /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
   std::size_t wire_frames = 8;
   double wire_us = 15.0;                  ///< Latency of a short message between hosts.

@@ -2,12 +2,13 @@
 // connections to peers, and the objects that perform calls.
 //
 // The constructor makes the members in the order of their declaration. All ranks construct together, because they
-// exchange data. Communicator::Impl owns the object. All parts of a communicator receive it by reference. Its members
-// do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the tuning.
+// exchange data. Communicator::Impl owns the object. All parts of a communicator receive the object by reference. Its
+// members stay unchanged until the communicator is destroyed, except that Communicator::Impl::retune() replaces the
+// tuning.
 //
 // Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory. Device
-// paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
-// ProgressThread::guard().
+// paths perform calls on GPU memory. To progress executors and device paths, or to read their counters, hold the
+// communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <array>

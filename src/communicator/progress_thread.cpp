@@ -1,3 +1,4 @@
+// Implementation of the progress thread: its loop, and the moves of a communicator between the lists of threads.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>
