@@ -5,9 +5,9 @@
 // A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
 // on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
-// Each part of the vector has one rank as its owner. The owner adds the contributions in f32 in rank order, scales the
-// sum and encodes it. The other ranks decode the sum. The owner stores the decoded values, too, so all ranks get the
-// same bits.
+// Each part of the vector has an owner, one rank. The owner adds the contributions in f32 in rank order. It then scales
+// the sum and encodes it. The other ranks decode the sum. The owner stores the decoded values, too. All ranks therefore
+// get the same bits.
 //
 // A program can define its own codec, as a class derived from Codec.
 #pragma once
@@ -29,16 +29,16 @@ namespace collectives {
 /// is passed on.
 ///
 /// Blocks. Elements are coded in blocks of block() elements. The last block may be shorter. Each block is coded by
-/// itself. The encoded bytes can therefore be cut after m elements, if m is a multiple of block(). The cut lies
-/// encoded_bytes(m) bytes from the start.
+/// itself. The encoded bytes can therefore be cut between blocks. A cut after m elements lies encoded_bytes(m) bytes
+/// from the start.
 ///
 /// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
 /// 0 bytes.
 ///
 /// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
 ///
-/// encode() and decode() run on the calling thread of any rank, and must not call the library. `values` is aligned for
-/// float. `wire` may have any alignment. The object must outlive the calls that use it.
+/// encode() and decode() run on the calling thread of any rank, and must not call the library. The values are aligned
+/// for float. The encoded bytes may have any alignment. The object must outlive the calls that use it.
 class COLLECTIVES_EXPORT Codec {
  public:
   virtual ~Codec();

@@ -19,8 +19,8 @@
 // ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless its comment forbids
 // that.
 //
-// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. This size tells
-// the library which fields the program's version of the struct has:
+// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. The size tells
+// the library which fields the program knows:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
@@ -67,9 +67,9 @@ extern "C" {
 /// collectives_communicator_free() still work. Its memory stays valid. Every call that needs the other ranks fails with
 /// the first error again.
 ///
-/// The buffers of a failed operation belong to the program again. If a rank is stopped, an exception applies
-/// (collectives/error.hpp). Inputs out of place are unchanged. Outputs, and buffers in place, are undefined: the
-/// original values of a buffer in place are lost.
+/// The buffers of a failed operation belong to the program again. Exception: a rank whose process is stopped may still
+/// access the buffers (collectives/error.hpp). Inputs out of place are unchanged. Outputs, and buffers in place, are
+/// undefined: the original values of a buffer in place are lost.
 typedef enum collectives_error COLLECTIVES_ENUM {
   COLLECTIVES_SUCCESS = 0,
   COLLECTIVES_ERROR_INVALID_ARGUMENT = 1,

@@ -26,8 +26,7 @@
 // Owner. The program owns the object. The object may outlive the communicator. Its memory is then no longer registered.
 // Calls of other communicators may use the memory too, like any other GPU memory.
 //
-// Threads. A communicator accepts one call at a time. While the communicator exists, these functions and the
-// destructors count as its calls.
+// Threads. A communicator accepts one call at a time. These functions and the destructors count as its calls.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +51,8 @@ enum class DeviceAccess : std::uint8_t {
 
 COLLECTIVES_EXPORT std::string_view to_string(DeviceAccess) noexcept;
 
-/// Range of GPU memory that a communicator has allocated or registered. The destructor frees allocated memory. For
-/// registered memory of the program, it only ends the registration. Move-only.
+/// Range of GPU memory, allocated or registered by a communicator. The destructor frees allocated memory. It ends the
+/// registration of registered memory. Move-only.
 class COLLECTIVES_EXPORT DeviceMemory {
  public:
   DeviceMemory() noexcept;

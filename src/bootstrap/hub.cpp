@@ -122,7 +122,7 @@ class Hub final : public Member {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
         links_[r]->push();
-        here_[r] = !links_[r]->unsent();  // If the deadline passes, ranks with unsent records count as missing.
+        here_[r] = !links_[r]->unsent();  // After the deadline, ranks with unsent records count as missing.
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;

@@ -1,5 +1,5 @@
-// Hub: rank 0 of a rendezvous over TCP, in which all ranks connect before they have a transport (rendezvous.hpp). The
-// hub listens, and holds a connection to every other rank.
+// Hub: rank 0 of a rendezvous over TCP. In a rendezvous, all ranks connect before they have a transport
+// (rendezvous.hpp). The hub listens. It holds a connection to every other rank.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace collectives::tcp {
 
-/// Returns the bootstrap of rank 0 once every rank has connected. Throws the errors of rendezvous().
+/// Returns rank 0's bootstrap once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_hub(const World& world, Socket listener, Deadline deadline);
 
 }  // namespace collectives::tcp

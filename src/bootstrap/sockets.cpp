@@ -34,7 +34,7 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
 }
 
 /// Listens at the address of rank 0. Returns 0 or an errno. If the address is numeric or "localhost", listens there
-/// only. If it is another name, listens at all addresses of the host: the name may resolve to another address here than
+/// only. Otherwise listens at all addresses of the host. Reason: a host name may resolve to another address here than
 /// on other hosts. Debian, for example, maps a host's own name to 127.0.1.1.
 int try_listen(const World& world, const addrinfo* addresses, Socket& listener) {
   in6_addr scratch{};

@@ -1,5 +1,5 @@
-// Spoke: a rank other than rank 0 in a rendezvous over TCP, in which all ranks connect before they have a transport
-// (rendezvous.hpp). A spoke holds one connection, to rank 0.
+// Spoke: a rank other than rank 0 in a rendezvous over TCP. In a rendezvous, all ranks connect before they have a
+// transport (rendezvous.hpp). A spoke holds one connection, to rank 0.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace collectives::tcp {
 
-/// Returns the bootstrap of this rank once every rank has connected. Throws the errors of rendezvous().
+/// Returns this rank's bootstrap once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_spoke(const World& world, Deadline deadline);
 
 }  // namespace collectives::tcp

@@ -1,9 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
 // A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. In an exchange, each rank writes
-// its bytes to a slot of its own. The last rank to arrive ends the exchange and wakes the other ranks. An exchange
-// fails if a deadline passes, or if a rank has destroyed its bootstrap. All ranks throw the error of a failed exchange,
-// also in later exchanges.
+// its bytes to its own slot. The last rank to arrive ends the exchange. It wakes the other ranks. An exchange fails if
+// a deadline passes. It also fails if a rank has destroyed its bootstrap. All ranks throw the same error, also in later
+// exchanges.
 #include <fmt/format.h>
 
 #include <chrono>

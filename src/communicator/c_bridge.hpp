@@ -1,6 +1,6 @@
-// Bridge from C++ to C: turns a C++ Communicator into a handle of the C interface. An extension of this library can
-// thus offer its own Bootstrap to C programs. A Bootstrap is the means by which ranks find one another. The component
-// `mpi` is such an extension. An extension defines a C function like this one:
+// Bridge from C++ to C: makes C handles of C++ Communicators. An extension of this library can thus offer its Bootstrap
+// to C programs. A Bootstrap lets ranks find one another. The component `mpi` is such an extension. An extension
+// defines a C function like this one:
 //
 //   extern "C" collectives_error from_my_cluster(const collectives_communicator_options* options,
 //                                                collectives_communicator** comm) {

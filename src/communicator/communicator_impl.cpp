@@ -1,5 +1,5 @@
-// Implementation of the calls of a communicator. A call's arguments are checked and planned. The call is then performed
-// at once or put into the queue. The file also contains the destructor.
+// Implementation of the calls of a communicator. A call's arguments are checked and planned. The call is performed at
+// once or queued. The file also contains the destructor.
 //
 // A short blocking call completes without the queue. To be fast, all functions that it calls are in this file or inline
 // in headers.

@@ -3,8 +3,8 @@
 // Each call is checked and planned first. The plan names the algorithm of the call. An Operation then represents the
 // call until its end. run() performs a blocking call. If the queue is empty, run() makes a limited number of attempts
 // to complete the operation at once. If the queue is not empty, or the attempts do not suffice, the operation enters
-// the queue. run() waits for its end. issue() performs an asynchronous call: it puts the operation into the queue and
-// returns. The queue performs operations in the order of the calls.
+// the queue. In this case, run() waits for the end of the operation. The function issue() performs an asynchronous
+// call: it queues the operation and returns. The queue performs operations in the order of the calls.
 //
 // The head of each file explains one part:
 //
@@ -18,8 +18,8 @@
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
 // inherit the threads. In the child, every call is refused. The destructor of the Communicator closes, frees and sends
-// nothing. Each process has its own counter of forks. A child inherits the value and adds 1, which identifies it as a
-// child. Price: each call compares the counter with its value at construction.
+// nothing. Each process has its own counter of forks. A child inherits the value and adds 1. The difference identifies
+// the child. Price: each call compares the counter with its value at construction.
 #pragma once
 
 #include <exception>
@@ -92,7 +92,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Removes GPU memory from the list of this communicator, after its operations have ended.
   void forget(DeviceAllocation& memory) noexcept;
   /// Returns the result of `get(resources, queue)`, which only reads counters. A forked child takes no lock, because it
-  /// has no other thread that could write the counters.
+  /// has no other thread.
   template <class Get>
   auto read(Get&& get) {
     const auto lock = inherited() ? OperationQueue::Lock() : progress_thread_.guard();

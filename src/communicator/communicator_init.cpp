@@ -208,9 +208,9 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
 }
 
 /// Performs phases 3 and 4, one exchange each, which create the arena of each host. `host` is the host of this rank.
-/// The lowest rank of a host creates the arena. It sends a handle of the arena in the first exchange. The other ranks
-/// then map the arena. In the second exchange, ranks send only errors. Afterwards every rank knows that all ranks have
-/// mapped the arena.
+/// The lowest rank of a host creates the arena. In the first exchange, it sends a handle of the arena. The other ranks
+/// then map the arena. In the second exchange, ranks send only errors. Afterwards every rank knows that all have mapped
+/// the arena.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();
@@ -236,9 +236,9 @@ void create_arena(const Construction& construction, const Host& host, Communicat
   exchange(construction.bootstrap, attempt(join), construction.deadline);
 }
 
-/// Turns off the protocols in which the operating system copies between the memories of two ranks. `refused`: a rank
-/// for which the system refuses to copy. `why`: the reason. If the tuning asks for these protocols, rank 0 logs a
-/// warning, once per process.
+/// Turns off the protocols in which the operating system copies between the memories of two ranks. The system refuses
+/// to copy for the rank `refused`, for the reason `why`. If the tuning asks for these protocols, rank 0 logs a warning,
+/// once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;
   TuningParameters& tuning = context.tuning;

@@ -33,17 +33,17 @@ struct CommunicatorContext {
   Tuning public_tuning;              ///< `tuning` in the form that Communicator::tuning() returns
   std::unique_ptr<Arena> arena;      ///< shared memory of this host
   std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
-  std::shared_ptr<Device> device;    ///< GPU of this rank, if buffers in GPU memory are allowed
+  std::shared_ptr<Device> device;    ///< GPU of this rank, if GPU buffers are allowed
   std::string no_device;             ///< reason why there is no `device`
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether all hosts allow copies between ranks by the operating system
-  std::string trace;  ///< trace file to open, as rank 0 names it; empty: no trace, or one is open already
+  bool kernel_copy_allowed = false;  ///< whether all hosts let the system copy between ranks
+  std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
 };
 
-/// Maximum number of exchanges over the bootstrap in one construction, if no tuning is measured. Includes two exchanges
-/// in which NCCL connects all ranks, and two in which it connects the ranks of each host.
+/// Maximum number of exchanges over the bootstrap in one construction, if no tuning is measured. In two of them, NCCL
+/// connects all ranks. In two others, it connects the ranks of each host.
 inline constexpr int kInitExchanges = 10;
 /// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
@@ -56,8 +56,8 @@ struct TuningMeasurement {
   /// Measures the wire and stores its values in the tuning.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
-/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if neither the program nor the
-/// environment gives a tuning. If `measure` is null, uses built-in values. All ranks call init_communicator() together.
+/// Initializes a communicator and fills in `settings` from `options`. If no tuning is given, calls `measure`. If
+/// `measure` is null, uses built-in values. All ranks call init_communicator() together.
 CommunicatorContext init_communicator(Bootstrap&, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure);
 

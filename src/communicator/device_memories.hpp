@@ -4,14 +4,14 @@
 // If NCCL connects the ranks, NCCL allocates the memory, which is then registered with the NCCL communicator of these
 // ranks (ncclCommRegister). Otherwise the memory is allocated by CUDA, so that kernels of other ranks can access it.
 //
-// Registration is local. A rank needs no other rank for it, and may leave its memory unregistered.
+// Registration is local. A rank registers memory without the others. It may leave its memory unregistered.
 //
 // The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard(). Before allocate(), add() and remove(), Communicator::Impl waits until all operations have
-// ended. Reason: while memory is allocated or registered, CUDA may wait for the GPU, and NCCL for other ranks.
+// ended. Reason: these functions may block until the GPU has done its work, which may need other ranks.
 //
 // Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
-// windows, which all ranks must make together.
+// windows, made by all ranks together.
 #pragma once
 
 #include <cstddef>

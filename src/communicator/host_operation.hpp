@@ -1,6 +1,6 @@
-// Functions for operations on host memory (CPU memory). They describe a call as a Job and progress it. A Job is the
-// work that the executor performs: one operation, or one phase of an operation with several phases. The functions also
-// start top-k compression, which sends only selected elements and takes several phases.
+// Functions for operations on host memory (CPU memory). They describe a call as a Job and progress it. A Job is work
+// for the executor: one operation, or one phase of an operation. The functions also start top-k compression. Top-k
+// sends only selected elements, in several phases.
 //
 // Communicator::Impl describes a call before OperationQueue progresses it. DeviceCalls also uses these functions,
 // because some operations on GPU memory are partly done in host memory. The functions hold no state. The caller must
@@ -20,10 +20,10 @@ namespace collectives {
 void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources);
 
-/// Selects the values that top-k sends. If the plan sends the whole vector instead, adds the residual to it. The
-/// residual is the sum of the values that earlier calls have not sent. Returns whether the executor has to perform
-/// `operation.job`. False: the operation is complete. Communicator::Impl calls compress() before the operation reaches
-/// the head of the queue. The wire, the transport between hosts, can meanwhile carry data of earlier operations.
+/// Selects the values that top-k sends. If the plan sends the whole vector, adds the residual to it. The residual is
+/// the sum of values that earlier calls kept back. Returns whether the executor has to perform `operation.job`. False:
+/// the operation is complete. With host memory, Communicator::Impl calls compress() before it queues the operation.
+/// Meanwhile, the wire, the transport between hosts, can carry data of earlier operations.
 bool compress(Operation& operation, const CommunicatorResources& resources);
 
 /// Progresses the operation in the executor. Starts the next phase when one has ended. Returns true when the operation

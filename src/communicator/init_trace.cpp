@@ -16,8 +16,8 @@
 namespace collectives {
 namespace {
 
-// A trace identity is the file and the rank under which a thread writes events. `of_thread` is that of this thread.
-// `of_process` is the first one in the process.
+// A trace identity is the file and the rank for a thread's events. This thread's one is in `of_thread`. The first one
+// of the process is in `of_process`.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free

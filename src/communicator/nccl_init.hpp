@@ -18,15 +18,15 @@
 namespace collectives {
 
 /// Returns an NCCL communicator of `members`, which are in ascending order and include this rank. All ranks of the
-/// communicator call it together. Each rank passes a set of members that contains the rank, so ranks may pass different
-/// sets. Makes two exchanges over the bootstrap. An error on one rank is thrown on all, with the same text.
+/// communicator call it together. Ranks may pass different sets. Each set contains the rank that passes it. Makes two
+/// exchanges over the bootstrap. An error on one rank is thrown on all, with the same text.
 std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const CommunicatorContext& context,
                                          std::span<const Rank> members, FailureDetector& failure_detector,
                                          std::chrono::nanoseconds timeout);
 
-/// Splits `nccl_comm` by `color` and `key`, like MPI_Comm_split. Returns the NCCL communicator of this rank's color,
-/// ready for use. If `color` is negative, the result is unusable. `sequence`: number of the next call. Reports errors
-/// of this rank to all ranks. Throws Error.
+/// Splits `nccl_comm` by `color` and `key`, like MPI_Comm_split. Returns this rank's new NCCL communicator, ready for
+/// use. If `color` is negative, the result is unusable. The number of the next call is `sequence`. Reports errors of
+/// this rank to all ranks. Throws Error.
 std::unique_ptr<NcclComm> nccl_comm_split(NcclComm& nccl_comm, int color, int key, std::uint64_t sequence,
                                           const CommunicatorContext& context, FailureDetector& failure_detector,
                                           Deadline deadline);

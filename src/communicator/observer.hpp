@@ -27,8 +27,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// `trace`: trace file, which may be null, and the rank under which monitoring shows the communicator. Empty: trace,
-  /// log and monitoring programs do not show the communicator.
+  /// `trace`: trace file (may be null), and the rank that traces and monitoring show. Empty: traces, log and monitoring
+  /// programs hide the communicator.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
@@ -44,7 +44,7 @@ class Observer {
     operation.sample_weight = 1;
     recorder_.issue();
   }
-  /// Returns the ticks of the clock if the operation is timed, else 0.
+  /// Returns the time in ticks if the operation is timed, else 0.
   std::uint64_t time(const Operation& operation) const noexcept {
     return operation.sample_weight != 0 ? ticks_now() : 0;
   }
@@ -64,10 +64,10 @@ class Observer {
             const FailureDetector& failure_detector) noexcept;
   /// Records that another operation has failed with the communicator.
   void fail_too(const Operation& operation) noexcept;
-  /// Records the ranks for which this rank waits, if the wait is long.
+  /// Records the ranks for which this rank waits long.
   void look(const Operation& operation, const Missing&) noexcept;
-  /// Logs `line`, which describes an operation that has waited too long. Writes the recorded operations to the file of
-  /// the flight recorder.
+  /// Logs `line`, which describes an operation that waits too long. Writes the recorded operations to the flight
+  /// recorder's file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
   /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {

@@ -22,12 +22,11 @@ namespace collectives {
 struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  /// State of the operation. It is written after all other fields, because another thread may read them once it sees
-  /// that the operation has ended.
+  /// State of the operation. It is written after all other fields. Another thread may read them once it sees the end.
   std::atomic<Phase> phase = Phase::idle;
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  MultiPhaseOperation* multi_phase = nullptr;  ///< phases of an operation that has several; `job` is the current phase
+  MultiPhaseOperation* multi_phase = nullptr;  ///< phases, if there are several; `job` is the current one
   bool on_device = false;                      ///< whether the operation is on GPU memory, as `device` describes
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;

@@ -1,5 +1,5 @@
 // OperationFifo: a first-in, first-out list of the unfinished operations of a communicator. The list holds shared
-// pointers. A waiting caller can thus read its operation after the list has dropped the operation.
+// pointers. A waiting caller thus keeps its operation after the list drops it.
 //
 // Unlike a std::deque, the list never frees its memory. Therefore, a program that repeats its calls allocates nothing.
 // Removing the front operation leaves an empty place. When the memory is full, empty places are removed first, and only

@@ -76,8 +76,8 @@ void OperationQueue::retire() noexcept {
 }
 
 /// Returns true for an operation that allocates GPU memory while earlier ones are in GPU streams. CUDA might block
-/// until the earlier operations end, and these may wait for other ranks. The caller instead waits in its own loop,
-/// which detects failures.
+/// until the earlier operations end. These may wait for other ranks. The caller instead waits in its own loop, which
+/// detects failures.
 bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
   if (in_flight_.empty()) return false;
   return is_too_far_ahead() || (head.on_device && device_calls_.takes_memory(head));

@@ -1,4 +1,4 @@
-// Implementation of the progress thread: its loop, and the moves of a communicator between the lists of threads.
+// Implementation of the progress thread. A communicator without one moves between the progress lists of threads.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>

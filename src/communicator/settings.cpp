@@ -1,4 +1,4 @@
-// Implementation of the settings: takes each value from the program, else from the environment, else a default.
+// Implementation of the settings. The program's values precede those of the environment.
 #include "communicator/settings.hpp"
 
 #include <fmt/format.h>

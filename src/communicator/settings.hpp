@@ -1,5 +1,5 @@
-// Settings of a communicator. A setting has the value that the program gives, else that of the environment, else a
-// default.
+// Settings of a communicator. The program's value comes first, then that of the environment. Without both, a default
+// applies.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ inline std::chrono::nanoseconds timeout_of(const Options& options, const Setting
 /// Returns the settings of a communicator. Throws Error{invalid_argument} if a setting is invalid.
 Settings resolve_options(const CommunicatorOptions&);
 /// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
-/// that the program fills in itself lacks the internal numbers. They are taken from the file that COLLECTIVES_TUNING
-/// names, if any. Throws Error{invalid_argument} if that file is invalid.
+/// that the program fills in itself lacks the internal numbers. The file that COLLECTIVES_TUNING names provides them,
+/// if any. Throws Error{invalid_argument} if that file is invalid.
 std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

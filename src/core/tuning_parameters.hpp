@@ -14,7 +14,7 @@
 namespace collectives {
 
 /// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes are bytes of the
-/// whole vector unless a field says otherwise.
+/// whole vector unless a field says otherwise. Times are microseconds.
 ///
 /// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
 /// which they exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of all
@@ -29,14 +29,13 @@ struct MachineParameters {
   std::size_t zero_copy_bytes = 2048;
   /// Shortest gather or broadcast of oversubscribed ranks for zero copy.
   std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
-  /// Shortest reduction by single copy, stated for two ranks like Tuning::single_copy_bytes.
+  /// Shortest reduction by single copy, stated like Tuning::single_copy_bytes.
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
-  /// Minimum total length of the inputs and outputs of a host's ranks for which results are stored past the caches.
+  /// Minimum total length of a host's inputs and outputs for stores past the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Shortest vector that ranks copy to staging memory past the caches. This saves time only if ranks have no cache in
-  /// common.
+  /// Shortest vector that is staged past the caches. This saves time only if ranks have no cache in common.
   std::size_t streamed_staging_bytes = Tuning::kNever;
-  std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while it signals one chunk.
+  std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while signalling one chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.
   double host_us_per_byte = 1.0 / 10e3;    ///< Time of an intra-host collective per byte of the vector and rank.
   double domain_us = 0.3;                  ///< Additional time of a synchronization across sockets or caches.

@@ -53,7 +53,7 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
 }
 
 /// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. Otherwise asks hwloc,
-/// but only in a communicator of four or more ranks. Reason: algorithms with domains need two domains of two ranks.
+/// but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;
