@@ -36,8 +36,8 @@ struct CommunicatorResources {
   /// itself are hidden.
   enum class Visibility : bool { hidden, visible };
 
-  /// `nccl_comm`: the NCCL communicator of these ranks, if it was already made by a split. `measure`: functions that
-  /// measure tuning values which neither `options` nor the environment give. Null: built-in values.
+  /// If split() has made an NCCL communicator of these ranks, `nccl_comm` is that one. If neither `options` nor the
+  /// environment gives a tuning, the functions in `measure` measure one. Null: built-in values.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;

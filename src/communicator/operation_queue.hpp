@@ -17,9 +17,9 @@
 // millisecond, a waiting thread also calls detect_failures().
 //
 // In flight. An operation is in flight when its work is in GPU streams. It leaves the fifo, the list of waiting
-// operations. Later operations can then begin. The list `in_flight_` holds it until its end. With NCCL, a progress
-// thread by default watches operations in flight for failures. It reports failures to other hosts by control messages.
-// The wire, the transport between hosts, must therefore accept control messages from any thread
+// operations. Later operations can then begin. The list `in_flight_` holds the operation until its end. With NCCL, a
+// progress thread by default watches operations in flight for failures. It reports failures to other hosts by control
+// messages. The wire, the transport between hosts, must therefore accept control messages from any thread
 // (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have arrived.
 // Price: if an operation in flight fails, only a later call throws the error. At most kRecords / 2 = 32 calls begin
 // after the oldest operation in flight.

@@ -41,8 +41,8 @@ struct WireSpeed {
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Returns the microseconds per byte and direction while all pairs of hosts send. The calling rank and `other` both
-/// call it, and so do all other pairs at the same time. `alone` is the result of measure(), the same at both ends.
-/// Takes 30 to 60 ms.
+/// call it, at the same time as all other pairs. The result of measure() is `alone`, which is equal at both ends. Takes
+/// 30 to 60 ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
 
 /// Returns the nanoseconds by which the steady clock of `other` is ahead of this rank's. Meanwhile `other` calls
