@@ -40,7 +40,7 @@ struct WireFactory {
   std::shared_ptr<std::atomic<std::size_t>> next_context = {};
 };
 
-/// Bootstrap, as one rank uses it. Only one thread at a time uses it.
+/// Bootstrap of one rank. Only one thread at a time may use the object.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

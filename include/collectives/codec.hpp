@@ -5,8 +5,9 @@
 // A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
 // on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
-// For each part of the vector, one rank, its owner, adds the contributions in f32 in rank order, scales the sum and
-// encodes it. The owner stores the values that the other ranks will decode, so all ranks get the same bits.
+// Each part of the vector has an owner, one rank. The owner adds the contributions in f32 in rank order. It then scales
+// the sum and encodes it. The other ranks decode the sum. The owner stores the decoded values, too. All ranks therefore
+// get the same bits.
 //
 // A program can define its own codec, as a class derived from Codec.
 #pragma once
@@ -28,16 +29,16 @@ namespace collectives {
 /// is passed on.
 ///
 /// Blocks. Elements are coded in blocks of block() elements. The last block may be shorter. Each block is coded by
-/// itself. The bytes can therefore be cut at every multiple m of block(), which is encoded_bytes(m) bytes from the
-/// start.
+/// itself. The encoded bytes can therefore be cut between blocks. A cut after m elements lies encoded_bytes(m) bytes
+/// from the start.
 ///
 /// Rate. encoded_bytes() depends on the count alone. n blocks take n times the bytes of one block, and 0 elements take
 /// 0 bytes.
 ///
 /// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
 ///
-/// encode() and decode() run on the calling thread of any rank, and must not call the library. Values are aligned; the
-/// wire may have any alignment. The object must outlive the calls that use it.
+/// encode() and decode() run on the calling thread of any rank, and must not call the library. The values are aligned
+/// for float. The encoded bytes may have any alignment. The object must outlive the calls that use it.
 class COLLECTIVES_EXPORT Codec {
  public:
   virtual ~Codec();
@@ -73,7 +74,7 @@ COLLECTIVES_EXPORT std::span<const Codec* const> codecs() noexcept;
 /// Statistics of the encoded messages of a rank. The error that a codec causes is documented at the codec.
 struct CodingReport {
   std::uint64_t raw_bytes = 0;   ///< Bytes of the f32 values in the messages that this rank sent.
-  std::uint64_t sent_bytes = 0;  ///< Bytes of these messages.
+  std::uint64_t sent_bytes = 0;  ///< Encoded bytes of these messages.
   double seconds = 0;            ///< Seconds spent on encoding sent values, and on decoding and adding received ones.
 };
 
@@ -83,7 +84,7 @@ class WireFormat {
   /// Sends the values unchanged.
   constexpr WireFormat() = default;
   /// Sends f32 values as DataType::bf16 or DataType::f16. The type of the values itself sends them unchanged. A call
-  /// with any other type is invalid_argument.
+  /// with any other type throws Error{invalid_argument}.
   constexpr WireFormat(DataType type) noexcept : type_(type), as_type_(true) {}  // NOLINT(google-explicit-constructor)
   constexpr WireFormat(const Codec& codec) noexcept : codec_(&codec) {}          // NOLINT(google-explicit-constructor)
   WireFormat(const Codec&&) = delete;

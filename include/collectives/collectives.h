@@ -19,8 +19,8 @@
 // ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless its comment forbids
 // that.
 //
-// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. It tells the
-// library which fields exist in the version with which the program was compiled:
+// Structs. The first field of each struct is `size`, which the program sets to the size of the struct. The size tells
+// the library which fields the program knows:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
@@ -63,12 +63,13 @@ extern "C" {
 /// After SYSTEM from a collective or a work all ranks have failed, and the communicator is broken. The functions that
 /// allocate or register memory fail on this rank only and leave it usable. collectives/error.hpp lists all cases.
 ///
-/// A broken communicator keeps collectives_abort(), collectives_explain(), its properties, its memory and its
-/// collectives_communicator_free(). Every call that needs the other ranks fails with the first error again.
+/// On a broken communicator, collectives_abort(), collectives_explain(), the functions that return its properties, and
+/// collectives_communicator_free() still work. Its memory stays valid. Every call that needs the other ranks fails with
+/// the first error again.
 ///
-/// The buffers of a failed operation belong to the program again; collectives/error.hpp names the one exception. Inputs
-/// out of place are unchanged. Outputs, and buffers in place, are undefined: the original values of a buffer in place
-/// are lost.
+/// The buffers of a failed operation belong to the program again. Exception: a rank whose process is stopped may still
+/// access the buffers (collectives/error.hpp). Inputs out of place are unchanged. Outputs, and buffers in place, are
+/// undefined: the original values of a buffer in place are lost.
 typedef enum collectives_error COLLECTIVES_ENUM {
   COLLECTIVES_SUCCESS = 0,
   COLLECTIVES_ERROR_INVALID_ARGUMENT = 1,

@@ -18,14 +18,15 @@
 // contributions are added. Equal plans and inputs therefore give equal bits, on every rank and in every run. The option
 // `deterministic` adds contributions in rank order, which gives the same bits with every plan.
 //
-// Order of calls. All ranks must make the calls of one communicator in the same order. The operations begin in this
+// Order of calls. All ranks must make the calls of one communicator in the same order. Their operations begin in this
 // order.
 //
-// Threads. A communicator accepts one call at a time. Any thread may call abort(). A child of fork() cannot use it.
+// Threads. A communicator accepts one call at a time. Any thread may call abort(). A child of fork() cannot use the
+// communicator.
 //
 // Errors. A call that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator stays
 // usable. After mismatch, timeout, peer_lost, aborted and system, the communicator is broken: calls that need other
-// ranks throw the same error again. error.hpp lists exceptions.
+// ranks throw the same error again. The head of error.hpp lists what still works.
 //
 // Buffers. The program may use its buffers again when the call or wait() ends, also by an error. The one exception
 // concerns a rank whose process has been stopped (error.hpp).
@@ -158,9 +159,9 @@ class COLLECTIVES_EXPORT Communicator {
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Does not wait for the other ranks. Their unfinished operations fail with peer_lost. The buffers of this rank's
-  /// unfinished operations belong to the program again. Without a failure, it first waits until its messages have been
-  /// sent, for at most 10 s.
+  /// Does not wait for the other ranks to finish. Unfinished operations of the other ranks fail with peer_lost. The
+  /// buffers of this rank's unfinished operations belong to the program again. Unless the communicator has failed,
+  /// waits until this rank's messages are sent. This wait takes at most 10 s.
   ~Communicator();
 
   Rank rank() const noexcept;

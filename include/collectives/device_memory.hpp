@@ -5,7 +5,7 @@
 //   DeviceMemory known = comm.register_memory(pointer, bytes);                 // until `known` is destroyed
 //   comm.all_reduce(gradient, ReduceOp::average, {.stream = stream});
 //
-// Both functions have these properties:
+// allocate_on_device() and register_memory() have these properties:
 //
 // Need. Both functions are optional, because calls accept any GPU memory. DeviceMemory::access() returns how calls
 // access the memory.
@@ -26,8 +26,7 @@
 // Owner. The program owns the object. The object may outlive the communicator. Its memory is then no longer registered.
 // Calls of other communicators may use the memory too, like any other GPU memory.
 //
-// Threads. Each of these functions, destructors included, counts as a call of the communicator while the communicator
-// exists: one call at a time.
+// Threads. A communicator accepts one call at a time. These functions and the destructors count as its calls.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +51,8 @@ enum class DeviceAccess : std::uint8_t {
 
 COLLECTIVES_EXPORT std::string_view to_string(DeviceAccess) noexcept;
 
-/// Range of GPU memory. Either it was allocated, and the destructor frees it. Or it belongs to the program. The
-/// destructor ends its registration. Move-only.
+/// Range of GPU memory, allocated or registered by a communicator. The destructor frees allocated memory. It ends the
+/// registration of registered memory. Move-only.
 class COLLECTIVES_EXPORT DeviceMemory {
  public:
   DeviceMemory() noexcept;
@@ -65,7 +64,7 @@ class COLLECTIVES_EXPORT DeviceMemory {
   std::byte* data() const noexcept;
   std::size_t size() const noexcept;
 
-  /// Returns how calls access the memory, or `copied` if it is empty.
+  /// Returns how calls access the memory. For 0 bytes, returns `copied`.
   DeviceAccess access() const noexcept;
   /// Returns a description: "4 MiB on GPU 1: registered (NCCL 2.28.9 (libnccl.so.2))".
   std::string describe() const;

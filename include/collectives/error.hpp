@@ -36,10 +36,10 @@
 // | in place                             | undefined like any output; the original values are lost         |
 // | any, invalid_argument or unsupported | unchanged, because nothing was sent                             |
 //
-// One exception exists. Ranks of a host can read and write one another's buffers directly. They do so in chunks of at
-// most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a frozen control group may stop a rank inside a
-// chunk. If this rank ever continues, it first finishes the chunk: it may read inputs of the failed operation, and
-// write correct results into outputs.
+// One case differs: a stopped rank may still access the buffers. Ranks of one host can read and write one another's
+// buffers directly. They do so in chunks of at most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a
+// frozen control group may stop a rank inside a chunk. If this rank ever continues, it first finishes the chunk: it may
+// read inputs of the failed operation, and write correct results into outputs.
 //
 // A failing rank waits half a second for a stopped rank, then names it in a warning. Keep the buffers of the failed
 // operation until that rank has continued or ended.
@@ -75,8 +75,8 @@ inline constexpr Rank kNoRank = -1;
 
 class COLLECTIVES_EXPORT Error : public std::runtime_error {
  public:
-  /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is
-  /// `operation`, such as "all_reduce #17". It may be empty.
+  /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is named by
+  /// `operation`, such as "all_reduce #17". The name may be empty.
   Error(Errc code, const std::string& what, Rank rank = kNoRank, Rank peer = kNoRank, std::string operation = {});
   ~Error() override;
 

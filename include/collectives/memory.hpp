@@ -5,7 +5,7 @@
 //   comm.all_reduce(gradient, ReduceOp::average);
 //   std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>());
 //
-// All forms have these properties:
+// Memory from any of these functions has these properties:
 //
 // Pages. The memory consists of huge pages if the system can provide them. All pages are present when the allocation
 // returns. pages() returns their kind.
@@ -24,8 +24,9 @@
 //
 // Threads. Any thread may allocate and free.
 //
-// Errors. Throws Error{system} if there is no memory. The text names the refused request and the setting to change:
-// RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE, or the memory limit of a control group. Later accesses never cause SIGBUS.
+// Errors. An allocation throws Error{system} if there is no memory. The text names the refused request and the setting
+// to change: RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE, or the memory limit of a control group. Later accesses never cause
+// SIGBUS.
 //
 // Segments. The memory comes from segments, shared files in memory with one file descriptor each. A large allocation
 // has its own segment, which returns to the system when it is freed. Small allocations are pieces of a common segment,

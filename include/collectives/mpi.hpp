@@ -27,9 +27,9 @@ class COLLECTIVES_EXPORT MpiBootstrap final : public Bootstrap {
   /// Blocks until every rank has joined. Throws Error{timeout} if not all ranks have joined within `timeout`. MPI does
   /// not say which ranks are missing.
   ///
-  /// After a timeout MPI cannot cancel the duplication. Therefore, its resources are lost. Until the late ranks join,
-  /// it may also block calls that make communicators, and MPI_Finalize(). If they never join, end the program with
-  /// MPI_Abort().
+  /// After a timeout, MPI cannot cancel the duplication of `comm`. The resources of the duplication are therefore lost.
+  /// Until the late ranks join, MPI may also block in MPI_Finalize() and in calls that make communicators. If they
+  /// never join, end the program with MPI_Abort().
   explicit MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout = std::chrono::minutes(10));
   ~MpiBootstrap() override;
   std::string_view name() const noexcept override;

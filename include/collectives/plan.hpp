@@ -86,11 +86,12 @@ struct Plan {
   std::string protocol_reason;  ///< Reason for the protocol.
   bool zero_copy = false;  ///< True: replaces the protocol if the buffers of all ranks are mapped (see allocate()).
   PartialSums partial_sums = PartialSums::allowed;
-  bool coded = false;                ///< True: messages are encoded by the request's codec.
-  std::string codec_reason;          ///< Reason for `coded`. Empty if no codec was requested.
-  std::size_t segment = 0;           ///< Number of elements of one part in one round.
-  std::size_t rounds = 1;            ///< Number of rounds. Each round performs all Steps.
-  std::size_t issue_interval = 1;    ///< Ticks between the beginnings of two rounds. A round lasts depth + 1 ticks.
+  bool coded = false;        ///< True: messages are encoded by the request's codec.
+  std::string codec_reason;  ///< Reason for `coded`. Empty if no codec was requested.
+  std::size_t segment = 0;   ///< Number of elements of each rank's part in one round.
+  std::size_t rounds = 1;    ///< Number of rounds. Each round performs all Steps on one segment.
+  /// Ticks from the start of a round to the start of the next. In each tick, a round performs its Steps of one depth.
+  std::size_t issue_interval = 1;
   std::size_t rounds_in_flight = 1;  ///< Maximum number of rounds in flight.
   std::string reason;                ///< Reason for the algorithm.
   std::string tuning_source;         ///< Origin of the numbers that decided.

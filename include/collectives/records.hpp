@@ -1,4 +1,4 @@
-// Records of a communicator's operations (calls): data of the last ones, and totals over all of them.
+// Records of a communicator's operations (calls): data of the last 64 operations, and totals over all operations.
 // Communicator::recent_operations() and counters() return them.
 #pragma once
 
@@ -28,8 +28,8 @@ struct OperationRecord {
   std::string plan;                         ///< Algorithm and protocol: "hierarchical/inline".
   std::string name;                         ///< Name of the tensor, cut to 39 bytes.
   State state = State::issued;
-  /// Times of the three events. A time is empty if the event has not happened. Blocking calls of less than 8 KiB that
-  /// end within microseconds are not all timed: about one in 30 has times, the rest has none.
+  /// Times of issue, start and end. A time is empty if the event has not happened. Blocking calls of less than 8 KiB
+  /// that end within microseconds are not all timed: about one in 30 has times, the rest has none.
   Time issued = {}, started = {}, finished = {};
   Rank waited_for = kNoRank;  ///< Rank that this rank last waited for, if that took 1 ms or more.
 };
@@ -39,7 +39,7 @@ COLLECTIVES_EXPORT std::string_view to_string(OperationRecord::State) noexcept;
 struct CollectiveCounters {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;          ///< Bytes of the vectors of these calls, not the bytes sent.
-  std::chrono::nanoseconds time{};  ///< Sum of the times from start to end, for short calls an estimate.
+  std::chrono::nanoseconds time{};  ///< Sum of the times from start to end. Estimated for short calls.
   /// Time for which the program was blocked in a call or wait() for these operations. The first microseconds of each
   /// call are not included.
   std::chrono::nanoseconds waiting{};

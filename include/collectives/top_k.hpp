@@ -35,8 +35,8 @@ namespace collectives {
 /// Reaction to a NaN or infinity in a rank's gradient. All ranks react alike in the same call.
 enum class NonFinite : std::uint8_t {
   propagate,  ///< Sends the value to all ranks: it counts as larger than any other.
-  /// Sets the result of the call to zero. Ranks with finite gradients keep these in their residuals. Values that would
-  /// become infinite on their way are dropped.
+  /// Sets the result of the call to zero. Ranks with finite gradients keep these in their residuals. Values too large
+  /// to arrive as finite values are dropped.
   skip,
   /// Throws Error{aborted} on every rank. The error names the tensor, the index, and the rank or the ranks of the host.
   /// Residuals are as after skip.

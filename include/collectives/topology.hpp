@@ -39,7 +39,7 @@ struct Topology {
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.
     std::string no_nccl = {};  ///< Reason why NCCL does not connect all ranks. Empty if it does.
-    /// Reason why NCCL does not connect the ranks of each host. Empty if it does, or if nothing would use it.
+    /// Reason why NCCL does not connect the ranks of each host. Empty if it does, or if that was not determined.
     std::string no_nccl_in_hosts = {};
     bool operator==(const Gpus&) const = default;
   };

@@ -10,8 +10,8 @@
 // Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
 // cannot proceed, and the caller tries again later.
 //
-// Every message has a tag, a word chosen by the caller. The library uses the number of the collective call and a hash
-// of its arguments, by which ranks detect different calls. Only one thread at a time uses a Transport.
+// Every message has a tag, a word chosen by the caller. The library's tag holds the number of the call and a hash of
+// its arguments. Ranks thus detect different calls. Only one thread at a time uses a Transport.
 #pragma once
 
 #include <chrono>
@@ -52,8 +52,8 @@ class Transport {
   /// There are at least two frames for each peer. A ring algorithm needs them: a rank passes a message on while the
   /// next rank still holds the previous one.
   virtual std::byte* acquire_frame(Rank to) = 0;
-  /// Returns true if acquire_frame() would now return a frame. Used before send_from(), which needs no frame to write
-  /// into.
+  /// Returns true if acquire_frame() would now return a frame. Used before send_from(), which needs a free frame but no
+  /// address to write to.
   virtual bool has_frame(Rank to) { return acquire_frame(to) != nullptr; }
   /// Sends the acquired frame with `bytes` bytes of payload: at most frame_bytes(), may be 0.
   virtual void send(Rank to, std::uint64_t tag, std::size_t bytes) = 0;
@@ -79,7 +79,8 @@ class Transport {
   virtual bool lent(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
   /// Returns true if a message that was sent needs further calls of this process. Lent memory always does.
   virtual bool sending() { return false; }
-  /// Progresses such messages as far as possible without waiting. Costs next to nothing if there are none.
+  /// Progresses sent messages and places of receive_into() as far as possible without waiting. Costs next to nothing if
+  /// there is nothing to do.
   virtual void progress() {}
 
   /// Blocks until all messages that were sent would arrive even if this process ended. Throws Error{timeout}.

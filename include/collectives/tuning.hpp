@@ -23,25 +23,24 @@ struct MachineParameters;  // internal numbers, in src/core/tuning_parameters.hp
 /// To change a number and keep the measured ones, copy Communicator::tuning(), set the number, and pass the copy as
 /// CommunicatorOptions::tuning. The copy has the handle `machine` of the internal numbers. A Tuning that a program
 /// makes itself has no handle. Its internal numbers are those of the file that COLLECTIVES_TUNING names, otherwise the
-/// built-in ones. Nothing is measured in either case.
+/// built-in ones. If a program passes a Tuning, nothing is measured.
 struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
   /// Maximum number of bytes that one rank sends to all other ranks of its host together inside the cache lines that
-  /// they poll. Half as many if every rank sends its data to all others.
+  /// they poll. The limit is half of this number if every rank sends to all others.
   std::size_t inline_bytes = 1024;
-  /// Minimum length in bytes of an all-gather or broadcast in which the operating system copies between processes. It
-  /// is stated for two ranks. With more ranks, the part of each rank must be as long.
+  /// Minimum length in bytes of an all-gather or broadcast in which the operating system copies between processes. The
+  /// number is for two ranks, each with half of the vector. With more ranks, each part must be as long as with two.
   std::size_t single_copy_bytes = kNever;
-  /// Shared memory in bytes per rank and chunk. Collectives of the ranks of a host pass long vectors through shared
-  /// memory in chunks.
+  /// Bytes of each rank's share of a chunk. The ranks of a host pass long vectors through shared memory in chunks.
   std::size_t chunk_bytes = 64 << 10;
-  std::size_t frame_bytes = 64 << 10;        ///< Maximum length of a message in bytes, if some stay inside a host.
-  std::size_t wire_frame_bytes = 512 << 10;  ///< Maximum length in bytes if all messages go to other hosts.
+  std::size_t frame_bytes = 64 << 10;        ///< Maximum bytes of a message, if some messages stay inside a host.
+  std::size_t wire_frame_bytes = 512 << 10;  ///< Maximum bytes of a message, if all messages leave the host.
   /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
   std::size_t wire_frames = 8;
-  double wire_us = 15.0;                  ///< Latency of a short message between hosts.
-  double wire_us_per_byte = 1.0 / 1.1e3;  ///< Time of a byte on the link of a host, which its ranks share.
+  double wire_us = 15.0;                  ///< Latency in us of a short message between hosts.
+  double wire_us_per_byte = 1.0 / 1.1e3;  ///< Time in us of a byte on a host's link.
 
   std::string source = "built-in";  ///< Origin of the numbers, in words.
   /// Internal numbers of the communicator that returned this tuning. They are never changed. Null: see above.

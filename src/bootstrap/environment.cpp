@@ -1,5 +1,5 @@
 // Makes the bootstrap from environment variables. A bootstrap lets ranks exchange bytes before they have a transport.
-// The function finds rank and size (world.hpp), then connects the ranks (rendezvous.hpp).
+// First finds rank and size (world.hpp). Then connects the ranks (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>

@@ -13,16 +13,15 @@
 
 namespace collectives {
 
-/// Treatment of a rank that failed before the exchange. rethrow: every rank throws that rank's error. collect: its
-/// object is returned like any other.
+/// Treatment of a rank that failed before the exchange. With `rethrow`, every rank throws that rank's error. With
+/// `collect`, the object of the failed rank is returned like any other.
 enum class OnError : std::uint8_t { rethrow, collect };
 
-/// Returns the objects of all ranks, by rank. Throws the failure of the lowest failed rank, unless the caller collects
-/// failures.
+/// Returns the objects of all ranks, by rank. With OnError::rethrow, throws the error of the lowest failed rank.
 std::vector<nlohmann::json> exchange(Bootstrap&, const nlohmann::json& mine, Deadline,
                                      OnError on_error = OnError::rethrow);
 
-/// Returns the result of `work`. If it throws, returns an object with "error" and "code" instead.
+/// Returns the result of `work`. If `work` throws, returns an object with "error" and "code".
 template <class Work>
 nlohmann::json attempt(Work&& work) {
   try {

@@ -53,7 +53,7 @@ class Hub final : public Member {
     Deadline patience;
   };
 
-  /// Starts a wait for all ranks. Only rank 0 itself has arrived.
+  /// Starts a wait for all ranks. Rank 0 itself counts as arrived.
   void begin() {
     here_.assign(ranks(), false);
     here_[0] = true;
@@ -122,7 +122,7 @@ class Hub final : public Member {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
         links_[r]->push();
-        here_[r] = !links_[r]->unsent();  // If the deadline passes now, the ranks with unsent records are missing.
+        here_[r] = !links_[r]->unsent();  // After the deadline, ranks with unsent records count as missing.
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;

@@ -1,4 +1,5 @@
-// Rank 0 of a rendezvous over TCP (rendezvous.hpp). It listens, and holds a connection to every other rank.
+// Hub: rank 0 of a rendezvous over TCP. In a rendezvous, all ranks connect before they have a transport
+// (rendezvous.hpp). The hub listens. It holds a connection to every other rank.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace collectives::tcp {
 
-/// Returns once every rank has connected. Throws the errors of rendezvous().
+/// Returns rank 0's bootstrap once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_hub(const World& world, Socket listener, Deadline deadline);
 
 }  // namespace collectives::tcp

@@ -1,8 +1,8 @@
-// Common base class of all ranks of a rendezvous over TCP. Rank 0 is a Hub (hub.cpp), and every other rank is a Spoke
-// (spoke.cpp).
+// Common base class of all ranks of a rendezvous over TCP (rendezvous.hpp). Rank 0 is a Hub (hub.cpp), and every other
+// rank is a Spoke (spoke.cpp).
 //
 // In an exchange each rank contributes bytes and gets the bytes of all ranks. The base class checks the length of a
-// contribution. It also stores the error that has ended the rendezvous, and throws it in every later exchange.
+// contribution. It also stores the error that has ended the rendezvous. Every later exchange throws this error.
 #pragma once
 
 #include <fmt/format.h>

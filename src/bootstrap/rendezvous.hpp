@@ -3,9 +3,9 @@
 // Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
 // which sends the bytes of all ranks to all ranks.
 //
-// A rank that reaches its deadline reports it to rank 0. If a process ends, rank 0 sees its connection close. Rank 0
-// then ends the rendezvous and sends the cause to all ranks, so every rank throws the same error. Later exchanges throw
-// it again.
+// A rank reports to rank 0 when its deadline passes. If a process ends, rank 0 sees its connection close. In both
+// cases, rank 0 ends the rendezvous. It sends the cause to all ranks. Every rank therefore throws the same error. Later
+// exchanges throw the same error again.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace collectives {
 
-/// Returns once every rank of `world` has connected.
+/// Returns this rank's bootstrap once all ranks have connected.
 ///
 /// `listening` is a socket that rank 0 has inherited from its launcher (COLLECTIVES_LISTEN_FD). If the socket listens
 /// at world.port, rank 0 uses a duplicate. The original is marked close-on-exec and stays open, so that no other job

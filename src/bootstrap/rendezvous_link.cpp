@@ -1,4 +1,4 @@
-// Implementation of a connection to rank 0 of a rendezvous, or from it. It reads and writes records without blocking.
+// Implementation of the connection between rank 0 and another rank. It sends and receives records without blocking.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// A TCP connection between rank 0 of a rendezvous and another rank. It carries records. A record has a kind, a length
-// and a payload.
+// Link: a TCP connection of the rendezvous between rank 0 and another rank (rendezvous.hpp). It carries records. A
+// record has a kind, a length and a payload.
 #pragma once
 
 #include <poll.h>
@@ -67,7 +67,8 @@ bool read_from(std::string_view bytes, T& value) {
 
 std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload = {});
 
-/// One connection with its unsent and incomplete records. No function blocks: push() and next() continue the work.
+/// One connection with its unsent and incomplete records. No function blocks. Calls of push() continue to send, calls
+/// of next() continue to receive.
 class Link {
  public:
   /// Treats a peer that announces a payload of more than `max_payload` bytes as lost.

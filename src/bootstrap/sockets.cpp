@@ -33,9 +33,9 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   return 0;
 }
 
-/// Listens at the address of rank 0. Returns 0 or an errno. Uses a literal address or localhost as it is. Listens at
-/// all addresses for any other name: it may resolve to another address here than on other hosts. Debian, for example,
-/// maps a host's own name to 127.0.1.1.
+/// Listens at the address of rank 0. Returns 0 or an errno. If the address is numeric or "localhost", listens there
+/// only. Otherwise listens at all addresses of the host. Reason: a host name may resolve to another address here than
+/// on other hosts. Debian, for example, maps a host's own name to 127.0.1.1.
 int try_listen(const World& world, const addrinfo* addresses, Socket& listener) {
   in6_addr scratch{};
   const bool exact = world.address == "localhost" || ::inet_pton(AF_INET, world.address.c_str(), &scratch) == 1 ||

@@ -1,5 +1,5 @@
-// TCP sockets for the rendezvous of ranks. Sockets do not block. Functions make one attempt to listen or to connect,
-// and wait() waits for events of several sockets.
+// TCP sockets for the rendezvous of ranks (rendezvous.hpp). All sockets are in non-blocking mode. The function wait()
+// blocks until one of several sockets has an event.
 #pragma once
 
 #include <netdb.h>

@@ -1,4 +1,5 @@
-// A rank other than rank 0 in a rendezvous over TCP (rendezvous.hpp). It holds one connection, to rank 0.
+// Spoke: a rank other than rank 0 in a rendezvous over TCP. In a rendezvous, all ranks connect before they have a
+// transport (rendezvous.hpp). A spoke holds one connection, to rank 0.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace collectives::tcp {
 
-/// Returns once every rank has connected. Throws the errors of rendezvous().
+/// Returns this rank's bootstrap once every rank has connected. Throws the errors of rendezvous().
 std::unique_ptr<Bootstrap> make_spoke(const World& world, Deadline deadline);
 
 }  // namespace collectives::tcp

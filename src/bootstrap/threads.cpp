@@ -1,9 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
-// A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. An exchange is a round: each
-// rank writes its bytes to a slot of its own. The last rank to arrive ends the round and wakes the other ranks. A round
-// fails if a deadline passes or a rank has destroyed its bootstrap. All ranks then throw the same error, also in later
-// exchanges.
+// A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. In an exchange, each rank writes
+// its bytes to its own slot. The last rank to arrive ends the exchange. It wakes the other ranks. An exchange fails if
+// a deadline passes. It also fails if a rank has destroyed its bootstrap. After a failure, all ranks throw the same
+// error, also in later exchanges.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -96,12 +96,12 @@ class Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t round_ = 0;
-  std::vector<std::string> slots_;  // Contributions to the current round.
-  std::vector<bool> here_;          // Whether each rank has arrived at the current round.
+  std::vector<std::string> slots_;  // Contributions to the current exchange, by rank.
+  std::vector<bool> here_;          // Whether each rank has arrived at the current exchange.
   std::size_t arrived_ = 0;
   std::vector<bool> left_;  // Whether the bootstrap of each rank is destroyed.
-  // Result of the last round. A rank that wakes late still finds it, because the next round cannot end without that
-  // rank.
+  // Result of the last exchange. A rank that wakes late still finds it, because the next exchange cannot end without
+  // that rank.
   std::shared_ptr<const std::vector<std::string>> last_round_;
   std::optional<End> end_;
 };

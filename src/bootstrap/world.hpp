@@ -1,5 +1,5 @@
-// Finds rank, size and the address of rank 0 in the environment variables that launchers set. The function is pure: it
-// gets the variables as an argument.
+// Finds rank, size and the address of rank 0 in the environment variables that launchers set. The function world_of()
+// is pure: it gets the variables as an argument.
 #pragma once
 
 #include <functional>

@@ -3,14 +3,14 @@
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
-// Each function calls one function of the C++ interface. The helper guarded() turns an exception into an error code,
-// and stores the exception as the last error of its thread. The functions copy_of() and filled() in options.cpp copy
-// structs from and to the program.
+// Each function calls one function of the C++ interface. The helper guarded() turns an exception into an error code. It
+// also stores the exception as the last error of the calling thread. The functions copy_of() and filled() in
+// options.cpp copy structs from and to the program.
 //
 // A struct of the C interface begins with its own size, and 0 is the default of every field. New fields can therefore
-// be added at its end. A program may be compiled with newer headers and set a field that the library does not know. The
-// library refuses the field unless it is 0. tests/packaging/c_abi.txt lists declarations, values and offsets. A test
-// compares that list with the headers and the exported symbols.
+// be added at its end. A program that was compiled with newer headers may pass fields that the library does not know.
+// The library refuses such a field unless it is 0. The file tests/packaging/c_abi.txt lists declarations, values and
+// offsets. A test compares that list with the headers and the exported symbols.
 //
 // Price: an asynchronous call allocates memory for its handle.
 #pragma once
@@ -61,8 +61,8 @@ struct collectives_top_k {
 
 namespace collectives::c {
 
-/// Exception of the C interface itself if it refuses arguments. The error text is the name of the C function followed
-/// by `why`.
+/// Exception that the C interface itself throws to refuse arguments. The error text is the name of the C function
+/// followed by `why`.
 struct Refused {
   Errc code;
   std::string why;
@@ -120,7 +120,7 @@ Collective collective_of(collectives_collective);
 /// Converts seconds. 0 seconds become `zero`. `what` is the name of the argument, for errors.
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero = {});
 
-/// Options of one call in the library's form. The objects in them still belong to the caller.
+/// Options of one call, converted from collectives_options. The objects to which they point still belong to the caller.
 class CallOptions : public Options {
  public:
   explicit CallOptions(const collectives_options* options);
@@ -134,12 +134,12 @@ class CallOptions : public Options {
 
 CommunicatorOptions options_of(const collectives_communicator_options*);
 TopKOptions options_of(const collectives_top_k_options*);
-/// Returns all fields. A field that the program does not know is 0.
+/// Returns a copy of the program's struct. Fields that the program does not have are 0.
 collectives_codec_functions functions_of(const collectives_codec_functions*);
 
-// Fill structs of the program.
+// Functions that fill structs of the program.
 void fill(collectives_coding_report* to, const CodingReport&);
-/// Uses `reason`, which the caller keeps, as the text.
+/// Makes the report point to `reason`, which the caller keeps.
 void fill(collectives_top_k_report* to, const TopKReport&, const char* reason);
 
 }  // namespace collectives::c

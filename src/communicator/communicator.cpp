@@ -1,5 +1,5 @@
-// Public functions of Communicator. Each describes its arguments as a Call and passes it to Communicator::Impl, which
-// performs it.
+// Public functions of Communicator. Each function describes its arguments as a Call. Communicator::Impl performs the
+// Call.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Implementation of the calls of a communicator. Checks their arguments, plans them, and performs them or puts them
-// into the queue. Also destroys a communicator.
+// Implementation of the calls of a communicator. A call's arguments are checked and planned. The call is performed at
+// once or queued. The file also contains the destructor.
 //
 // A short blocking call completes without the queue. To be fast, all functions that it calls are in this file or inline
 // in headers.
@@ -22,7 +22,7 @@ namespace collectives {
 const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
   std::size_t k = 0;
   if (options.compressor != nullptr) {
-    codec_of(options.wire, call, resources.rank());  // before the check of the compressor
+    codec_of(options.wire, call, resources.rank());  // checks the wire format before the compressor
     check_compressor(call, options.name, resources.rank());
     k = options.compressor->impl().next_k(options.name, call.output.count, resources.rank());
   }

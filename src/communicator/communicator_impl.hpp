@@ -1,10 +1,11 @@
 // Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
-// Each call is checked and planned first. The plan names the algorithm of the call. An Operation then represents the
-// call until its end. run() performs a blocking call. If the queue is empty, run() makes a limited number of attempts
-// to complete the operation at once. Otherwise, or if they do not suffice, the operation enters the queue, and run()
-// waits for it. issue() performs an asynchronous call: it puts the operation into the queue and returns. The queue
-// performs operations in the order of the calls.
+// Each call is checked and planned first. The plan names the algorithm of the call. From then on, an Operation
+// represents the call until its end. The function run() performs a blocking call. If the queue is empty, run() makes a
+// limited number of attempts to complete the operation at once. If the queue is not empty, or the attempts do not
+// suffice, the operation enters the queue. In this case, run() waits for the end of the operation. The function issue()
+// performs an asynchronous call: it queues the operation and returns. The queue performs operations in the order of the
+// calls.
 //
 // The head of each file explains one part:
 //
@@ -17,9 +18,9 @@
 //   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
-// inherit the threads. In the child, every call is refused, and the destructor changes nothing. A child is recognized
-// by a counter of forks, to which each child adds 1. Price: each call compares the counter with its value at
-// construction.
+// inherit the threads. In the child, every call is refused. The destructor of the Communicator closes, frees and sends
+// nothing. Each process has its own counter of forks. A child inherits the value and adds 1. The difference identifies
+// the child. Price: each call compares the counter with its value at construction.
 #pragma once
 
 #include <exception>
@@ -43,7 +44,8 @@ namespace collectives {
 
 struct COLLECTIVES_HIDDEN Communicator::Impl final {
   using Visibility = CommunicatorResources::Visibility;
-  /// Takes the arguments of the constructor of CommunicatorResources. All ranks of `bootstrap` construct together.
+  /// Takes the arguments of the constructor of CommunicatorResources. All ranks of `bootstrap` construct their Impl
+  /// together.
   Impl(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
        Visibility visibility = Visibility::visible, std::unique_ptr<NcclComm> nccl_comm = nullptr);
   ~Impl();
@@ -72,14 +74,14 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Returns the plan of a call. Requires that its arguments have been checked. The reference is valid until the next
   /// plan(). Throws the errors of Planner::plan() and TopK.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Returns the plan that a call with these arguments would have. Makes no call, so there are no buffers.
+  /// Returns the plan that a call with these arguments would have. Needs no buffers, because it performs no call.
   std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                              const Options& options);
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
   bool wait_until(Work::State& state, Deadline until);
-  /// Performs what is possible now, without waiting. Returns whether `state` has ended.
+  /// Progresses operations without waiting. Returns whether `state` has ended.
   bool test(Work::State& state);
-  /// Performs what is possible now, without waiting.
+  /// Progresses the unfinished operations without waiting.
   void progress();
   /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
   /// not connect these ranks. All ranks call it.
@@ -90,15 +92,15 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
   /// Removes GPU memory from the list of this communicator, after its operations have ended.
   void forget(DeviceAllocation& memory) noexcept;
-  /// Returns the result of `get(resources, queue)`, which only reads counters. A forked child takes no lock, because no
-  /// thread of it writes.
+  /// Returns the result of `get(resources, queue)`, which only reads counters. A forked child takes no lock, because it
+  /// has no other thread.
   template <class Get>
   auto read(Get&& get) {
     const auto lock = inherited() ? OperationQueue::Lock() : progress_thread_.guard();
     return get(std::as_const(resources), std::as_const(queue_));
   }
-  /// Replaces the tuning from the next call on. The shape of the arena stays as it is. All ranks call it between the
-  /// same two calls.
+  /// Replaces the tuning from the next call on. The arena, the shared memory of the host's ranks, keeps its shape. All
+  /// ranks call retune() between the same two calls.
   void retune(const TuningParameters& tuning);
 
   CommunicatorResources resources;

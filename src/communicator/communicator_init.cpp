@@ -1,6 +1,6 @@
-// Implementation of the initialization of a communicator. It consists of phases, which stand below in the order in
-// which they run. In most phases, all ranks exchange texts over the bootstrap, the means of communication that the
-// program provides for this purpose.
+// Implementation of the initialization of a communicator. The initialization runs in five phases, numbered below. In
+// most phases, all ranks exchange texts over the bootstrap, the means of communication that the program provides for
+// this purpose.
 //
 // The peer information of a rank is a JSON object with its host, its GPU and its settings, which all ranks receive. The
 // arena is the memory that the ranks of one host share. The wire is the transport between hosts.
@@ -39,7 +39,7 @@ struct Construction {
   const CommunicatorOptions& options;
   Settings& settings;                  ///< settings, filled in from `options`
   const TuningMeasurement* measure;    ///< functions that measure tuning values; null: built-in values are used
-  WireFactory factory;                 ///< makes wires that only this bootstrap has, such as MPI; else empty
+  WireFactory factory;                 ///< factory of the bootstrap's own wires, such as MPI; empty: it has none
   std::exception_ptr refused;          ///< error of invalid settings, or null
   Deadline deadline;                   ///< limit of all exchanges
   std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
@@ -145,9 +145,9 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
                 context.rank, kNoRank, "construction");
 }
 
-/// Returns the tuning of all ranks. If the program or the environment gives rank 0 a tuning, that is the one. Otherwise
-/// the ranks measure it on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp). Without a
-/// function to measure, returns the built-in tuning.
+/// Returns the tuning of all ranks. If the program or the environment gives rank 0 a tuning, returns that tuning.
+/// Otherwise the ranks measure one on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp).
+/// Without a function to measure, returns the built-in tuning.
 TuningParameters choose_tuning(const Construction& construction, const Host& first_host) {
   const json& of_rank_0 = construction.peer_infos[0];
   if (of_rank_0.contains("tuning")) {
@@ -170,9 +170,9 @@ std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
 }
 
 /// Performs phase 2, which connects hosts by a wire. With one host, it makes no exchange, otherwise two or more. The
-/// ranks first exchange which wires they have, then the result of each attempt to connect (wires.hpp). They may then
-/// measure the wire. Throws Error{unsupported} if the program asks for shared memory and the ranks are on several
-/// hosts.
+/// ranks first exchange which wires they have, then the result of each attempt to connect (wires.hpp). If no tuning was
+/// given, they then measure the wire. Throws Error{unsupported} if the program asks for shared memory and the ranks are
+/// on several hosts.
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Bootstrap& bootstrap = construction.bootstrap;
   Settings& settings = construction.settings;
@@ -208,8 +208,9 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
 }
 
 /// Performs phases 3 and 4, one exchange each, which create the arena of each host. `host` is the host of this rank.
-/// The lowest rank of a host creates the arena. It sends a handle of it in the first exchange. The other ranks then map
-/// the arena. They send only errors in the second exchange. Afterwards every rank knows that all have mapped it.
+/// The lowest rank of a host creates the arena. In the first exchange, it sends a handle of the arena. The other ranks
+/// then map the arena. In the second exchange, ranks send only errors. Afterwards every rank knows that all have mapped
+/// the arena.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();
@@ -235,8 +236,8 @@ void create_arena(const Construction& construction, const Host& host, Communicat
   exchange(construction.bootstrap, attempt(join), construction.deadline);
 }
 
-/// Turns off the protocols in which the operating system copies between the memories of two ranks. `refused`: a rank
-/// for which the system refuses that. `why`: the reason. If the tuning asks for these protocols, rank 0 logs a warning,
+/// Turns off the protocols in which the operating system copies between the memories of two ranks. The system refuses
+/// to copy for the rank `refused`, for the reason `why`. If the tuning asks for these protocols, rank 0 logs a warning,
 /// once per process.
 void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::string& why) {
   static std::atomic_flag said;

@@ -2,8 +2,8 @@
 //
 // The ranks exchange their hosts, GPUs and settings over the bootstrap, the means of communication that the program
 // provides for this purpose. All ranks use the tuning of rank 0, the numbers by which algorithms are chosen, so all
-// choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host share memory,
-// the arena. An error on one rank is thrown on all ranks, with the same text.
+// ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host share
+// memory, the arena. An error on one rank is thrown on all ranks, with the same text.
 //
 // Price: the initialization makes four exchanges over the bootstrap, or six if there are several hosts. It makes nine
 // more if the tuning has to be looked up or measured (measured_tuning.hpp).
@@ -33,17 +33,17 @@ struct CommunicatorContext {
   Tuning public_tuning;              ///< `tuning` in the form that Communicator::tuning() returns
   std::unique_ptr<Arena> arena;      ///< shared memory of this host
   std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
-  std::shared_ptr<Device> device;    ///< GPU of this rank, if device buffers are allowed
+  std::shared_ptr<Device> device;    ///< GPU of this rank, if GPU buffers are allowed
   std::string no_device;             ///< reason why there is no `device`
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether the operating system copies between ranks of a host, on all hosts
-  std::string trace;  ///< file of the trace that these ranks now begin, from rank 0; empty: none, or already begun
+  bool kernel_copy_allowed = false;  ///< whether all hosts let the system copy between ranks
+  std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
 };
 
-/// Maximum number of exchanges of a new communicator, if nothing has to be measured. Includes the exchanges in which
-/// NCCL connects all ranks, and those in which it connects the ranks of each host.
+/// Maximum number of exchanges over the bootstrap in one construction, if no tuning is measured. In two of them, NCCL
+/// connects all ranks. In two others, it connects the ranks of each host.
 inline constexpr int kInitExchanges = 10;
 /// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
@@ -56,8 +56,8 @@ struct TuningMeasurement {
   /// Measures the wire and stores its values in the tuning.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
-/// Initializes a communicator and fills in `settings` from `options`. Calls `measure` if no tuning is given. Null: uses
-/// built-in values. All ranks call it.
+/// Initializes a communicator and fills in `settings` from `options`. If no tuning is given, calls `measure`. If
+/// `measure` is null, uses built-in values. All ranks call init_communicator() together.
 CommunicatorContext init_communicator(Bootstrap&, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure);
 

@@ -44,7 +44,7 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
 
 /// Returns the intra-host collectives, which ranks of one host perform through shared memory. There is one for all
 /// ranks of the host. Two more are for the ranks of this rank's NUMA domain, and for its rail, one rank of each domain.
-/// They are null if the host has no domains. Requires that `context` and `peer_memory` outlive the result.
+/// The last two are null without domains. Requires that `context` and `peer_memory` outlive the result.
 Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
                                          PeerMemory& peer_memory) {
   const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
@@ -113,8 +113,9 @@ DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> 
   return paths;
 }
 
-/// Returns whether the communicator has a progress thread if the program does not choose. It has none if its wire, such
-/// as one over MPI, must not be used by a thread of the library. The program can still ask for one.
+/// Returns whether the communicator has a progress thread if the program does not choose. It has one if all ranks share
+/// a host with spare cores. With NCCL it has one unless its wire forbids threads of the library. A wire over MPI may
+/// forbid them.
 bool has_progress_thread_by_default(const CommunicatorContext& context) {
   const Wire* const wire = context.wire.get();
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();

@@ -2,12 +2,13 @@
 // connections to peers, and the objects that perform calls.
 //
 // The constructor makes the members in the order of their declaration. All ranks construct together, because they
-// exchange data. Communicator::Impl owns the object. All parts of a communicator receive it by reference. Its members
-// do not change until the communicator is destroyed, except that Communicator::Impl::retune() replaces the tuning.
+// exchange data. Communicator::Impl owns the object. All parts of a communicator receive the object by reference. Its
+// members stay unchanged until the communicator is destroyed, except that Communicator::Impl::retune() replaces the
+// tuning.
 //
 // Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory. Device
-// paths perform calls on GPU memory. To progress them or to read their counters, hold the communicator's lock,
-// ProgressThread::guard().
+// paths perform calls on GPU memory. To progress executors and device paths, or to read their counters, hold the
+// communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <array>
@@ -35,8 +36,8 @@ struct CommunicatorResources {
   /// itself are hidden.
   enum class Visibility : bool { hidden, visible };
 
-  /// `nccl_comm`: the NCCL communicator of these ranks, if it was already made by a split. `measure`: functions that
-  /// measure tuning values which neither `options` nor the environment give. Null: built-in values.
+  /// If split() has made an NCCL communicator of these ranks, `nccl_comm` is that one. If neither `options` nor the
+  /// environment gives a tuning, the functions in `measure` measure one. Null: built-in values.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;

@@ -6,9 +6,9 @@
 // perform an operation, such as NCCL or own kernels (device/path_executor.hpp). When a communicator is split or ends,
 // DeviceCalls splits or leaves the NCCL communicators.
 //
-// The object owns nothing: operations own their DeviceCall. CommunicatorResources owns the paths. OperationQueue calls
-// start(), progress() and the functions that end operations. Communicator::Impl calls the others. The caller must hold
-// the communicator's lock, ProgressThread::guard(), except for place().
+// The object owns nothing. Each operation owns its state on the GPU, a DeviceCall. CommunicatorResources owns the
+// paths. OperationQueue calls start(), progress() and the functions that end operations. Communicator::Impl calls the
+// others. The caller must hold the communicator's lock, ProgressThread::guard(), except for place().
 #pragma once
 
 #include <array>
@@ -27,15 +27,14 @@ class DeviceCalls {
   explicit DeviceCalls(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
   /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
-  /// invalid. Returns the error if the GPU fails to tell where the memory is. The operation must then fail with it on
-  /// all ranks.
+  /// invalid. Returns the error if the GPU fails to tell where the memory is. All ranks must then fail with this error.
   std::exception_ptr place(Call& call, const Options& options) const;
 
-  /// Makes `operation` one on GPU memory. `blocking`: whether it is a blocking call. `refused`: the error that place()
-  /// returned for this call, or null.
+  /// Makes `operation` an operation on GPU memory. The call is blocking if `blocking` is true. `refused`: the error
+  /// that place() returned for this call, or null.
   void prepare(Operation& operation, const Call& call, const Options& options, bool blocking,
                std::exception_ptr refused) const;
-  /// Returns whether the operation would allocate memory when it starts.
+  /// Returns whether the operation would start by allocating GPU memory.
   bool takes_memory(const Operation& operation) const noexcept {
     return resources_.path_of(operation).takes_memory(*operation.device, *operation.call);
   }
@@ -49,7 +48,7 @@ class DeviceCalls {
   /// Releases the GPU resources of the operation, such as events.
   void release(Operation& operation) const noexcept;
 
-  /// Whether an operation has begun on each device path, indexed by DevicePath.
+  /// Flags by DevicePath: an operation has begun on the path.
   using BegunPaths = std::array<bool, kDevicePaths>;
   /// Sets the element of `operation`'s path in `begun`, if the operation has begun on the GPU.
   static void add_begun(const Operation& operation, BegunPaths& begun) noexcept {
@@ -60,7 +59,7 @@ class DeviceCalls {
   void abandon(const BegunPaths& begun) const noexcept;
 
   /// Returns the NCCL communicator of the ranks with one color. Returns null for a negative color. Requires that NCCL
-  /// connects all ranks. All ranks call it. `sequence`: number of the next call.
+  /// connects all ranks. All ranks call split() together. `sequence`: number of the next call.
   std::unique_ptr<NcclComm> split(int color, int key, std::uint64_t sequence) const;
   /// Leaves the NCCL communicators in order.
   void leave() const noexcept;

@@ -4,13 +4,14 @@
 // If NCCL connects the ranks, NCCL allocates the memory, which is then registered with the NCCL communicator of these
 // ranks (ncclCommRegister). Otherwise the memory is allocated by CUDA, so that kernels of other ranks can access it.
 //
-// Each rank registers memory without the others. No rank waits for another. A rank may leave its memory unregistered.
+// Registration is local. A rank registers memory without the others. It may leave its memory unregistered.
 //
 // The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
-// ProgressThread::guard(). Before all functions but detach(), it waits until no operation is unfinished. Reason: to
-// allocate memory, CUDA may wait for the GPU, and NCCL for other ranks.
+// ProgressThread::guard(). Before allocate(), add() and remove(), Communicator::Impl waits until all operations have
+// ended. Reason: these functions may block until the GPU has done its work, which may need other ranks.
 //
-// Price: NCCL's fastest kernels are not used. They need symmetric windows, which all ranks must make together.
+// Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
+// windows, made by all ranks together.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ struct DeviceAllocation {
   std::size_t bytes = 0;
   bool attached = false;             ///< whether a communicator has this memory in its list
   bool own = false;                  ///< whether the destructor of the DeviceMemory frees the memory
-  const Nccl* taken_from = nullptr;  ///< library that allocated the memory; null: the device did
+  const Nccl* taken_from = nullptr;  ///< NCCL library that allocated the memory; null: NCCL did not
   DeviceAccess access = DeviceAccess::copied;
   std::string how = {};  ///< details of `access`, as text
 };

@@ -51,8 +51,8 @@ struct Group::Impl {
       options.backend = backend;
       options.name = name;
       Call call{.collective = Collective::all_reduce, .op = op};
-      // The layout is part of the signature, the arguments that ranks compare. Ranks with different tensors in the
-      // group therefore get an error, not wrong elements.
+      // The layout is a hash of the tensors' lengths. It belongs to the signature, the arguments that ranks compare.
+      // Ranks with different tensors in the group therefore get an error, not wrong elements.
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);

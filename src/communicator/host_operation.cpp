@@ -58,8 +58,9 @@ bool compress(Operation& operation, const CommunicatorResources& resources) {
   const int size = resources.size();
   const CommunicatorContext& context = resources.context;
   TopKOperation& top_k = static_cast<TopKOperation&>(*operation.multi_phase);
-  // A frame is memory of a transport for one message. Between ranks of one host there are so few that rounds cannot
-  // overlap. Several rounds are in flight only if all messages go to other hosts.
+  // A frame is memory of a transport for one message. A round sends one piece of the vector. Between ranks of one host
+  // there are too few frames for rounds that overlap. Several rounds are in flight only if all messages go to other
+  // hosts.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size);
   const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;

@@ -16,8 +16,8 @@
 namespace collectives {
 namespace {
 
-// Trace identity (file and rank under which a thread writes to traces) of this thread, and the first one in its
-// process.
+// A trace identity is the file and the rank for a thread's events. This thread's one is in `of_thread`. The first one
+// of the process is in `of_process`.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free

@@ -1,5 +1,5 @@
-// Opening of a trace, the file that COLLECTIVES_TRACE names. A trace is opened while a communicator is constructed. A
-// thread writes all its events under one rank, that of its first communicator.
+// Opens a trace while a communicator is constructed. A trace is a file with the times of operations. COLLECTIVES_TRACE
+// names the file. All events of a thread carry one rank: the thread's rank in its first communicator.
 #pragma once
 
 #include "collectives/bootstrap.hpp"
@@ -9,11 +9,11 @@
 
 namespace collectives {
 
-/// Returns whether the calling thread or its process has a trace identity, the file and the rank for its events.
+/// Returns whether the thread or its process has a trace identity. That is the file and the rank for its events.
 bool has_trace_identity();
 
-/// Returns the identity of the calling thread. If rank 0 wants a trace, all ranks open it in the first communicator of
-/// a thread. That takes two exchanges. An error on one rank is thrown on all ranks.
+/// Returns the trace identity of the calling thread. If `context.trace` names a file, all ranks first open it. Opening
+/// takes two exchanges over the bootstrap. An error on one rank is thrown on all ranks.
 TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

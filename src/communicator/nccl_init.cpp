@@ -87,7 +87,7 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
   // If a rank is lost, an exchange would wait for it, so none is made.
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
-  // After this exchange every rank knows that all are connected.
+  // After this exchange every rank knows whether all are connected.
   const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
   const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
   if (failed == all.end()) return nccl_comm;

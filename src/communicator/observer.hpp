@@ -1,7 +1,7 @@
 // Observer: reports the operations of a communicator to the flight recorder, to the trace and to the log.
 //
-// The flight recorder keeps the last operations. It is always on. It counts every call, but reads the clock only for
-// long calls and for a random sample of the short ones. The time of a sampled call stands for several calls. A trace
+// The flight recorder keeps the last 64 operations. It is always on. It counts every call, but reads the clock only for
+// long calls and for a random sample of the short ones. The time of a sampled call counts for several calls. A trace
 // and the log are written only on request.
 //
 // Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a short call that is not in the sample
@@ -27,8 +27,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// `trace`: file and rank for the events of the trace. Empty: no trace is written. Monitoring then does not show the
-  /// communicator.
+  /// `trace`: trace file (may be null), and the rank that traces and monitoring show. Empty: traces, log and monitoring
+  /// programs hide the communicator.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
@@ -44,7 +44,7 @@ class Observer {
     operation.sample_weight = 1;
     recorder_.issue();
   }
-  /// Returns the time, if the operation is timed; else 0.
+  /// Returns the time in ticks if the operation is timed, else 0.
   std::uint64_t time(const Operation& operation) const noexcept {
     return operation.sample_weight != 0 ? ticks_now() : 0;
   }
@@ -64,9 +64,10 @@ class Observer {
             const FailureDetector& failure_detector) noexcept;
   /// Records that another operation has failed with the communicator.
   void fail_too(const Operation& operation) noexcept;
-  /// Records the ranks for which a long wait waits.
+  /// Records the ranks for which this rank waits long.
   void look(const Operation& operation, const Missing&) noexcept;
-  /// Logs `line` about an operation that waits too long. Writes the flight recorder to its file.
+  /// Logs `line`, which describes an operation that waits too long. Writes the recorded operations to the flight
+  /// recorder's file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
   /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {

@@ -1,4 +1,4 @@
-// Operation: one collective call, from its issue to its end. While unfinished, it lies in the queue of its
+// Operation: one collective call, from its issue to its end. An unfinished operation lies in the queue of its
 // communicator. A Work is the program's handle of an operation.
 #pragma once
 
@@ -22,16 +22,17 @@ namespace collectives {
 struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  std::atomic<Phase> phase = Phase::idle;  ///< written last, because a progress thread may finish the operation
+  /// State of the operation. It is written after all other fields. Another thread may read them once it sees the end.
+  std::atomic<Phase> phase = Phase::idle;
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  MultiPhaseOperation* multi_phase = nullptr;  ///< set for an operation of several phases; `job` is the current one
-  bool on_device = false;                      ///< whether `device` describes the operation
+  MultiPhaseOperation* multi_phase = nullptr;  ///< phases, if there are several; `job` is the current one
+  bool on_device = false;                      ///< whether the operation is on GPU memory, as `device` describes
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
   std::string name;                 ///< name of the tensor
   std::uint64_t issued_ticks = 0;   ///< time of issue, in ticks of the clock; 0: the start is the time of issue
-  std::uint32_t sample_weight = 1;  ///< number of calls for which this call's duration stands; 0: it is not timed
+  std::uint32_t sample_weight = 1;  ///< number of calls for which this call's duration counts; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;

@@ -1,7 +1,7 @@
-// OperationFifo: a first-in, first-out list of the unfinished operations of a communicator. It holds shared pointers,
-// because code that waits for an operation needs it even after the fifo has dropped it.
+// OperationFifo: a first-in, first-out list of the unfinished operations of a communicator. The list holds shared
+// pointers. A waiting caller thus keeps its operation after the list drops it.
 //
-// Unlike a std::deque, the fifo never frees its memory. Therefore, a program that repeats its calls allocates nothing.
+// Unlike a std::deque, the list never frees its memory. Therefore, a program that repeats its calls allocates nothing.
 // Removing the front operation leaves an empty place. When the memory is full, empty places are removed first, and only
 // then does the memory grow.
 #pragma once

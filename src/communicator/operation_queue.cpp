@@ -59,7 +59,7 @@ void OperationQueue::progress() noexcept {
     if (!over)
       in_flight_.push(queue_.take());
     else if (!queue_.empty())
-      queue_.pop();  // empty after a failure
+      queue_.pop();  // the queue is empty after a failure
   }
 }
 
@@ -75,9 +75,9 @@ void OperationQueue::retire() noexcept {
   }
 }
 
-/// Returns true for an operation that allocates GPU memory while earlier ones are in GPU streams. CUDA might then block
-/// until these end, and they may wait for other ranks. The caller instead waits in its own loop, which detects
-/// failures.
+/// Returns true for an operation that allocates GPU memory while earlier ones are in GPU streams. CUDA might block
+/// until the earlier operations end. These may wait for other ranks. The caller instead waits in its own loop, which
+/// detects failures.
 bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
   if (in_flight_.empty()) return false;
   return is_too_far_ahead() || (head.on_device && device_calls_.takes_memory(head));

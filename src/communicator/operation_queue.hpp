@@ -2,10 +2,10 @@
 // after an error. An operation is one call, from its issue to its end.
 //
 // The queue also owns the operation object that all blocking calls use, the first failure, and the counter that numbers
-// calls. Communicator::Impl issues operations and waits for them. A progress thread, or a thread that waits for another
-// communicator, also progresses them. The caller of each function must hold the communicator's lock,
-// ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly in each turn of their
-// loop.
+// calls. Communicator::Impl issues operations and waits for them. Other threads also progress the operations: a
+// progress thread, or a thread that waits for another communicator. The caller of each function must hold the
+// communicator's lock, ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly
+// in each turn of their loop.
 //
 // Order. Operations begin in the order of issue. Each publishes an arrival record: the number of the call and its
 // signature, the arguments on which all ranks must agree. Peers that wait read this record. An operation on host memory
@@ -16,19 +16,20 @@
 // one. The function wait_until() blocks until an operation has ended or a deadline has passed. About once per
 // millisecond, a waiting thread also calls detect_failures().
 //
-// In flight. When all work of an operation is in GPU streams, it leaves the fifo of waiting operations, so that later
-// ones can begin. It is then kept in the list `in_flight_`. With NCCL, a progress thread watches it by default. That
-// requires that the wire, the transport between hosts, accepts control messages from any thread
+// In flight. An operation is in flight when its work is in GPU streams. It leaves the fifo, the list of waiting
+// operations. Later operations can then begin. The list `in_flight_` holds the operation until its end. With NCCL, a
+// progress thread by default watches operations in flight for failures. It reports failures to other hosts by control
+// messages. The wire, the transport between hosts, must therefore accept control messages from any thread
 // (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have arrived.
 // Price: if an operation in flight fails, only a later call throws the error. At most kRecords / 2 = 32 calls begin
 // after the oldest operation in flight.
 //
 // Failure. After a failure, all operations fail with the first error that any rank has reported. Ranks of a host may
-// access one another's buffers. Therefore fail_all() first waits until none of them does, but at most half a second for
-// a rank that has stopped. Unless a rank has stopped, the caller may then free its buffers.
+// access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at most half
+// a second for a stopped rank. Afterwards, the caller may free its buffers, unless a rank is stopped.
 //
-// A short blocking call completes in run_blocking() without entering the fifo. To be fast, all functions that it calls
-// are inline.
+// A short blocking call completes in run_blocking() without entering the fifo. To be fast, all functions that
+// run_blocking() calls are inline.
 #pragma once
 
 #include <chrono>
@@ -61,27 +62,28 @@ class OperationQueue final : public ProgressEngine::Member {
 
   /// Adds an operation and advances all operations as far as possible.
   void issue(std::shared_ptr<Operation> operation);
-  /// Adds an operation, and waits until it has ended or, if it is in the caller's stream, may return.
+  /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
   /// Returns the operation object that all blocking calls on host memory use.
   Operation& blocking() const noexcept { return *blocking_; }
-  /// Performs the operation blocking() and throws its error. `spin`: tries kSpinAttempts times before it enters the
-  /// fifo.
+  /// Performs the operation blocking() and throws its error. With `spin`, makes kSpinAttempts attempts before the
+  /// operation enters the fifo.
   inline void run_blocking(Lock& lock, bool spin);
 
   // ---- progress ----
 
   /// Progresses operations without waiting. Stores errors in the operations and throws none.
   void progress() noexcept;
-  /// Progresses all communicators on this thread's list without waiting. Detects failures once per millisecond.
+  /// Progresses all communicators on this thread's list (execution/progress_engine.hpp). Detects failures once per
+  /// millisecond.
   void progress_all() noexcept;
   /// Calls progress_all(). Returns whether any operation has progressed since the last call.
   bool progress_in_test() noexcept;
   bool progress_as_member(bool check_failures) noexcept override;
-  /// Blocks until `operation` returns or `until` has passed. Progresses operations meanwhile.
+  /// Blocks until `operation.returns()` is true or `until` has passed. Progresses operations meanwhile.
   void wait_until(Operation& operation, Deadline until, Lock& lock);
-  /// Blocks until no operation is queued or in flight. `returned_only`: only until none is in flight whose caller has
-  /// returned.
+  /// Blocks until no operation is queued or in flight. With `returned_only`, waits only for operations whose blocking
+  /// call has returned.
   void wait_until_idle(Lock& lock, bool returned_only);
   /// Detects failures in the slow path of every wait: lost peers, mismatches, a stall, the deadline of the oldest
   /// operation.

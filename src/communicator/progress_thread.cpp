@@ -1,3 +1,4 @@
+// Implementation of the progress thread. A communicator without one moves between the progress lists of threads.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>

@@ -1,12 +1,13 @@
 // ProgressThread: an optional thread that progresses a communicator's operations while the program computes, and the
-// lock that protects them.
+// lock that protects the operations.
 //
 // Without this thread, the thread of the program that used the communicator last progresses its operations. Each thread
 // has a list of the communicators that it progresses while it waits (execution/progress_engine.hpp). The object owns
 // the progress thread, the lock, and the communicator's place on one of these lists.
 //
-// Communicator::Impl is the only caller. Each call first takes the lock by guard(), and holds it while it uses
-// OperationQueue and the other parts. The functions guard(), attach() and notify() are called without the lock.
+// Communicator::Impl is the only caller. Each call first takes the lock by guard(). It holds the lock while it uses
+// OperationQueue and the other parts. The caller of attach() and notify() holds the lock, the caller of stop() does
+// not.
 #pragma once
 
 #include <condition_variable>
@@ -28,8 +29,8 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Returns the lock of the communicator's operations, already taken. Without a progress thread the lock is empty. The
-  /// communicator moves to the list of the calling thread.
+  /// Returns the lock of the communicator's operations, already taken. Without a progress thread, the lock is empty. A
+  /// communicator on a progress list moves to the list of the calling thread.
   std::unique_lock<std::mutex> guard() {
     if (engine_ != nullptr) move_to_this_thread();
     return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();

@@ -1,8 +1,8 @@
 // RepeatedCall: recognizes a blocking call that repeats the last one, which then needs no checks and no planning.
 //
-// Only plain calls are recognized: their arguments are buffers, a built-in op, a root, a backend and a timeout, and the
-// communicator has no GPU. A repeated call allocates no memory, except that a transport may allocate memory for a
-// message when it first needs it.
+// Only plain calls are recognized. A plain call has no arguments but buffers, built-in op, root, backend and timeout.
+// If the communicator has a GPU, no call is recognized. A repeated call allocates no memory, except that a transport
+// may allocate memory for a message when it first needs it.
 //
 // The object stores the arguments of the last blocking call. Communicator::Impl calls equals() in every blocking call,
 // so all functions are inline. equals() needs no lock, because blocking calls of a communicator must not overlap.

@@ -1,3 +1,4 @@
+// Implementation of the settings. The program's values precede those of the environment.
 #include "communicator/settings.hpp"
 
 #include <fmt/format.h>
@@ -40,7 +41,7 @@ std::optional<TuningParameters> given_tuning(const CommunicatorOptions& options)
   const std::optional<std::string> said = environment().tuning;
   if (options.tuning) {
     TuningParameters tuning(*options.tuning);
-    // other sources: a tuning of another communicator
+    // A tuning that comes from another communicator keeps its source.
     if (tuning.source == Tuning{}.source) tuning.source = "the program";
     if (options.tuning->machine == nullptr && said && *said != "default") {
       static_cast<MachineParameters&>(tuning) = tuning_of_file(*said);

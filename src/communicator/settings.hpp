@@ -1,5 +1,5 @@
-// Settings of a communicator. The value of each setting comes from the program; if the program leaves it unset, from
-// the environment; otherwise it is a default.
+// Settings of a communicator. The program's value comes first, then that of the environment. Without both, a default
+// applies.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ struct Settings {
   bool device_buffers = false;
   std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
   std::string wire;       ///< transport between hosts; empty: the best that all ranks have
-  std::string trace, flight_recorder;  ///< begins of file paths, from COLLECTIVES_TRACE and COLLECTIVES_FLIGHT_RECORDER
-  std::optional<int> dump_signal;      ///< signal that writes recorded operations, from COLLECTIVES_DUMP_SIGNAL
+  std::string trace, flight_recorder;  ///< prefixes of file paths: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
+  std::optional<int> dump_signal;      ///< signal on which operations are written to a file: COLLECTIVES_DUMP_SIGNAL
 };
 
 /// Returns the timeout of a call: its own, else that of the communicator.
@@ -31,11 +31,11 @@ inline std::chrono::nanoseconds timeout_of(const Options& options, const Setting
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
 }
 
-/// Returns the settings of a communicator. Throws Error{invalid_argument}.
+/// Returns the settings of a communicator. Throws Error{invalid_argument} if a setting is invalid.
 Settings resolve_options(const CommunicatorOptions&);
 /// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
-/// that the program fills in itself lacks some internal numbers. These are taken from the file that COLLECTIVES_TUNING
-/// names, if any. Throws Error{invalid_argument}.
+/// that the program fills in itself lacks the internal numbers. The file that COLLECTIVES_TUNING names provides them,
+/// if any. Throws Error{invalid_argument} if that file is invalid.
 std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kTag = 0x73706565;
-constexpr std::size_t kShort = 8;
+constexpr std::uint64_t kTag = 0x73706565;  // Tag of all messages of the measurement: "spee" in ASCII.
+constexpr std::size_t kShort = 8;           // Length of a short message in bytes.
 // Limits of the measurement with short messages.
 constexpr std::size_t kTrains = 32;        // Maximum number of trains.
 constexpr double kTrips = 20'000;          // Time in microseconds after which no further train begins.
@@ -144,8 +144,8 @@ double undisturbed(std::vector<double>& times) {
 
 /// Undisturbed times of short messages in microseconds.
 struct ShortTimes {
-  double round_trip;   ///< One message there and one back.
-  double whole_train;  ///< A train there and one message back.
+  double round_trip;   ///< Time of one message there and one back.
+  double whole_train;  ///< Time of a train there and one message back.
 };
 
 /// Sends `messages` messages of `bytes` bytes from the first rank to the other one, which answers the last of them.
@@ -187,7 +187,7 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
 double measure_long_messages(Talk& talk, const Wire& wire, bool first, double round_trip) {
   double fastest = std::numeric_limits<double>::max();  // Time of the fastest swap in microseconds.
   Train train = twice(first_train(wire), wire);
-  // Next step. The first rank sends it as the length of a message, too.
+  // Next action of the measurement. The first rank decides. A message's length tells the other rank.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
   int swaps = 0;
   auto begun = Clock::now();

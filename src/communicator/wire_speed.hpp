@@ -1,12 +1,12 @@
 // Measurement of the wire, the transport between hosts. The cost model uses the results to choose algorithms.
 //
-// measure() is called by two ranks, the first ones of two hosts. They exchange short messages to measure the latency.
-// To measure the rate, they send long messages to each other at the same time, as collectives do. The speed at which a
-// rank adds received values is measured, too.
+// The first ranks of two hosts call measure(). They exchange short messages to measure the latency. To measure the
+// rate, they send long messages to each other at the same time, as collectives do. The speed at which a rank adds
+// received values is measured, too.
 //
-// With four or more hosts, measure_together() then measures the rate while all hosts send in pairs. It shows limits
-// that the hosts share, such as a slow switch or the cores of one machine. The price: the first start on a machine
-// takes one more exchange between the ranks, and 40 ms more.
+// With four or more hosts, measure_together() also measures the rate while all hosts send in pairs. This rate shows
+// limits that hosts share, such as a slow switch. Price of measure_together(): at the first start on a machine, one
+// more exchange and 40 ms.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,25 @@ struct WireSpeed {
   double message_us = 0;            ///< Additional time of each further message of a series.
   double us_per_byte = 0;           ///< Time per byte of one direction while both directions are busy.
   double together_us_per_byte = 0;  ///< The value of us_per_byte while all pairs of hosts send. 0 if not measured.
-  double work_us_per_byte = 0;      ///< Upper bound of a rank's own work per byte that it sends or receives.
+  double work_us_per_byte = 0;      ///< Upper bound of a rank's CPU time per byte.
   double reduce_us_per_byte = 0;    ///< Time to add arrived data, per byte of each source.
 
-  /// Stores the numbers in `tuning`. If `tuning` has a smaller work per byte, keeps that, because the measured one is
-  /// only an upper bound.
+  /// Stores the numbers in `tuning`. Keeps a smaller wire_work_us_per_byte, because the measured one is only an upper
+  /// bound.
   void put_into(TuningParameters& tuning) const;
   /// Returns the numbers as fields of a tuning file.
   nlohmann::json to_json() const;
   static WireSpeed from(const TuningParameters&);
 };
 
-/// Measures the wire between the calling rank and `other`. Both call it. Exactly one of them passes first = true. Takes
-/// 20 to 60 ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms. Throws Error{timeout}.
+/// Measures the wire between the calling rank and `other`. Both ranks call it. Exactly one of them passes first = true.
+/// Takes 20 to 60 ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms. Throws
+/// Error{timeout}.
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Returns the microseconds per byte and direction while all pairs of hosts send. The calling rank and `other` both
-/// call it, and so do all other pairs at the same time. `alone` is the result of measure(), the same at both ends.
-/// Takes 30 to 60 ms.
+/// call it, at the same time as all other pairs. The result of measure() is `alone`, which is equal at both ends. Takes
+/// 30 to 60 ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
 
 /// Returns the nanoseconds by which the steady clock of `other` is ahead of this rank's. Meanwhile `other` calls

@@ -28,15 +28,15 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
-  std::uint64_t layout = 0;  ///< hash of the counts of the tensors of a fused group
+  std::uint64_t layout = 0;  ///< hash of the lengths of a fused group's tensors
   Memory memory = Memory::host;
   /// Tensors of a fused group in device memory, otherwise empty. The vector of the call then consists of these tensors,
   /// one after the other, and `input` and `output` hold only its length.
   std::span<const Tensor> tensors = {};
 };
 
-/// Tells which buffers a rank uses in a call. For example, only the root of a reduce has an output. Other buffers are
-/// ignored.
+/// Buffers that a rank uses in a call. For example, only the root of a reduce has an output. The library ignores the
+/// other buffers.
 struct Sides {
   bool input = false, output = false;
 };

@@ -1,12 +1,12 @@
 // Signature of a call: its arguments in a form that ranks can compare.
 //
-// All data that ranks exchange carries the tag of its call: each message, and in shared memory each cache line of data
-// and each counter of chunks. A tag consists of the call's sequence number and a hash of its signature. If a tag has
-// the expected number and another hash, the ranks have made different calls. The receiver then refuses the data before
-// it uses any of it.
+// All data that ranks exchange carries the tag of its call. That holds for messages, and for cache lines in shared
+// memory. Counters by which ranks announce chunks carry the tag, too. A tag consists of the call's sequence number and
+// a hash of its signature. If a tag has the expected number and another hash, the ranks have made different calls. The
+// receiver then refuses the data before it uses any of it.
 //
 // The full signatures are stored in arrival records. An arrival record is what a rank publishes when it enters a call.
-// Peers read it only for the error message. Price: each call stores its record, which takes a few stores.
+// Peers read it in long waits and for error texts. Price: each call stores its record, which takes a few stores.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ struct Signature {
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;  ///< the ranks' parts have lengths of their own, as in MPI_Allgatherv
+  bool has_counts = false;  ///< whether the call lists the parts' lengths, as MPI_Allgatherv does
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
@@ -74,8 +74,8 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
-/// Returns a tag: the low 32 bits of the sequence number below the upper 32 bits of the hash. The low half repeats
-/// after 2^32 calls. The hash then changes, so that an old tag does not match a new one.
+/// Returns a tag. Its low half is that of the sequence number. Its high half is that of the hash. The low half repeats
+/// after 2^32 calls. From then on, the hash is changed. An old tag therefore does not match a new one.
 inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
   // Mixes the upper bits of the number, which the low half cannot hold, into the hash.
   if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
@@ -86,7 +86,8 @@ inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature
   return make_tag(sequence, hash_of(signature));
 }
 constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
-/// Returns `tag` with `number` in its low half. Units that are counted one by one, not per call, use it.
+/// Returns `tag` with `number` in its low half. Used for data with numbers of its own, such as the collectives of a
+/// subgroup.
 constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noexcept {
   return (tag >> 32 << 32) | static_cast<std::uint32_t>(number);
 }

@@ -1,5 +1,5 @@
 // The tuning as text. A tuning is the table of numbers by which the library chooses the algorithm of each call: costs,
-// limits and sizes. Rank 0 broadcasts the tuning in this form, and files hold it in this form.
+// limits and sizes. The text is JSON. Rank 0 sends it to all ranks. Tuning files contain it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,7 +20,7 @@ nlohmann::json to_json(const TuningParameters&);
 void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
 /// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
-/// adapter takes part there, so cores also do the work of the operating system.
+/// adapter takes part in such a message. Each core therefore also spends half of the wire's latency.
 inline double message_inside_machine_us(const TuningParameters& tuning) {
   return tuning.wire_us / 2 + tuning.wire_message_us;
 }

@@ -14,7 +14,7 @@
 namespace collectives {
 
 /// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes are bytes of the
-/// whole vector unless a field says otherwise.
+/// whole vector unless a field says otherwise. Times are microseconds.
 ///
 /// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
 /// which they exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of all
@@ -29,24 +29,23 @@ struct MachineParameters {
   std::size_t zero_copy_bytes = 2048;
   /// Shortest gather or broadcast of oversubscribed ranks for zero copy.
   std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
-  /// Shortest reduction by single copy, in the bytes that Tuning::single_copy_bytes counts.
+  /// Shortest reduction by single copy, stated like Tuning::single_copy_bytes.
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
-  /// Total bytes of the inputs and outputs of a host's ranks from which results are stored past the caches.
+  /// Minimum total length of a host's inputs and outputs for stores past the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Shortest vector whose data is staged past the caches. This saves time only if ranks have no cache in common.
+  /// Shortest vector that is staged past the caches. This saves time only if ranks have no cache in common.
   std::size_t streamed_staging_bytes = Tuning::kNever;
-  std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy in the time of one signal for a chunk.
+  std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while signalling one chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.
   double host_us_per_byte = 1.0 / 10e3;    ///< Time of an intra-host collective per byte of the vector and rank.
   double domain_us = 0.3;                  ///< Additional time of a synchronization across sockets or caches.
-  double domain_us_per_byte = 1.0 / 8e3;   ///< Additional time of each byte that crosses them.
+  double domain_us_per_byte = 1.0 / 8e3;   ///< Additional time of each byte across sockets or caches.
   double message_us = 0.5;                 ///< Time of one message inside a host.
   double message_us_per_byte = 1.0 / 8e3;  ///< Time of each byte of a message inside a host.
   /// CPU time of a rank for each message that it sends to or receives from another host.
   double wire_message_us = 3.0;
   double wire_work_us_per_byte = 1.0 / 5e3;  ///< CPU time of a rank for each byte of such messages.
-  /// Time of a byte while the links of all hosts are busy in both directions, if switches or cores limit them. 0: they
-  /// do not.
+  /// Time of a byte while the links of all hosts are busy in both directions. 0: not measured, or as fast as alone.
   double wire_together_us_per_byte = 0;
   double reduce_us_per_byte = 1.0 / 12e3;  ///< Time of arithmetic per byte of each source.
   double coding_us_per_byte = 1.0 / 12e3;  ///< Time of encoding or decoding per byte of the values.
@@ -56,7 +55,7 @@ struct MachineParameters {
 /// All numbers. The fields that Tuning has, too, are described there.
 struct TuningParameters : MachineParameters {
   TuningParameters() : TuningParameters(Tuning{}) {}
-  /// Takes the numbers of a tuning. Those that a tuning without a handle lacks are built-in ones.
+  /// Takes the numbers of a tuning. If the tuning has no handle of internal numbers, uses the built-in ones.
   explicit TuningParameters(const Tuning& tuning)
       : MachineParameters(tuning.machine != nullptr ? *tuning.machine : MachineParameters{}),
         inline_bytes(tuning.inline_bytes),

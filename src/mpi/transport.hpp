@@ -1,12 +1,12 @@
 // Wire that sends its messages as point-to-point messages of MPI. A wire is a transport between hosts.
 //
-// Frames. A frame is memory for one message. For each peer there are four frames to send, each with its own MPI_Isend,
-// and one frame to receive. A message that arrives before the caller asks for it stays inside MPI.
+// Frames. A frame is memory for one message. For each peer, there are four frames to send and one to receive. Every
+// frame has its own MPI request. A message that arrives before the caller asks for it stays inside MPI.
 //
-// Order. Messages with data have one MPI tag. Control messages, such as reports of failures, have another. MPI keeps
-// the order of messages with equal tags. Neither kind waits for the other.
+// Order. Messages with data have one MPI tag. Control messages, such as failure reports, have another MPI tag. MPI
+// keeps the order of messages with equal MPI tags. Data and control messages do not wait for each other.
 //
-// Format. A message is the tag of its call, which is one word, followed by the payload. MPI transmits the length.
+// Format. A message begins with one word, the library's tag of the call. The payload follows. MPI transmits the length.
 #pragma once
 
 #include <mpi.h>
@@ -40,8 +40,8 @@ void keep_for_mpi(std::shared_ptr<void> memory);
 class MpiTransport final : public Wire {
  public:
   /// Makes a wire whose rank i is rank members[i] of `*comm`. The calling process is one of the members. Requires that
-  /// `*comm` returns errors (MPI_ERRORS_RETURN). The wire owns all messages with the tags 2 * context and
-  /// 2 * context + 1.
+  /// `*comm` returns errors (MPI_ERRORS_RETURN). Messages with data have the MPI tag 2 * context. Control messages have
+  /// the next MPI tag.
   MpiTransport(std::shared_ptr<const MPI_Comm> comm, std::vector<Rank> members, std::size_t context,
                std::size_t frame_bytes);
   MpiTransport(const MpiTransport&) = delete;
