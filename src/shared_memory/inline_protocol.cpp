@@ -24,8 +24,8 @@ namespace {
 constexpr int kLooks = 8;
 
 /// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow: a reader's processor
-/// prefetches the lines behind those that it reads. It would take them from the writer, which has just fetched them for
-/// the next collective. 29 is odd, so every one of the 64 slots is used.
+/// prefetches the lines behind those that it reads. The prefetch would take these lines from the writer, which has just
+/// fetched them for the next collective. 29 is odd, so every one of the 64 slots is used.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
@@ -71,8 +71,8 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
       gathered_(static_cast<std::size_t>(subgroup.ranks()) * stride_),
       sources_(static_cast<std::size_t>(subgroup.ranks())) {
   for (int local = 0; local < ranks_; ++local) slots_.push_back(subgroup.lines(local, 0));
-  // A page lies in the part of the memory that is nearest to the rank that touches it first. This rank writes its
-  // slots.
+  // The system places a page in the memory nearest to the core that touches the page first. This rank writes its slots,
+  // so it touches them first.
   prefault(slots_[static_cast<std::size_t>(self_)], kCollectivesAhead * slot_bytes_);
 }
 
