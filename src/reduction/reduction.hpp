@@ -48,7 +48,7 @@ void fence_streams() noexcept;
 /// Pointers may be unaligned. An out may be equal to a source; other overlap is not allowed.
 ///
 /// If `finish_ranks` > 0, the result is complete: an average is divided by `finish_ranks`. If it is 0, the result is a
-/// partial result of the element type. A fold of one unreduced source makes a partial result of it.
+/// partial result of the element type. A fold of one unreduced source turns the source into a partial result.
 ///
 /// 16-bit floats and integer averages are accumulated in a wider type, and rounded or truncated when they are stored.
 /// Fold all their sources in one call, because a partial result would lose bits.

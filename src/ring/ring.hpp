@@ -31,7 +31,7 @@ constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const R
   run(complete(arriving_and_mine, {}, parts[ring.self], how.source, false, how.finish, how.destination));
 }
 
-/// Emits an all-gather. A part passes all ranks and stops at the rank before its owner.
+/// Emits an all-gather. A part starts at its owner, passes all ranks and stops at the rank before its owner.
 ///
 /// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
 template <class Run>

@@ -10,10 +10,10 @@
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
 //   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
-// The order depends only on the depths, so it is the same on all ranks. Timing can therefore not cause a deadlock.
-// Messages between two ranks need no numbers, because they are received in the order in which they are sent. For that,
-// every algorithm must satisfy one condition. For each pair of sender and receiver, the receive has the depth of the
-// send plus a constant. If all depths are 0, rounds do not overlap.
+// The order depends only on the plan and the depths, so it is equal on all ranks. Timing can therefore not cause a
+// deadlock. Messages between two ranks need no numbers, because they are received in the order in which they are sent.
+// This order of messages requires one condition of every algorithm. For each pair of sender and receiver, the receive
+// has the depth of the send plus a constant. If all depths are 0, rounds do not overlap.
 //
 // A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
 // another. If w rounds overlap, w + 1 frames per pair of ranks therefore suffice. A rank that is behind can then always
