@@ -1,4 +1,4 @@
-// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank: it takes values, may add
+// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank. It takes values, may add
 // them, and may store and send the result.
 //
 // A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes. A

@@ -1,4 +1,4 @@
-// Executor: performs the Steps of an operation in order. A Step is one action of a rank: it takes values of this rank
+// Executor: performs the Steps of an operation in order. A Step is one action of a rank. It takes values of this rank
 // or of peers, may reduce them, and may store and send the result.
 //
 // The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
@@ -17,8 +17,8 @@
 // memory. The GPU code has engines for GPU memory. Algorithms therefore work for both kinds of memory. CodedStep
 // performs Steps whose messages a codec encodes to fewer bytes.
 //
-// Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. A Step
-// that overwrites memory from which the wire still sends waits for the end of that send. An operation ends only when
+// Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. If the
+// transport between hosts still sends from memory that a Step overwrites, the Step waits. An operation ends only when
 // the operating system has taken over all its data. With an engine for GPU memory, the CPU has to act between any two
 // Steps, and messages are not encoded.
 #pragma once

@@ -1,10 +1,11 @@
-// Multi-phase operation: an operation whose later Steps (actions of a rank) are known only after earlier messages have
-// arrived, such as a sparse exchange. It consists of phases. The messages of one phase do not depend on one another.
+// Multi-phase operation: an operation whose later Steps are known only after earlier messages have arrived. A Step is
+// one action of a rank. An example is a sparse exchange. The operation consists of phases. The messages of one phase do
+// not depend on one another.
 //
 // The executor performs each phase as one Job (job.hpp). An operation without phases is one Job, too. Deadlines,
 // mismatches and failures are handled as in every call. Between two phases, the operation computes on this rank without
-// messages. It stays at the head of the communicator's queue until its last phase has ended, so all ranks perform all
-// operations in the same order.
+// messages. It stays at the head of the communicator's queue until its last phase has ended. All ranks therefore
+// perform all operations in the same order.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank: it takes
+// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank. It takes
 // values, may reduce them, and may store and send the result.
 //
 // A route is the transport of the messages to one peer: shared memory inside the host, or the wire to another host. A

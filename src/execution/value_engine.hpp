@@ -1,5 +1,5 @@
 // ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
-// of a rank: it takes values, may reduce them, and may store and send the result.
+// of a rank. It takes values, may reduce them, and may store and send the result.
 //
 // The executor performs Steps and requests an engine to copy and to fold (reduce) values. HostEngine works in the
 // calling thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds

@@ -1,8 +1,8 @@
-// Algorithms of the backend `reduce_to_one`: the values of all n ranks go to one rank, the root, and the root sends the
+// Algorithms of the backend `reduce_to_one`. The values of all n ranks go to one rank, the root. The root sends the
 // result to the other ranks.
 //
-// Every collective below is composed of reduces to the root, and of broadcasts or sends from it. Reduce and broadcast
-// have one of two shapes:
+// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from it. Reduce and
+// broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
 //   Tree   a binomial tree, log2 n steps each way

@@ -25,8 +25,8 @@
 
 namespace collectives {
 
-/// Minimum length in bytes of a vector for alignment. A loop over a longer vector first processes the elements before
-/// the next cache line, so that its other accesses are aligned. A shorter vector would gain less time than that takes.
+/// Minimum length in bytes of a vector whose loop aligns its accesses. The loop first processes the elements before the
+/// next cache line. In a shorter vector, this takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;

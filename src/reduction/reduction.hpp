@@ -30,9 +30,9 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Some outs are stored by normal stores in any case: outs that are also sources, and outs whose offset within a cache
-/// line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are stored
-/// normally, too.
+/// Two kinds of outs are always stored by normal stores. These are outs that are also sources, and outs whose offset
+/// within a cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers
+/// are stored normally, too.
 ///
 /// Normal stores are vector stores, never memcpy(). The string instructions of memcpy() would wait until all earlier
 /// streaming stores have completed.

@@ -19,9 +19,9 @@
 //
 // Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open /proc/PID/fd/N,
 // the descriptor of that rank, and check the arena's random token. The arena vanishes with the last process that has it
-// open, however that process ends. Ranks may be threads of one process, and then share one mapping. Threads run the
-// same code as processes, so the thread sanitizer can check that code. Price of /proc: ranks in different PID or user
-// namespaces count as ranks of different hosts.
+// open, however that process ends. Ranks may be threads of one process, and then share one mapping. They run the same
+// code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc: ranks in different
+// PID or user namespaces count as ranks of different hosts.
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No

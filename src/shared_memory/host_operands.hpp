@@ -30,7 +30,7 @@ struct HostOperands {
 /// Exception inside the library: a tag shows that a peer performs another call. The communicator turns the exception
 /// into an Error with all details.
 struct TagMismatch {
-  Rank peer;  ///< local rank on the host, or rank of the communicator; each thrower documents which
+  Rank peer;  ///< local rank on the host, or rank of the communicator, depending on the function
 };
 
 /// Returns the address `index` elements after `base`. Computes with integers, because `base` may lie outside its

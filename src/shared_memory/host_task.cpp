@@ -29,7 +29,7 @@ std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
 /// Returns the maximum length in bytes of an all-reduce by the one-shot protocol. One shot saves a synchronization, but
 /// every rank reads the vectors of all ranks and combines all elements. Between two ranks, one shot moves no more bytes
 /// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. The limit is higher again for
-/// four or more ranks on fewer cores, because every synchronization then waits until each rank has had its turn on a
+/// four or more ranks on fewer cores. Reason: every synchronization then waits until each rank has had its turn on a
 /// core.
 std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;

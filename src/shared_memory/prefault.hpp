@@ -1,12 +1,13 @@
 // Prefaulting: allocation of pages before their first touch.
 //
 // A touch of a page that is not allocated raises an exception, in which the kernel allocates the page. The exception
-// takes 8 to 20 us on a virtual machine whose page tables are kept in software. Many pages requested together cost
-// less: 0.5 us each if another process has the page already, and 2 us if the system must find and clear a free page.
+// takes 8 to 20 us on a virtual machine whose page tables are kept in software. Pages that are requested together cost
+// less. Each takes 0.5 us if another process has the page already. It takes 2 us if the system must find and clear a
+// free page.
 //
 // Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staged.hpp) are therefore prefaulted many
-// pages at a time. Touched one by one, their pages made the first 64 calls of eight ranks on two cores take up to
-// twenty times as long as later calls.
+// pages at a time. Without prefaulting, the first 64 calls of eight ranks on two cores took up to twenty times as long
+// as later calls.
 #pragma once
 
 #include <sys/mman.h>

@@ -88,8 +88,8 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
                 fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), available_memory().bound));
 }
 
-/// Returns the available memory. Throws if it does not suffice for `rest` bytes and their page tables. `bytes`: length
-/// of the whole segment, for the error text.
+/// Returns the available memory. Throws if this memory does not suffice for `rest` bytes and their page tables.
+/// `bytes`: length of the whole segment, for the error text.
 AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
   AvailableMemory available = available_memory();
   if (available.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, available.bound);

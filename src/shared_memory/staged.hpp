@@ -1,9 +1,9 @@
 // Staged protocol: the ranks of one host exchange a long vector through staging memory.
 //
-// Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring of it, and
-// reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut into chunks.
-// The first chunk holds the first elements of every slice, the next chunk the following ones. A rank performs three
-// moves on each chunk:
+// Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
+// memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
+// into chunks. The first chunk holds the first elements of every slice, the next chunk the following ones. A rank
+// performs three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
 //   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
@@ -13,8 +13,8 @@
 // itself. One shot needs one synchronization instead of two. From three ranks on, it moves more bytes.
 //
 // Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
-// still earlier one. It publishes two counters: the chunks that it has staged, and those that it has combined. A move
-// begins a chunk when the move before it is a certain distance ahead. The distance depends on the number of cores:
+// still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
+// move begins a chunk when the move before it is a certain distance ahead. The distance depends on the number of cores:
 //
 // - If each rank has a core, the distance is 256 KiB of the ring. The peers' data have then arrived when a move needs
 // them, although the speeds of ranks vary.
@@ -30,9 +30,9 @@
 //
 // The ring. A position counts the bytes that have passed through a ring since construction. Memory is written again
 // when no rank needs its previous content. If each rank has a core, even short vectors use the whole ring, one part
-// after another. Reason: a cache line that another core still holds takes 7 ns to write on an AMD EPYC, twice as long
-// as a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the line
-// before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
+// after another. Reason: on an AMD EPYC, it takes 7 ns to write a cache line that another core holds. That is twice the
+// time for a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the
+// line before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
 // collectives without a root use only the front of the ring, its beginning. The front holds at least 4 of these
 // collectives, so that no rank waits for space.
 //

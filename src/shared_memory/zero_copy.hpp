@@ -1,9 +1,9 @@
 // Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
 //
-// The vector is divided into one share per rank. A rank loads its share from the buffer of every rank, combines the
-// values in rank order, and stores the result to the buffer of every rank. An all-reduce of N bytes over p ranks loads
-// and stores 2pN bytes, which is the minimum. The ranks synchronize twice: before the work, until all ranks have
-// published where their buffers are, and after it, until all ranks have finished their shares.
+// The vector is divided into one share per rank. A rank loads its share from the buffers of all ranks, and combines the
+// values in rank order. It stores the result to the buffers of all ranks. An all-reduce of N bytes over p ranks loads
+// and stores 2pN bytes, which is the minimum. The ranks synchronize twice. Before the work, each rank waits until all
+// ranks have published where their buffers are. After the work, it waits until all ranks have finished their shares.
 //
 // Zero copy requires that all buffers are mapped into all processes. If the host has more ranks than cores, some ranks
 // sleep. The shares are then cut into pieces, and any rank may take the next piece of any share. Running ranks thus do

@@ -1,5 +1,5 @@
 // The interface of an algorithm: a name, and a function that emits the Steps of one rank. A Step is one action of a
-// rank: it takes values, may combine them, may store the result, and may send it (step.hpp).
+// rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
 //
 // The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
@@ -16,7 +16,8 @@
 
 namespace collectives {
 
-/// Rank view: the ranks and hosts as one rank sees them. An algorithm gets no other information about ranks and hosts.
+/// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. An algorithm gets no
+/// other information about ranks and hosts.
 ///
 /// Each communicator makes one rank view. The spans of `world` and `grid` point into this object.
 class RankView {

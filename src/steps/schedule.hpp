@@ -1,10 +1,9 @@
-// Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank: it
+// Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank. It
 // takes values, may combine them, may store the result, and may send it.
 //
 // A long vector is handled in rounds. Each rank owns a part of the vector, and each part is cut into segments. Round k
-// performs the Steps on segment k of every part (parts.hpp). If a round began only after the end of the previous one,
-// no messages would be sent while a rank waits for a peer or works with the ranks of its host. Rounds therefore
-// overlap:
+// performs the Steps on segment k of every part (parts.hpp). A rank often waits for a peer, or works with the ranks of
+// its host. If rounds did not overlap, it would send no messages during that time. Rounds therefore overlap:
 //
 //   depth   a number that each Step carries: its position within its round
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
