@@ -1,5 +1,6 @@
-// Implementation of the executor, which takes the Steps of an operation in order, and performs each as soon as it can
-// run. A Step is one action of a rank. It takes values, may reduce them, and may store and send the result.
+// Implementation of the executor, which performs the Steps of an operation. It takes the Steps in order, and performs
+// each as soon as the Step can run. A Step is one action of a rank. It takes values, may reduce them, and may store and
+// send the result.
 //
 // A long vector is handled in rounds. A round performs all Steps on one segment of the vector. A frame is memory of a
 // transport for one message. The wire, the transport between hosts, may send from the caller's memory while the

@@ -51,9 +51,9 @@ class Executor {
   /// `routes`: the transport to each peer. `wire`: the transport in `routes` that must be progressed, such as the one
   /// between hosts. It may read memory after send_from() has returned. Null: there is none.
   ///
-  /// `engine`: works on values in GPU memory. Messages then hold the addresses of values, and are not encoded. The
-  /// engine also performs host Steps, in which ranks of the host work together. Null: the values are in host memory,
-  /// and a HostEngine with `host_collectives` works on them.
+  /// `engine`: works on values in GPU memory. Messages inside the host then hold addresses of values. No messages are
+  /// encoded. The engine also performs host Steps, in which ranks of the host work together. Null: the values are in
+  /// host memory, and a HostEngine with `host_collectives` works on them.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
   Executor(const Executor&) = delete;  // members refer to one another

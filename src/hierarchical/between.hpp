@@ -79,8 +79,8 @@ struct OneShot {
 ///
 /// OneShot is used unchanged, because every host there receives the sums of the other hosts directly. A direct exchange
 /// replaces all other types. It divides the slice into one piece per host. Each host sends its values of a piece to the
-/// owner of the piece, which adds them and sends the sum to all hosts. The exchange sends as many bytes as a ring, in
-/// 2(H-1) messages and two latencies.
+/// owner of the piece. The owner adds the values and sends the sum to all hosts. The exchange sends as many bytes as a
+/// ring, in 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }

@@ -6,8 +6,8 @@
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
-// A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway, whose
-// type selects the element type and the length of the vector of Stored.
+// A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway. The
+// type of d selects the element type and the length of the vector of Stored.
 //
 // f32 values are rounded to bf16 by integer arithmetic without branches. The CPU's instructions for bf16 are not used,
 // because they flush denormals (replace them by 0). A processor mode that flushes denormals does not affect integer

@@ -1,5 +1,5 @@
-// Ring algorithms: every rank receives from the rank before it and sends to the rank after it, so that all links work
-// all the time.
+// Ring algorithms: every rank receives from the rank before it and sends to the rank after it. All links thus work all
+// the time.
 //
 // The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009). A hop is one message from a rank to the next. Price: the number of

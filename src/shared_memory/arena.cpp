@@ -92,7 +92,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  // The kernel allocates a page at its first access, and then kills a process that exceeds the memory limit of its
+  // The kernel allocates a page at its first access. It kills a process that then exceeds the memory limit of its
   // control group. The limit is therefore checked here. It must allow all pages but those of the channels, which most
   // programs never access.
   if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)

@@ -20,9 +20,9 @@
 //
 // Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 20 KiB of counters.
 //
-// No function blocks: progress() does what is possible now and returns. start() publishes this rank's first data at
-// once, because the peers wait for that data. The caller then publishes the arrival record: the number and the
-// signature of the call.
+// No function blocks: progress() does what is possible now and returns. The function start() publishes this rank's
+// first data at once, because the peers wait for that data. The caller then publishes the arrival record: the number
+// and the signature of the call.
 #pragma once
 
 #include <atomic>

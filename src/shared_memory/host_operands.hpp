@@ -1,8 +1,8 @@
 // Operands of a collective between ranks of a host: this rank's buffers, type and op. This file also checks that a peer
 // performs the same call.
 //
-// All that ranks publish in shared memory carries a tag: the number of the collective and a hash of the call's
-// signature. A rank checks the tag before it uses the data of a peer. Price of tags: a few stores per call.
+// All data that ranks publish in shared memory carry a tag. A tag holds the number of the collective and a hash of the
+// call's signature. A rank checks the tag before it uses the data of a peer. Price of tags: a few stores per call.
 #pragma once
 
 #include <cstddef>

@@ -56,7 +56,7 @@ std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const T
 
 /// Returns the limit in bytes from which on zero copy is used if all buffers are mapped. Zero copy takes two
 /// synchronizations, and a staged gather takes one. If there are more ranks than cores, a synchronization waits until
-/// each rank has had its turn, so the limit of gathers is higher.
+/// each rank has had its turn on a core. The limit of gathers is therefore higher.
 std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);

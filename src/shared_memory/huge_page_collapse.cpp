@@ -1,5 +1,5 @@
-// Implementation of the collapse of small pages into huge pages: the load of the machine, the system call, and the
-// limits of a collapse.
+// Implementation of the collapse of small pages into huge pages. This file reads the load of the machine, makes the
+// system call and checks the limits.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines.
-// inline_protocol.hpp explains the protocol.
+// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines. The head
+// of inline_protocol.hpp explains the protocol.
 //
 // A line is a cache line of shared memory: kLinePayload bytes of payload and a tag. A slot holds the lines of one rank
 // for one collective. A span is a range of bytes in a payload.
@@ -40,7 +40,7 @@ std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
 /// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
 ///
 /// Copies a part of fixed length from each end; the two parts may overlap. A memcpy of variable length would take as
-/// long as the rest of a short collective. The accesses need not be atomic: a reader checks the tag first, and a slot
+/// long as the rest of a short collective. The accesses need not be atomic. A reader checks the tag first, and a slot
 /// is written again only after all ranks have read it.
 inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {

@@ -13,8 +13,8 @@
 //   private_pages           private memory, if the system refuses memfds
 //
 // The constructor allocates all pages. It allocates small pages a part at a time, and checks before each part how much
-// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor returns the
-// pages to the system at once, even if peers have the segment mapped: it punches a hole into the file.
+// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor punches a
+// hole into the file. All pages thus return to the system at once, even if peers have the segment mapped.
 //
 // To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
 // cores delay the workers. The constructor therefore requests a collapse only while cores are free. After one request

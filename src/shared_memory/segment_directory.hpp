@@ -1,4 +1,4 @@
-// Segment directory: a rank tells its peers by a 64-bit name where a buffer of its own lies, so that they can map it.
+// Segment directory: gives a buffer of this rank a 64-bit name. Peers map the buffer by its name.
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the

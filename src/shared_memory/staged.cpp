@@ -1,5 +1,5 @@
 // Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
-// staged.hpp explains the protocol.
+// The head of staged.hpp explains the protocol.
 //
 // Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
 // belongs to one rank. A chunk holds elements of every slice: the first chunk the first elements of each, the next

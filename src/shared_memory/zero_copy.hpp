@@ -14,8 +14,8 @@
 // into the cache.
 //
 // Failures. After a failure of the communicator, calls throw, and the program may free its buffers. No peer may access
-// them any more. A rank therefore works piece by piece. For each piece it first raises its flag remote_access in the
-// arena, the shared memory of the host, and then checks for a failure. A rank that throws an error first calls
+// them any more. A rank therefore works piece by piece. For each piece, it first raises its flag remote_access in the
+// arena, the shared memory of the host. It then checks for a failure. A rank that throws an error first calls
 // FailureDetector::wait_for_remote_access_end(), which waits until no living rank has its flag raised. The wait ends
 // after half a second per rank. A warning then names the rank that has stopped while it worked on a piece.
 //

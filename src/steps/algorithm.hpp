@@ -77,10 +77,10 @@ struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
   /// True if a codec encodes all messages to fewer bytes. Each encoding rounds, so partial sums are not encoded. A rank
-  /// that sends a result also stores it as the receivers will decode it, so that all ranks have equal bits.
+  /// that sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
   bool coded = false;
   /// True: an all-reduce of backend `hierarchical` on several hosts performs only its exchange between hosts. The GPUs
-  /// do the work inside each host. The exchange runs along rails: a rail is one rank of every host, and a slice is its
+  /// do the work inside each host. The exchange runs along rails. A rail is one rank of every host, and a slice is its
   /// share of the vector. Each rank reduces its slice along its rail. Values and result lie in the output buffers.
   bool inter_host_only = false;
 
