@@ -25,8 +25,8 @@ class HugePageCollapse {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kBytesPerCall = std::size_t{8} << 20;
   static constexpr std::chrono::milliseconds kSlow{10};  ///< Time from which a call is slow: five times the usual 2 ms.
-  static constexpr std::chrono::milliseconds kDeadline{100};
-  static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Addition per MiB, sufficient for slow machines.
+  static constexpr std::chrono::milliseconds kDeadline{100};  ///< Time in which all calls for one memory must begin.
+  static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Addition to kDeadline per MiB of the memory.
 
   /// Functions of the system that a collapse needs. Tests replace them.
   struct System {
