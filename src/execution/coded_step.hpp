@@ -1,19 +1,20 @@
-// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank: it takes values, may add
+// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank. It takes values, may add
 // them, and may store and send the result.
 //
 // A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes. A
-// codec has no state. It is applied where a value enters or leaves a frame, the memory of a transport for one message.
-// Partial sums are not sent on to be added to, because each hop would round them again. Each part of the vector instead
-// has an owner, a rank that adds the contributions of all hosts (PartialSums::intra_host). The contribution of a host
-// is the sum over its ranks, made in f32 before it is encoded.
+// codec has no state. A frame is the memory of a transport for one message. Values are encoded when they are written to
+// a frame, and decoded when they are read from one. No rank adds to a partial sum of other hosts, because each hop
+// would round the sum again. Each part (range) of the vector instead has an owner, a rank that adds the contributions
+// of all hosts (PartialSums::intra_host). The contribution of a host is the sum over its ranks, made in f32 before it
+// is encoded.
 //
 // All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
-// decode them. A rank that passes a received message on does not encode it again. Some values are encoded twice on
-// their way. They stay equal, because every codec fulfills encode(decode(wire)) == wire. Tests prove that values are
-// rounded at most twice, and equally on all ranks.
+// decode them. A rank that passes a received message on sends the received bytes. Some values are decoded and later
+// encoded again. Their bytes stay the same, because every codec fulfills encode(decode(wire)) == wire. Tests prove that
+// values are rounded at most twice, and equally on all ranks.
 //
-// Sums are computed tile by tile. A tile is about 1,024 elements, so that its decoded values are still in the
-// first-level cache when they are added.
+// Sums are computed tile by tile. A tile has about 1,024 elements. Its decoded values are thus still in the first-level
+// cache when they are added.
 //
 // Price: each owner exchanges messages with all other owners, not only with two neighbours as in a ring. Algorithms
 // that send partial sums on, such as recursive halving and doubling, cannot be used.

@@ -1,8 +1,9 @@
-// Implementation of the executor. Takes the Steps of an operation in order, and performs each as soon as it can run. A
-// Step is one action of a rank: it takes values, may reduce them, and may store and send the result.
+// Implementation of the executor, which performs the Steps of an operation. It takes the Steps in order, and performs
+// each as soon as the Step can run. A Step is one action of a rank. It takes values, may reduce them, and may store and
+// send the result.
 //
-// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A frame is memory
-// of a transport for one message. The wire, the transport between hosts, may send from the caller's memory while the
+// A long vector is handled in rounds. A round performs all Steps on one segment of the vector. A frame is memory of a
+// transport for one message. The wire, the transport between hosts, may send from the caller's memory while the
 // executor continues.
 #include "execution/executor.hpp"
 
@@ -11,8 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Passes Steps on to another sink. A Step that reduces may have no value but this rank's own. It then becomes a Step
-/// that only sends the value.
+/// Sink that passes Steps on to another sink. A Step that reduces only this rank's own value becomes a Step that sends
+/// this value.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
@@ -113,8 +114,8 @@ bool Executor::ready(const Step& step) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!std::exchange(receive_target_known_, true)) receive_target_ = receive_target(step);
   if (!messages_.ready(step, receive_target_, bytes)) return false;
-  // Waits until the wire sends nothing from the destination any more. The receives come before this check, because
-  // peers in this same wait need this rank to receive their messages.
+  // The wire may still send from the destination, which must not be overwritten then. The receives come before this
+  // check. Reason: a peer in the same situation waits until this rank receives its messages.
   const std::byte* const destination = places_.address(step.destination, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;
   // Coded messages are never sent from the caller's memory.

@@ -1,4 +1,4 @@
-// Executor: performs the Steps of an operation in order. A Step is one action of a rank: it takes values of this rank
+// Executor: performs the Steps of an operation in order. A Step is one action of a rank. It takes values of this rank
 // or of peers, may reduce them, and may store and send the result.
 //
 // The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
@@ -14,13 +14,13 @@
 // reduced need no frame if the transport can send from the caller's memory and receive into it.
 //
 // The executor does not touch values itself: a ValueEngine copies and reduces them. HostEngine is the engine for host
-// memory. The GPU code has engines for GPU memory. Algorithms therefore serve both. CodedStep performs Steps whose
-// messages a codec encodes.
+// memory. The GPU code has engines for GPU memory. Algorithms therefore work for both kinds of memory. CodedStep
+// performs Steps whose messages a codec encodes to fewer bytes.
 //
-// Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. A Step
-// that overwrites memory waits until the memory has been sent. An operation ends only when the operating system has
-// taken over all its data. With an engine for GPU memory, the CPU has to act between any two Steps, and messages are
-// not encoded.
+// Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. If the
+// transport between hosts still sends from memory that a Step overwrites, the Step waits. An operation ends only when
+// the operating system has taken over all its data. With an engine for GPU memory, the CPU has to act between any two
+// Steps, and messages are not encoded.
 #pragma once
 
 #include <cstddef>
@@ -48,21 +48,21 @@ class Executor {
  public:
   using Route = StepMessages::Route;
   using HostCollectives = HostEngine::HostCollectives;
-  /// `wire`: the transport in `routes` that must be progressed, such as the one between hosts. It may read memory after
-  /// send_from() has returned. Null: no transport is like that.
+  /// `routes`: the transport to each peer. `wire`: the transport in `routes` that must be progressed, such as the one
+  /// between hosts. It may read memory after send_from() has returned. Null: there is none.
   ///
-  /// `engine`: works on values in GPU memory, of which messages hold addresses. It also performs host Steps, in which
-  /// all ranks of the host work together. Messages are not encoded then. Null: the values are in host memory, and a
-  /// HostEngine with `host_collectives` works on them.
+  /// `engine`: works on values in GPU memory. Messages inside the host then hold addresses of values. No messages are
+  /// encoded. The engine also performs host Steps, in which ranks of the host work together. Null: the values are in
+  /// host memory, and a HostEngine with `host_collectives` works on them.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
   Executor(const Executor&) = delete;  // members refer to one another
   Executor& operator=(const Executor&) = delete;
 
-  /// Sets the trace that records the phases of operations; null: none.
+  /// Sets the trace, which records the kind of work that an operation does at each time; null: none.
   void observe(Trace* trace) noexcept { trace_ = trace; }
 
-  /// Starts an operation. `job` must stay unchanged until the operation ends.
+  /// Starts the operation that `job` describes. The job must stay unchanged until the operation ends.
   void start(const Job& job) {
     job_ = &job;
     waits_for_input_ = false;

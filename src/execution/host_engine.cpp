@@ -1,5 +1,5 @@
-// Implementation of the engine for host memory. Starts host Steps. Adds up the counters of intra-host collectives. In a
-// host Step, ranks of one host perform such a collective together, through shared memory.
+// Implementation of the engine for host memory, which starts host Steps. In a host Step, ranks of one host perform an
+// intra-host collective together, through shared memory. The counters of all intra-host collectives are added up here.
 #include "execution/host_engine.hpp"
 
 #include <utility>

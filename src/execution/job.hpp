@@ -1,5 +1,5 @@
 // Job: describes the work that the executor performs. A job is one operation, or one phase of an operation that has
-// several.
+// several phases (multi_phase_operation.hpp).
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@
 
 namespace collectives {
 
-/// Input that arrives piece by piece, and output that is used piece by piece. The pieces are rounds: each round
-/// performs all Steps (actions of a rank) of the plan on one segment of the vector. The order of the Steps stays that
-/// of the plan. Therefore, the result has the same bits. Price: the executor calls ready() before every Step.
+/// Input of a job that arrives piece by piece. The output is used piece by piece, too. Each round handles one piece: it
+/// performs all Steps (actions of a rank) on one segment of the vector. The Steps keep the order of the plan. The
+/// result therefore has the same bits as with input that is complete at the start. Price: the executor calls ready()
+/// before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;
@@ -26,8 +27,8 @@ class InputStream {
   virtual void done(std::size_t rounds) = 0;
 };
 
-/// Description of one operation. `input` and `output` are addresses of element 0 of the whole vector. If a buffer holds
-/// only one part of the vector, this is the address at which element 0 would lie.
+/// Description of one operation or phase. `input` and `output` are addresses of element 0 of the whole vector. If a
+/// buffer holds only one part of the vector, its address is that at which element 0 would lie.
 struct Job {
   const Plan* plan = nullptr;
   RoundArgs args;  ///< arguments of the algorithm; `parts` cover the whole vector

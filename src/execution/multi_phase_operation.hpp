@@ -1,9 +1,11 @@
-// Multi-phase operation: an operation whose messages depend on messages received before, such as a sparse exchange. It
-// consists of phases. The messages of one phase do not depend on one another.
+// Multi-phase operation: an operation whose later Steps are known only after earlier messages have arrived. A Step is
+// one action of a rank. An example is a sparse exchange. The operation consists of phases. The messages of one phase do
+// not depend on one another.
 //
-// The executor performs each phase as a Job, like a whole operation. Deadlines, mismatches and failures are handled as
-// in every call. Between two phases, the operation computes on this rank without messages. It stays at the head of the
-// communicator's queue until its last phase has ended, so all ranks perform all operations in the same order.
+// The executor performs each phase as one Job (job.hpp). An operation without phases is one Job, too. Deadlines,
+// mismatches and failures are handled as in every call. Between two phases, the operation computes on this rank without
+// messages. It stays at the head of the communicator's queue until its last phase has ended. All ranks therefore
+// perform all operations in the same order.
 #pragma once
 
 #include <memory>
@@ -13,8 +15,7 @@
 
 namespace collectives {
 
-/// Returns an Algorithm that emits the Steps (actions of a rank) of one phase. It is not in the table from which plans
-/// are chosen.
+/// Returns an Algorithm that emits the Steps of one phase. It is not in the table from which plans are chosen.
 constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const RankView&, const RoundArgs&, StepSink&)) {
   return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
@@ -23,11 +24,11 @@ class MultiPhaseOperation {
  public:
   virtual ~MultiPhaseOperation() = default;
   /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase, because the
-  /// operation has completed. Throws if the operation fails. It then fails on all ranks. The caller puts the
-  /// operation's name before the error text.
+  /// operation has completed. Throws if the operation fails. A throw on one rank makes the operation fail on all ranks.
+  /// The caller puts the operation's name before the error text.
   virtual bool next(Job& job) = 0;
-  /// Does some microseconds of work without messages, such as writing zeros of the result. Called while the executor
-  /// waits for peers. Returns false when no such work is left.
+  /// Does some microseconds of work without messages, such as to set elements of the result to zero. Called while the
+  /// executor waits for peers. Returns false when no such work is left.
   virtual bool local_work() { return false; }
   /// Ends the operation after a failure, on this rank or another.
   virtual void abandon() noexcept = 0;

@@ -1,5 +1,5 @@
 // Implementation of the progress engine, the list of communicators that a thread progresses. Each thread has at most
-// one engine. Its communicators keep the engine alive.
+// one engine. The communicators on the list keep the engine alive.
 #include "execution/progress_engine.hpp"
 
 namespace collectives {

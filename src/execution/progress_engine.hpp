@@ -4,11 +4,11 @@
 // may therefore wait for operations of several communicators in different orders, without a deadlock.
 //
 // A communicator is on the list of the thread that used it last, and only that thread progresses it. Another thread
-// that uses the communicator moves it to its own list. The library thus calls MPI only in the program's threads.
-// Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. That happens only
-// if the program asks for the thread, or if NCCL is used and MPI accepts calls from all threads.
+// that uses the communicator moves the communicator to its own list. The library thus calls MPI only in the program's
+// threads. Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. A
+// progress thread exists only if the program asks for it, or if NCCL is used and MPI accepts calls from all threads.
 //
-// Price: without a progress thread, an operation does not progress while its thread waits outside the library.
+// Price: without a progress thread, an operation does not progress while its thread is outside the library.
 #pragma once
 
 #include <memory>

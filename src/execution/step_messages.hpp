@@ -1,9 +1,9 @@
-// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank: it takes
+// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank. It takes
 // values, may reduce them, and may store and send the result.
 //
 // A route is the transport of the messages to one peer: shared memory inside the host, or the wire to another host. A
-// frame is memory of a transport for one message. A value is copied into a frame, or sent from the memory in which it
-// lies if the route allows that. The wire may read that memory after send_from() has returned.
+// frame is memory of a transport for one message. A value is copied into a frame, or sent by send_from() from the
+// memory in which it lies. The wire may read that memory after send_from() has returned.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ class StepMessages {
   }
   void next_step() noexcept { from_ready_ = to_ready_ = 0; }
 
-  /// Returns whether all messages of `step` have arrived and all its outgoing messages have frames. Messages are
-  /// received into `receive_target` if it is not null and the transport can do that.
+  /// Returns whether all incoming messages of `step` have arrived and all its outgoing messages have frames.
+  /// `receive_target`: memory into which messages are received if the transport can do so; null: none.
   bool ready(const Step& step, std::byte* receive_target, std::size_t bytes) {
     for (; from_ready_ < step.from.size(); ++from_ready_) {
       if (is_self(step.from[from_ready_])) continue;
@@ -61,7 +61,7 @@ class StepMessages {
     if (message.tag != tag_ || message.bytes != bytes) throw TagMismatch{from};
     return message;
   }
-  /// Returns the frame of the first other rank in `step.to`. Null if there is none.
+  /// Returns the frame for the first rank in `step.to` that is not this rank. Null if there is none.
   std::byte* first_frame(const Step& step) {
     for (const Rank peer : step.to)
       if (const Route& route = route_to(peer); !is_self(peer)) return route.transport->acquire_frame(route.address);

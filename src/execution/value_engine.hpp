@@ -1,8 +1,9 @@
 // ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
-// of a rank: it takes values, may reduce them, and may store and send the result.
+// of a rank. It takes values, may reduce them, and may store and send the result.
 //
 // The executor performs Steps and requests an engine to copy and to fold (reduce) values. HostEngine works in the
-// calling thread on host memory. Engines for GPU memory let GPUs work. Algorithms therefore serve both.
+// calling thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds
+// of memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace collectives {
 
-/// Performs requests in the order in which they are made, at once or later.
+/// Engine that performs requests, the calls of copy() and fold(), in the order of the calls, at once or later.
 class ValueEngine {
  public:
   virtual ~ValueEngine() = default;
@@ -36,7 +37,7 @@ class ValueEngine {
   /// Performs what is possible now. Returns whether the host Step has ended. Throws TagMismatch, whose `peer` is a
   /// rank.
   virtual bool progress_host_step() = 0;
-  /// Returns memory for a partial result. The partial result before it is no longer used.
+  /// Returns memory for a partial result. The previous partial result may be overwritten.
   virtual std::byte* work(std::size_t bytes) = 0;
 };
 

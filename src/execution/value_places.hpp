@@ -1,5 +1,5 @@
-// ValuePlaces: computes the addresses of the values of one job. A job is an operation of the executor. Its values lie
-// in the input buffer, in the output buffer, or in scratch memory for a partial result.
+// ValuePlaces: computes the addresses of the values of one job. A job is one operation of the executor, or one phase of
+// it. The values of a job lie in the input buffer, in the output buffer, or in scratch memory for a partial result.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class ValuePlaces {
     work_at_ = nullptr;
   }
 
-  /// Returns the address of a range; null for Place::nowhere. An empty range gives the address of element 0.
+  /// Returns the address of a range; null for Place::nowhere. The range {} gives the address of element 0.
   std::byte* address(Place place, Range range) const {
     switch (place) {
       case Place::nowhere: return nullptr;
@@ -42,8 +42,8 @@ class ValuePlaces {
   }
 
  private:
-  /// Returns `base` moved by whole elements. Computes with integers, because `base` may be an address outside of any
-  /// buffer (job.hpp).
+  /// Returns `base` moved forward and back by whole elements. Computes with integers, because `base` may be an address
+  /// outside of any buffer (job.hpp).
   static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
   }

@@ -10,13 +10,14 @@
 //   Halving   the bytes of Ring in 2 log2(H) hops
 //   Unsummed  host h owns piece h of the slice and adds the sums of all hosts: for messages that a codec encodes
 //
-// Every type has three functions for all-reduce. A Step is one action of a rank, such as a send. A round performs all
-// Steps for one segment, a piece of the slice. The depth of a Step is its position in its round (steps/schedule.hpp).
-// The function depths(hosts) returns the number of depths of an all-reduce. The function pieces(hosts) returns n such
-// that no message of an all-reduce is longer than 1/n of the slice. The function all_reduce() emits the Steps.
+// Each algorithm is a type. It has three functions for all-reduce. A Step is one action of a rank, such as a send. A
+// round performs all Steps for one segment, a piece of the slice. The depth of a Step is its position in its round
+// (steps/schedule.hpp). The function depths(hosts) returns the number of depths of an all-reduce. The function
+// pieces(hosts) returns n such that no message of an all-reduce is longer than 1/n of the slice. The function
+// all_reduce() emits the Steps.
 //
-// All types but Unsummed have broadcast(). Its Steps all have depth 0, because rounds of a broadcast overlap without a
-// schedule: each rank forwards a segment as soon as it arrives. OneShot and Doubling have barrier(). No rank leaves a
+// All types but Unsummed have broadcast(). The Steps of a broadcast all have depth 0. Depths are not needed, because
+// each rank forwards a segment as soon as that segment arrives. OneShot and Doubling have barrier(). No rank leaves a
 // barrier before all ranks have entered.
 #pragma once
 
@@ -73,13 +74,13 @@ struct OneShot {
   }
 };
 
-/// Replaces the algorithm `Between` if no rank may forward a sum of several hosts. With a codec, each such sum would be
-/// rounded again when it is encoded.
+/// Replaces the algorithm `Between` if ranks must not forward sums of several hosts. With a codec, each such sum would
+/// be rounded again when it is encoded.
 ///
 /// OneShot is used unchanged, because every host there receives the sums of the other hosts directly. A direct exchange
 /// replaces all other types. It divides the slice into one piece per host. Each host sends its values of a piece to the
-/// owner of the piece, which adds them and sends the sum to all hosts. The exchange sends as many bytes as a ring, in
-/// 2(H-1) messages and two latencies.
+/// owner of the piece. The owner adds the values and sends the sum to all hosts. The exchange sends as many bytes as a
+/// ring, in 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }
@@ -101,7 +102,7 @@ struct Unsummed {
 template <>
 struct Unsummed<OneShot> : OneShot {};
 
-/// Cube: the hosts that exchange at distances 1, 2, 4, ..., which needs a power of two of hosts.
+/// Cube: the hosts that exchange data at distances 1, 2, 4, ... Their number is a power of two.
 ///
 /// The first size() hosts form the cube. size() is the largest power of two that does not exceed the number of hosts.
 /// The remaining extras() hosts are outside. A host outside passes its slice to a host of the cube, which then takes
@@ -145,7 +146,7 @@ struct Cube {
   static constexpr int kNobody = 1 << 30;
 };
 
-/// This host and another one in host order. The sum has the same order.
+/// Ranks of this host and of another one, in host order. Their values are added in this order.
 struct Pair {
   Rank ranks[2];
   constexpr Pair(const RankGroup& rail, int other)

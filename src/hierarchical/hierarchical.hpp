@@ -9,9 +9,9 @@
 // rail. Every byte thus crosses the network once per host, not once per rank. All ranks of a host that are on a rail
 // send at the same time.
 //
-// The plan of a call names the algorithm along the rails (between.hpp). For short vectors only one rank of each host
-// may exchange. The whole vector is then one slice, or the rank is the leader of its host (leaders.hpp). If every host
-// has one rank, only reduce and barrier have host Steps.
+// The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may let only one
+// rank of each host exchange messages. The whole vector is then one slice, or the rank is the leader of its host
+// (leaders.hpp). If every host has one rank, only reduce and barrier have host Steps.
 //
 // Price: if hosts have different numbers of ranks, the additional ranks of larger hosts send nothing in an all-reduce.
 #pragma once

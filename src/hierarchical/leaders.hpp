@@ -1,13 +1,13 @@
 // Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
 // The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
-// of H hosts thus exchanges with log2(H) other hosts, rounded up. This is 9 messages for 512 hosts. A part is the share
-// of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank of a host sends H - 1
-// messages of one part each. Few messages are better for short vectors, because each message costs a latency and work
-// of a core. If all ranks have equal parts, the longest message is half of the vector.
+// of H hosts thus exchanges with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages. A part is
+// the share of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank of a host sends H
+// - 1 messages of one part each. Few messages are better for short vectors, because each message costs a latency and
+// work of a core. If all ranks have equal parts, the longest message is half of the vector.
 //
 // A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The whole vector is
-// handled at once.
+// handled in one round.
 //
 // Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
 // message. The leader alone does work that the ranks of its host could share.
@@ -26,8 +26,8 @@ namespace collectives::hierarchical::leaders {
 /// `from`. A reduce-scatter reverses the directions and begins with the largest distance. The leader then sends its
 /// sums of `theirs` to `from`, and receives sums of `mine` from `to`.
 ///
-/// This is recursive doubling if the number of hosts is a power of two. Other numbers use the algorithm of Bruck and
-/// others ("Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
+/// The exchanges are recursive doubling if the number of hosts is a power of two. Other numbers use the algorithm of
+/// Bruck and others ("Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997).
 struct Exchange {
   /// Consecutive hosts; host 0 follows the last host.
   struct Run {
@@ -100,7 +100,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
 }
 
 /// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for the parts of all other
-/// hosts. The ranks of its host then copy the whole vector from it.
+/// hosts. The ranks of its host then copy the whole vector from the leader.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];

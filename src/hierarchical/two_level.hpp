@@ -1,16 +1,16 @@
 // Two-level algorithms inside one host whose ranks run in several domains.
 //
-// A domain is a set of cores with a socket or a last-level cache of its own. The library hwloc finds the domains. A
-// byte that crosses from one domain to another takes more time. With these algorithms it crosses once per domain
-// instead of once per rank.
+// A domain is the cores of one socket or of one last-level cache. The library hwloc finds the domains. A copy from one
+// domain to another takes more time than a copy inside a domain. With these algorithms, each byte crosses once per
+// domain instead of once per rank.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
 // domain. A host Step is a collective that ranks perform together through shared memory. Here an exchange along a rail
-// is a host Step, too, because all domains share memory. A subgroup is a domain or a rail. Each has memory of its own
-// in the shared memory of the host (shared_memory/subgroup_memory.hpp).
+// is a host Step, too, because all domains share memory. A subgroup is a domain or a rail. Each subgroup has memory of
+// its own in the shared memory of the host (shared_memory/subgroup_memory.hpp).
 //
 // Price: a collective takes several host Steps, and each one synchronizes ranks. Short vectors therefore use one host
-// Step of all ranks. Sums that must be added in rank order use one host Step of all ranks, too. All domains must have
+// Step of all ranks. Values that must be added in rank order use one host Step of all ranks, too. All domains must have
 // equally many ranks. With several hosts, the collectives inside a host do not use domains. The cost of a crossing is a
 // guess until it is measured (domain_us and domain_us_per_byte of the tuning).
 #pragma once

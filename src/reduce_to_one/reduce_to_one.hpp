@@ -1,7 +1,8 @@
-// Algorithms of the backend `reduce_to_one`: the values of all n ranks go to one rank, the root, and the result goes
-// out from there.
+// Algorithms of the backend `reduce_to_one`. The values of all n ranks go to one rank, the root. The root sends the
+// result to the other ranks.
 //
-// Every collective below is composed of a reduce to the root and a broadcast from it. Both use one of two shapes:
+// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from it. Reduce and
+// broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
 //   Tree   a binomial tree, log2 n steps each way
@@ -44,8 +45,9 @@ struct Star {
 /// Positions count from the root. The children of position v are v+1, v+2, v+4, ..., as long as the added bit is below
 /// the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
 ///
-/// Order of the sum: a rank adds its own value, then those of its children, nearest first. The ranks of a subtree thus
-/// have consecutive positions. The broadcast sends to the farthest child first, because it has the most ranks to serve.
+/// Order of the sum: a rank adds its own value, then those of its children, nearest first. The ranks of a subtree have
+/// consecutive positions, so values are added in the order of positions. The broadcast sends to the farthest child
+/// first, because that child has the largest subtree.
 struct Tree {
   const RankGroup& group;
   int root;
@@ -97,7 +99,8 @@ constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how,
   shape.broadcast(range, Place::output, run);
 }
 
-/// Emits a reduce-scatter. For each part in turn: reduces it at the root and sends it to its owner.
+/// Emits a reduce-scatter. For each part in turn: reduces the part at the root, and sends the result to the part's
+/// owner.
 template <class Shape, class Run>
 constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
   const RankGroup& group = shape.group;
@@ -111,7 +114,7 @@ constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction 
   }
 }
 
-/// Emits an all-gather. For each part in turn: the owner sends it to the root, which broadcasts it.
+/// Emits an all-gather. For each part in turn: the owner sends the part to the root, which broadcasts it.
 template <class Shape, class Run>
 constexpr void all_gather(const Shape& shape, const Parts& parts, Place source, Run&& run) {
   const RankGroup& group = shape.group;

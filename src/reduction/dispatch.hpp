@@ -9,9 +9,10 @@
 #include "collectives/types.hpp"
 #include "reduction/reduction.hpp"
 
-// Instruction sets for which Highway, the library of vector instructions, compiles no loops. Few CPUs have SSSE3 and
-// nothing newer. The size of an SVE vector is unknown to the compiler, so SVE vectors cannot be elements of arrays. The
-// macro must be defined before any header of Highway is included.
+// Instruction sets for which Highway, the library of vector instructions, compiles no loops. SSSE3 is excluded, because
+// few CPUs have SSSE3 and nothing newer. SVE is excluded, because the compiler does not know the size of an SVE vector.
+// SVE vectors therefore cannot be elements of arrays. The macro must be defined before any header of Highway is
+// included.
 //
 // Builds with sanitizers have only AVX2 or NEON, and the set without vectors. All sets compile the same source, and
 // with sanitizers each set takes minutes.
@@ -24,8 +25,8 @@
 
 namespace collectives {
 
-/// Minimum bytes for which a loop first processes the elements before the next cache line. Its later accesses are then
-/// aligned. For fewer bytes, this takes more time than it saves.
+/// Minimum length in bytes of a vector whose loop aligns its accesses. The loop first processes the elements before the
+/// next cache line. In a shorter vector, this takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;

@@ -85,8 +85,8 @@ struct Extreme {
   using Wide = typename std::conditional_t<kFloating<T>, std::type_identity<Key>, std::type_identity<T>>::type;
   static constexpr Key kTurn = kLeast ? -1 : 0;
   static constexpr Key kMagnitude = std::numeric_limits<Key>::max();
-  /// Number of bits of the significand. The bits of infinity, kInfinity, are those of the exponent. kNan also has the
-  /// highest bit of the significand.
+  /// Number of bits of the significand. Infinity (kInfinity) has all bits of the exponent. The quiet NaN (kNan) also
+  /// has the highest bit of the significand.
   static constexpr int kSignificand = std::is_same_v<T, bfloat16>  ? 7
                                       : std::is_same_v<T, float16> ? 10
                                       : std::is_same_v<T, float>   ? 23

@@ -1,19 +1,19 @@
-// Formats of elements: how they are widened for arithmetic, and narrowed to be stored. Each format is a class with two
-// types and two functions:
+// Formats of elements: how elements are widened for arithmetic, and narrowed to be stored. Each format is a class with
+// two types and two functions:
 //
 //   Stored             an element in memory, as a lane
 //   Wide               the type to which it is widened
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
-// A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway, whose
-// type selects the element type and the length of the vector of Stored.
+// A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway. The
+// type of d selects the element type and the length of the vector of Stored.
 //
-// f32 values are rounded to f16 and bf16 by integer arithmetic without branches, with the bits that types.hpp defines.
-// A processor mode that flushes denormals (replaces them by 0) does not affect integer arithmetic. The conversion
-// instructions of the CPU are used for f16 only, because those for bf16 flush denormals. Price: rounding takes six
-// operations instead of one. They take no additional time if the data are in the second-level cache or beyond, because
-// memory is slower.
+// f32 values are rounded to bf16 by integer arithmetic without branches. The CPU's instructions for bf16 are not used,
+// because they flush denormals (replace them by 0). A processor mode that flushes denormals does not affect integer
+// arithmetic. The CPU's instructions for f16 are used if there are any. All results have the bits that types.hpp
+// defines. Price: rounding by arithmetic takes six operations instead of one. The six operations take no additional
+// time if the data are in the second-level cache or beyond, because memory is slower.
 //
 // Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
@@ -81,7 +81,7 @@ using Floats = hn::Rebind<float, D>;
 template <class D>
 using Words = hn::Rebind<std::uint32_t, D>;
 
-/// Returns a < b ? yes : no. Requires that both are below 2^31, so that the cheap comparison of signed integers
+/// Returns a < b ? yes : no. Requires that `a` and `b` are below 2^31, so that the cheap comparison of signed integers
 /// suffices.
 template <class V>
 HWY_INLINE V choose_if_less(V a, std::uint32_t b, V yes, V no) {

@@ -1,7 +1,7 @@
 // Loops that reduce f16 and bf16 elements. Elements are combined in f32, and the result is rounded once.
 //
-// Rounding uses integer arithmetic with the bits that types.hpp defines. Only f16 has processor instructions with the
-// same bits, because those for bf16 replace denormals by 0 (formats.hpp).
+// types.hpp defines the bits of the results. Processor instructions give these bits for f16 only, because those for
+// bf16 replace denormals by 0. Rounding to bf16 therefore uses integer arithmetic (formats.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Format of 8-bit integers for products: the conversion to 16 bits and back. It is needed because CPUs have no vector
-/// instruction that multiplies bytes.
+/// Format of 8-bit integers for products: the conversion to 16 bits and back. Reason: CPUs have no vector instruction
+/// that multiplies bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;

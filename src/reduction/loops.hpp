@@ -4,8 +4,8 @@
 // Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
 // source. It combines them with those of all other sources, and stores the result to all outs. Every byte is thus
 // loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are processed
-// by two registers that overlap, or by smaller ones, so that no access is out of bounds. Both are loaded before either
-// is stored, because an out may be a source.
+// by two registers that overlap, or by smaller ones. No access is thus out of bounds. Both registers are loaded before
+// either is stored, because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
@@ -15,7 +15,7 @@
 //   combine(a, b)                a and b in the order of the sources
 //   result(d, value)             vector of Wide -> vector of Stored
 //
-// A vector is the content of one register. The tag d is an object of the library Highway, whose type selects the
+// A vector is the content of one register. The tag d is an object of the library Highway. The type of d selects the
 // element type and the length of the vector of Stored. A kernel is constructed from the operands, or without arguments.
 //
 // Highway includes this file once per instruction set, so the file has no usual include guard. The version for the CPU

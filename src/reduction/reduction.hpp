@@ -30,9 +30,9 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Some outs are stored by normal stores in any case: outs that are also sources, and outs whose offset within a cache
-/// line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers are stored
-/// normally, too.
+/// Two kinds of outs are always stored by normal stores. These are outs that are also sources, and outs whose offset
+/// within a cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers
+/// are stored normally, too.
 ///
 /// Normal stores are vector stores, never memcpy(). The string instructions of memcpy() would wait until all earlier
 /// streaming stores have completed.
@@ -48,7 +48,7 @@ void fence_streams() noexcept;
 /// Pointers may be unaligned. An out may be equal to a source; other overlap is not allowed.
 ///
 /// If `finish_ranks` > 0, the result is complete: an average is divided by `finish_ranks`. If it is 0, the result is a
-/// partial result of the element type. A fold of one unreduced source makes a partial result of it.
+/// partial result of the element type. A fold of one unreduced source turns the source into a partial result.
 ///
 /// 16-bit floats and integer averages are accumulated in a wider type, and rounded or truncated when they are stored.
 /// Fold all their sources in one call, because a partial result would lose bits.

@@ -1,5 +1,5 @@
-// Ring algorithms: every rank receives from the rank before it and sends to the rank after it, so that all links work
-// all the time.
+// Ring algorithms: every rank receives from the rank before it and sends to the rank after it. All links thus work all
+// the time.
 //
 // The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009). A hop is one message from a rank to the next. Price: the number of
@@ -31,7 +31,7 @@ constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const R
   run(complete(arriving_and_mine, {}, parts[ring.self], how.source, false, how.finish, how.destination));
 }
 
-/// Emits an all-gather. A part passes all ranks and stops at the rank before its owner.
+/// Emits an all-gather. A part starts at its owner, passes all ranks and stops at the rank before its owner.
 ///
 /// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
 template <class Run>

@@ -1,6 +1,6 @@
-// Implementation of the arena, the memory that the ranks of one host share. It defines the layout of the areas, and how
-// ranks create, join and leave the arena. A mapping is the address range at which a process sees the arena. A place is
-// the byte of the arena that a rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. This file defines the layout of the areas,
+// and how ranks create, join and leave the arena. A mapping is the address range at which a process sees the arena. A
+// place is the byte of the arena that a rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ constexpr std::string_view kWhat = "an arena";           // name of the memory i
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t protocol;
-  std::uint64_t token;  // random number, shows that a reused descriptor names another file
+  std::uint64_t token;  // random number, which no other file has under a reused descriptor
   std::uint64_t bytes;
 };
 
@@ -92,7 +92,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  // The kernel allocates a page at its first access, and then kills a process that exceeds the memory limit of its
+  // The kernel allocates a page at its first access. It kills a process that then exceeds the memory limit of its
   // control group. The limit is therefore checked here. It must allow all pages but those of the channels, which most
   // programs never access.
   if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)
@@ -169,7 +169,7 @@ void Arena::hold_place() {
   mine.probe.store(probe_, std::memory_order_release);
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
-  // A lock belongs to an open file description, so every rank opens its own.
+  // A lock belongs to an open file description, so every rank opens the file anew.
   const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.number()), O_RDWR);
   struct flock lock {};
   lock.l_type = F_WRLCK;

@@ -1,6 +1,6 @@
-// Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size
-// no process can change. Every rank of the host maps it. A subgroup is the ranks that perform a collective through it:
-// all ranks of the host, or some of them. The arena has these areas:
+// Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size no
+// process can change. Every rank of the host maps it. A subgroup is a set of ranks that perform collectives through the
+// arena. It is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
 //                  first failure of the communicator
@@ -14,20 +14,21 @@
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
 //   channels       per ordered pair of ranks: a few frames, each with room for one message
 //
-// Pages of staging and frames are allocated when they are first used. A large arena therefore costs address space, not
-// memory.
+// Pages of staging and frames are allocated when they are first used. A large arena therefore takes address space, but
+// memory only for pages in use.
 //
-// Lifetime. The arena has no name in the file system. A rank opens it as /proc/PID/fd/N of the rank that created it,
-// and checks its random token. The arena vanishes with the last process that has it open, however that process ends.
-// Ranks that are threads of one process share one mapping and run the same code, which the thread sanitizer can
-// therefore check. Price: ranks in different PID or user namespaces count as different hosts.
+// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open /proc/PID/fd/N,
+// the descriptor of that rank, and check the arena's random token. The arena vanishes with the last process that has it
+// open, however that process ends. Ranks may be threads of one process, and then share one mapping. They run the same
+// code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc: ranks in different
+// PID or user namespaces count as ranks of different hosts.
 //
-// Deaths. Each rank holds a lock on one byte of the file, an open-file-description lock. The kernel releases it when
-// the process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still
-// locked. That needs no helper process, and a reused PID cannot mislead it. It costs one system call per peer, every
-// 10 ms of a wait and never otherwise. A forked child inherits the descriptor that holds the lock, and closes it at
-// once (fork.hpp). Price: the bare `clone` system call runs no fork handlers. A child made by it keeps its parent's
-// lock until it calls exec or ends.
+// Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
+// process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
+// helper process is needed, and a reused PID misleads no peer. A waiting rank makes one system call per peer every 10
+// ms. A forked child inherits the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made
+// by the bare `clone` system call keeps its parent's lock until the child calls exec or ends. Reason: `clone` runs no
+// fork handlers, which close the descriptor.
 #pragma once
 
 #include <atomic>
@@ -42,69 +43,72 @@
 
 namespace collectives {
 
-/// Version of all that ranks must share: layout of the arena, tags and messages. Each change of one of them increases
-/// it by 1.
+/// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
+/// format increases the version by 1.
 inline constexpr std::uint64_t kProtocol = 18;
 
 inline constexpr std::size_t kPolledBytes =
-    128;  ///< size and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
+    128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
 
-/// Word that peers poll and one rank writes. No other data lies in its cache lines, so only its changes reach them.
+/// Word that is written by one rank and polled by its peers: they read it again and again. Its cache lines hold no
+/// other data. The peers' copies of the lines therefore stay valid until the word changes.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// Number and signature of one call, which a rank publishes when it enters the call. Peers that wait long compare them
-/// with their own.
+/// Number and signature of one call, which a rank publishes when it enters the call. A peer that waits long compares
+/// the record with its own.
 struct alignas(64) ArrivalRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< number of the call; 0 while the record is written
-  std::atomic<std::uint64_t> words[7]{};   ///< SignatureWords
+  std::atomic<std::uint64_t> words[7]{};   ///< signature of the call (SignatureWords)
 };
 
-/// Number of arrival records per rank: those of its newest 64 calls. No record is overwritten too early, because a rank
-/// is never 64 calls ahead of its peers, not even as the root of broadcasts.
+/// Number of arrival records per rank: those of its newest 64 calls. A later call overwrites a record only when no peer
+/// needs it. Reason: a rank is never 64 calls ahead of its peers, not even as the root of broadcasts.
 inline constexpr std::size_t kRecords = 64;
 
-/// Location of one rank's buffers in one intra-host collective. The addresses are valid in the rank's own process.
-/// Peers map a buffer by its name (segment_directory.hpp), which is 0 if they cannot.
+/// Location of one rank's buffers in one intra-host collective, which ranks perform through shared memory. The
+/// addresses are valid in the rank's own process. Peers map a buffer by its name (segment_directory.hpp). A name is 0
+/// if peers cannot map the buffer.
 struct alignas(64) BufferRecord {
   std::atomic<std::uint64_t> tag{0};  ///< number and signature of the collective, written after the other fields
   std::atomic<std::uint64_t> source{0}, source_name{0}, destination{0}, destination_name{0};
-  std::atomic<bool> objects{false};  ///< for GPU buffers: this rank cannot perform the call on this path
+  std::atomic<bool> objects{false};  ///< for GPU buffers: whether this rank cannot perform the planned device path
 };
 
-/// Maximum number of intra-host collectives that a rank may be ahead of another. All rings with a place per collective
-/// have this length.
+/// Maximum number of intra-host collectives that a rank may be ahead of another. Rings with one place per collective
+/// have this many places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that it has finished
-  PolledWord departed;         ///< 1 after it has destroyed its communicator
+  PolledWord departed;         ///< 1: the rank has destroyed its communicator
   PolledWord remote_access;    ///< 1 while it reads or writes buffers of its peers
   PolledWord heartbeat;        ///< its latest sign of life, in nanoseconds of the coarse clock
-  PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: it does not
+  PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: none
   std::atomic<std::int32_t> process{0};
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
   ArrivalRecord records[kRecords];
 };
 
-/// Numbers of pieces of vectors that ranks have claimed and finished, over all collectives. If the host has more ranks
-/// than cores, a rank claims the next piece of any rank's share (zero_copy.hpp).
+/// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece
+/// is to reserve the work on it. Ranks claim pieces only if the host has more ranks than cores (zero_copy.hpp).
 struct ClaimBlock {
   PolledWord taken, done;
 };
 
-/// Number of chunks that a rank has published in one collective. The tag is written once, with the first chunk.
+/// Number of chunks that a rank has published in one collective. A chunk is one unit of the staging ring. The tag is
+/// written once, with the first chunk.
 struct alignas(kPolledBytes) ChunkCount {
   std::atomic<std::uint64_t> tag{0}, chunks{0};
 };
 
 /// Progress of one rank in the collectives of one subgroup.
 struct HostCollectiveBlock {
-  PolledWord finished;  ///< number of collectives finished, ever
-  PolledWord left;      ///< bytes of staging that it no longer reads, ever
+  PolledWord finished;  ///< number of collectives that the rank has finished since construction
+  PolledWord left;      ///< bytes of staging, since construction, that it no longer reads
   PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
   PolledWord hidden;    ///< number of the newest zero-copy collective in which peers could not map its buffers
   ClaimBlock claims;    ///< claims of all ranks of the subgroup, which lie in the block of its first rank

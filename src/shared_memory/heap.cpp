@@ -1,5 +1,6 @@
-// Implementation of the heap, which allocates memory that other ranks can map. A block is a segment of the heap. A
-// block is whole if one request has all of it. Any other block is divided into pieces of a multiple of kGrain bytes.
+// Implementation of the heap, which allocates memory that other ranks can map. A segment is memory from the system. A
+// block is one segment of the heap. It is whole if it serves one request only. Any other block is divided into pieces,
+// whose lengths are multiples of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
@@ -14,9 +15,9 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kGrain = 64;
+constexpr std::size_t kGrain = 64;  // unit of the lengths of pieces in bytes: one cache line
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLeastCommon = std::size_t{2} << 20;
+constexpr std::size_t kLeastCommon = std::size_t{2} << 20;  // minimum bytes of a common segment
 constexpr std::size_t kMost = std::size_t{1} << 46;  // maximum of a request in bytes, so that sums do not overflow
 
 constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
@@ -38,7 +39,7 @@ Heap::Piece Heap::allocate(std::size_t bytes, std::size_t alignment) {
     throw Error(Errc::system, fmt::format("memory: {} bytes at a multiple of {} are more than a process can address",
                                           bytes, alignment));
   const std::size_t wanted = in_grains(bytes);
-  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // so that a multiple lies inside
+  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // for the alignment
   auto guard = lock();
   leave_what_was_inherited();
   auto found = by_size_.lower_bound({wanted + slack, nullptr});

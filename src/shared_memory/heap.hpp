@@ -1,19 +1,21 @@
 // Heap: the memory of this process that other ranks can map. All communicators of the process use one heap.
 //
-// A segment is memory from the system that other processes can map. A large request gets a segment of its own, which
-// returns to the system when it is freed. A smaller request gets a piece of a common segment. The length of a piece is
-// a multiple of 64 bytes. allocate() takes the shortest free piece that suffices. Adjacent free pieces are joined.
+// A segment is memory from the system that other processes can map. A large request gets a segment of its own. That
+// segment returns to the system when the memory is freed. A smaller request gets a piece of a common segment. The
+// length of a piece is a multiple of 64 bytes. allocate() takes the shortest free piece that suffices. Adjacent free
+// pieces are joined.
 //
-// A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request for half of that or more
-// is large. The number of segments therefore grows only with the logarithm of the bytes. That matters because each
-// segment costs a file descriptor and a place in the table of every communicator. The heap keeps one empty common
-// segment, the smallest.
+// A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request is large if it needs at
+// least half of a new common segment. The number of segments therefore grows only with the logarithm of the bytes. Few
+// segments are better, because each takes a file descriptor and a place in a table of every communicator. The heap
+// returns empty common segments to the system, but keeps the smallest one.
 //
-// Other processes can write to the segments. The heap therefore keeps its records of pieces elsewhere. A child of
-// fork() leaves inherited segments alone, and allocates from segments of its own.
+// Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
+// of fork() allocates only from segments that it has made itself.
 //
-// Price: up to an eighth more memory than was requested. Prefaulting takes 0.3 to 1 ms per MiB. Ranks that allocate at
-// the same time may all be refused, although the memory would have sufficed for one of them.
+// Price: the heap holds up to an eighth more memory than was requested. All pages of a new segment are allocated at
+// once (prefaulted), which takes 0.3 to 1 ms per MiB. If ranks allocate at the same time, the system may refuse all of
+// them, although the memory would suffice for one.
 #pragma once
 
 #include <atomic>
@@ -39,7 +41,7 @@ class Heap {
 
   struct Piece {
     std::byte* data;
-    bool zero;  ///< fresh from the system
+    bool zero;  ///< whether all bytes are 0, because the memory is fresh from the system
   };
   /// Allocates at least `bytes` at a multiple of `alignment`, a power of two. Throws Error{system}.
   Piece allocate(std::size_t bytes, std::size_t alignment);
@@ -92,7 +94,7 @@ class Heap {
   std::size_t total_ = 0;                                 // bytes of all segments
   std::map<std::byte*, std::size_t> free_;                // by address
   std::set<std::pair<std::size_t, std::byte*>> by_size_;  // by size
-  const Block* spare_ = nullptr;                          // common segment that has become empty
+  const Block* spare_ = nullptr;                          // common segment that became empty and was kept
   OwnerProcess owner_process_;
   std::vector<Listener*> listeners_;
 };

@@ -1,8 +1,8 @@
 // Intra-host collectives: the ranks of one host, or of a subgroup of it, combine and exchange data through shared
 // memory. They send no messages. subgroup_memory.hpp describes the subgroups.
 //
-// All ranks of the subgroup describe the collective with equal HostTasks (host_task.hpp). The size of the vector and
-// the location of the buffers decide which protocol performs it:
+// A HostTask describes one collective (host_task.hpp). It is equal on all ranks of the subgroup. The size of the vector
+// and the location of the buffers decide which protocol performs the collective:
 //
 //   inline       inline_protocol.hpp  the payload travels inside the polled cache lines
 //   one-shot     staged.hpp           every rank stages its whole vector, and combines all of them for itself
@@ -15,14 +15,14 @@
 //
 // All ranks number the collectives of a subgroup equally. The shared state of collective n lies in place n % 64 of a
 // ring (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64. Readers
-// therefore need not acknowledge data. If every rank needs data of every rank, no rank can be 64 collectives ahead. A
-// root of broadcasts can, and then waits.
+// therefore need not report that they have read the data. If every rank needs data of every rank, no rank can be 64
+// collectives ahead. A root of broadcasts needs no data, so it can be 64 ahead, and then waits.
 //
-// Price: 64 slots of lines and 20 KiB of counters for each rank and subgroup.
+// Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 20 KiB of counters.
 //
-// No function blocks: progress() does what is possible now and returns. start() publishes this rank's first data at
-// once, because the peers wait for it. The caller then publishes the arrival record: the number and the signature of
-// the call.
+// No function blocks: progress() does what is possible now and returns. The function start() publishes this rank's
+// first data at once, because the peers wait for that data. The caller then publishes the arrival record: the number
+// and the signature of the call.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class HostCollective {
   /// object.
   HostCollective(SubgroupMemory, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
-  /// Writes the description of a host Step to a task, which later start() calls on this object may use.
+  /// Describes a host Step, a collective of ranks of one host, in a task. The task is for start() of this object only.
   void describe(const Step&, DataType, HostTask&) const;
   /// Begins a collective. The task and the operands must not change until it has finished.
   void start(const HostTask& task, const HostOperands& with) {
@@ -54,8 +54,8 @@ class HostCollective {
     if (place_is_free()) begin();
   }
   void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not outlive the call
-  /// Performs what is possible now. Returns true when the collective has finished. Throws TagMismatch with a local rank
-  /// of the host, or Error{system}.
+  /// Performs what is possible now. Returns true when the collective has finished. Throws Error{system}, or TagMismatch
+  /// with the local rank of a peer that performs another call.
   bool progress() try {
     if (performer_ == Performer::inlined ? !inline_protocol_.progress() : !progress_by_others()) return false;
     finished_.store(number_, std::memory_order_release);

@@ -1,8 +1,8 @@
-// Operands of a collective between ranks of a host: this rank's buffers, type and op. Also the check that a peer
+// Operands of a collective between ranks of a host: this rank's buffers, type and op. This file also checks that a peer
 // performs the same call.
 //
-// All that ranks publish in shared memory carries a tag: the number of the collective and a hash of the call's
-// signature. A rank checks the tag before it uses the data of a peer. Price: a few stores per call.
+// All data that ranks publish in shared memory carry a tag. A tag holds the number of the collective and a hash of the
+// call's signature. A rank checks the tag before it uses the data of a peer. Price of tags: a few stores per call.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,29 @@
 
 namespace collectives {
 
-/// Addresses are those of element 0 of the vector, as if a buffer held the whole vector.
+/// Operands of one collective. Each address is that of element 0 of the vector. It lies outside the buffer if the
+/// buffer holds only a later part of the vector.
 struct HostOperands {
   const std::byte* source = nullptr;  ///< this rank's values
   std::byte* destination = nullptr;   ///< place of the results
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;   ///< number of ranks by which fold() finishes results, such as averages; 0: it does not
+  int finish_ranks = 0;   ///< number of ranks, by which fold() divides an average; 0: results are partial
   bool unreduced = true;  ///< whether the values are contributions of one rank each, not partial results
   std::uint64_t tag = 0;
-  /// Identifies the task and all operands but the tag. Preparations for an equal value are valid again. 0: none are
-  /// kept.
+  /// Number that identifies the task and all operands but the tag. A protocol prepares itself once for all collectives
+  /// with an equal number. 0: it prepares itself for every collective.
   std::uint64_t known_as = 0;
 };
 
-/// Thrown inside the library if a tag shows a mismatched call. The communicator turns it into the full Error.
+/// Exception inside the library: a tag shows that a peer performs another call. The communicator turns the exception
+/// into an Error with all details.
 struct TagMismatch {
-  Rank peer;  ///< local rank or rank, as the thrower counts
+  Rank peer;  ///< local rank on the host, or rank of the communicator, depending on the function
 };
 
-/// Returns `base` moved by whole elements. Uses integers, because `base` may point outside its buffer.
+/// Returns the address `index` elements after `base`. Computes with integers, because `base` may lie outside its
+/// buffer.
 template <class Byte>
 Byte* element_at(Byte* base, std::size_t index, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(base) + index * element_bytes);

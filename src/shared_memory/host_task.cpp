@@ -2,7 +2,8 @@
 // chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
 //
 // The choice depends on the bytes that one rank publishes for its peers, and on limits in the tuning. Zero copy is not
-// a protocol here but a flag beside it. It replaces the protocol if every rank has mapped the buffers of all ranks.
+// a protocol here but a flag of the task. It replaces the chosen protocol if every rank has mapped the buffers of all
+// ranks.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -17,18 +18,19 @@ namespace {
 /// Returns the bytes that one rank publishes.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
-/// Returns the maximum payload in bytes for the inline protocol. Its cache lines cost more per byte than staging, and
-/// every peer reads them, so the limit of the tuning is divided by the number of peers. It is halved if every rank both
-/// publishes its values and needs those of all ranks, because each rank then writes and reads.
+/// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than
+/// staging memory. Every peer reads these lines, so the limit of the tuning is divided by the number of peers. The
+/// limit is halved if every rank both publishes values and needs all values, because each rank then writes and reads.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
 
 /// Returns the maximum length in bytes of an all-reduce by the one-shot protocol. One shot saves a synchronization, but
-/// every rank reads the vectors of all ranks and combines all elements. Between two ranks, this moves no more bytes
-/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. It is higher again for four
-/// or more ranks on fewer cores, because every synchronization then waits until each rank has had its turn on a core.
+/// every rank reads the vectors of all ranks and combines all elements. Between two ranks, one shot moves no more bytes
+/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. The limit is higher again for
+/// four or more ranks on fewer cores. Reason: every synchronization then waits until each rank has had its turn on a
+/// core.
 std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes =
@@ -36,8 +38,8 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
-/// Returns twice the bytes of one rank's share in the single-copy protocol. For two ranks this is the whole vector, in
-/// which the limits of the tuning are measured.
+/// Returns twice the bytes of one rank's share in the single-copy protocol. For two ranks, this is the length of the
+/// whole vector. The tuning gives its limits as lengths of vectors of two ranks.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;
@@ -46,7 +48,7 @@ std::size_t copied_bytes(const HostTask& task) {
 /// Returns the limit in bytes from which on the single-copy protocol is used, in which the kernel copies between
 /// processes. If each rank has a core, all ranks copy at the same time, which may be faster than staging. If there are
 /// fewer cores, staging is better, because a rank that runs stages the data that its sleeping peers will need. Staging
-/// is also better for vectors larger than the cache: its stores to memory need not fetch the old lines first.
+/// is also better for vectors larger than the cache: its streaming stores need not fetch the old lines first.
 std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
@@ -54,7 +56,7 @@ std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const T
 
 /// Returns the limit in bytes from which on zero copy is used if all buffers are mapped. Zero copy takes two
 /// synchronizations, and a staged gather takes one. If there are more ranks than cores, a synchronization waits until
-/// each rank has had its turn, so the limit of gathers is higher.
+/// each rank has had its turn on a core. The limit of gathers is therefore higher.
 std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);

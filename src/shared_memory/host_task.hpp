@@ -1,7 +1,7 @@
 // Host task: the description of one collective between ranks of a host, and of the protocol that performs it. All ranks
 // that perform the collective have equal tasks.
 //
-// The vector is divided into slices. Each slice has one rank as its owner:
+// The vector is divided into slices. Each slice has one rank as its owner. There are four kinds of collectives:
 //
 //   host_all_reduce      the values of all ranks are combined; all ranks get all slices
 //   host_reduce_scatter  the values of all ranks are combined; each owner gets its slice
@@ -9,13 +9,15 @@
 //   host_barrier         no rank leaves before all have entered
 //
 // If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce, and an all-gather is a
-// broadcast. host_collective.hpp lists the protocols. The size of the vector decides between them.
+// broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The size of the vector decides
+// between the protocols.
 //
-// Streaming stores bypass the caches. Results use them if they would evict one another from the last-level cache.
-// Results that overwrite values do not, because the cache holds their lines already. Streaming stores need a fence
-// before a rank publishes data or waits. A rank with a core of its own then calls no memcpy between them, because the
-// string instructions of memcpy would wait for the stores. Buffers that are not mapped are then staged, because the
-// kernel's copy cannot use streaming stores.
+// Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
+// results before they are read. Results that overwrite inputs are written by normal stores, because the cache holds
+// their lines already. After streaming stores, a rank needs a fence before it publishes data or waits. A rank with a
+// core of its own calls no memcpy between streaming stores. Reason: the string instructions of memcpy wait until the
+// stores have completed. If results are streamed, buffers that are not mapped are staged, because the kernel's copy
+// cannot stream.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +40,7 @@ enum class HostProtocol : std::uint8_t {
 };
 std::string_view to_string(HostProtocol) noexcept;
 
-/// One collective between ranks of a host. `local`: rank of the subgroup that performs it.
+/// One collective between ranks of a host. `local`: number of a rank in the subgroup that performs the collective.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
   int root = -1;              ///< local rank of the only owner, or -1
@@ -58,7 +60,7 @@ struct HostTask {
   }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
   int ranks() const { return static_cast<int>(slices.size()); }
-  /// Returns true if peers need the values of `local`.
+  /// Returns true if peers need the values of rank `local`.
   bool shows(int local) const {
     if (root < 0) return true;
     return (local == root) != combines();
@@ -66,7 +68,8 @@ struct HostTask {
 
   // In zero copy and single copy, each rank works on one share of the vector.
 
-  /// Returns the range of elements that a rank's source buffer holds, or its destination buffer.
+  /// Returns the range of elements that a rank's source buffer holds. `destination`: returns the range of its
+  /// destination buffer instead.
   Range held(int local, bool destination) const;
   /// Returns the share of a rank, as a range of elements.
   Range share(int local) const { return root < 0 ? slice(local) : part(slice(root), ranks(), local); }
@@ -84,8 +87,8 @@ struct HostCall {
   bool finish = true;
 };
 
-/// Describes a host Step for `ranks` local ranks, and chooses the protocol. Allocates only if `task` has never held as
-/// many ranks.
+/// Describes a host Step for `ranks` local ranks, and chooses the protocol. Allocates memory only if `task` has never
+/// described as many ranks.
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed, const TuningParameters&,
               HostTask& task);
 

@@ -1,4 +1,5 @@
-// Implementation of the collapse of small pages: the load of the machine, the system call, and the limits.
+// Implementation of the collapse of small pages into huge pages. This file reads the load of the machine, makes the
+// system call and checks the limits.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>
@@ -14,7 +15,8 @@ namespace {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
 
-/// Returns whether the machine has a core for each thread that wants to run now. Returns true if that is unknown.
+/// Returns whether the machine has a core for each thread that wants to run now. Returns true if the number of cores is
+/// unknown.
 bool cores_are_free() {
   std::string averages, running;  // "0.20 0.18 0.12 1/80 11206": 1 of 80 threads runs, this one
   std::ifstream("/proc/loadavg") >> averages >> averages >> averages >> running;

@@ -24,17 +24,17 @@ class HugePageCollapse {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kBytesPerCall = std::size_t{8} << 20;
-  static constexpr std::chrono::milliseconds kSlow{10};  ///< Five times the usual time: the workers had to wait.
-  static constexpr std::chrono::milliseconds kDeadline{100};
-  static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Time that 1 MiB takes on slow machines.
+  static constexpr std::chrono::milliseconds kSlow{10};  ///< Time from which a call is slow: five times the usual 2 ms.
+  static constexpr std::chrono::milliseconds kDeadline{100};  ///< Time in which all calls for one memory must begin.
+  static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Addition to kDeadline per MiB of the memory.
 
-  /// What a collapse needs from the system. Tests replace it.
+  /// Functions of the system that a collapse needs. Tests replace them.
   struct System {
     std::function<Clock::time_point()> now;
     std::function<bool()> cores_are_free;
     std::function<void(std::byte* begin, std::size_t bytes)> collapse;
   };
-  /// Returns the clock, the load and the system call of Linux.
+  /// Returns these functions for Linux.
   static System linux_system();
 
   explicit HugePageCollapse(System system = linux_system()) : system_(std::move(system)) {}

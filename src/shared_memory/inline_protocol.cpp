@@ -1,5 +1,5 @@
-// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines.
-// inline_protocol.hpp explains the protocol.
+// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines. The head
+// of inline_protocol.hpp explains the protocol.
 //
 // A line is a cache line of shared memory: kLinePayload bytes of payload and a tag. A slot holds the lines of one rank
 // for one collective. A span is a range of bytes in a payload.
@@ -24,8 +24,8 @@ namespace {
 constexpr int kLooks = 8;
 
 /// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow: a reader's processor
-/// prefetches the lines behind those that it reads. It would take them from the writer, which has just fetched them for
-/// the next collective. 29 is odd, so every one of the 64 slots is used.
+/// prefetches the lines behind those that it reads. The prefetch would take these lines from the writer, which has just
+/// fetched them for the next collective. 29 is odd, so every one of the 64 slots is used.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
@@ -40,7 +40,7 @@ std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
 /// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
 ///
 /// Copies a part of fixed length from each end; the two parts may overlap. A memcpy of variable length would take as
-/// long as the rest of a short collective. The accesses need not be atomic: a reader checks the tag first, and a slot
+/// long as the rest of a short collective. The accesses need not be atomic. A reader checks the tag first, and a slot
 /// is written again only after all ranks have read it.
 inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {
@@ -71,8 +71,8 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
       gathered_(static_cast<std::size_t>(subgroup.ranks()) * stride_),
       sources_(static_cast<std::size_t>(subgroup.ranks())) {
   for (int local = 0; local < ranks_; ++local) slots_.push_back(subgroup.lines(local, 0));
-  // A page lies in the part of the memory that is nearest to the rank that touches it first. This rank writes its
-  // slots.
+  // The system places a page in the memory nearest to the core that touches the page first. This rank writes its slots,
+  // so it touches them first.
   prefault(slots_[static_cast<std::size_t>(self_)], kCollectivesAhead * slot_bytes_);
 }
 

@@ -5,12 +5,13 @@
 // therefore delivers both data and signal. Misses of consecutive lines overlap. Each rank combines the values of all
 // ranks for itself, in rank order.
 //
-// A slot is the memory for the lines of one rank in one collective. There is no second synchronization after reading:
-// a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read it by then.
+// A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
+// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
+// then.
 //
-// A collective of a few bytes takes little longer than the travel of one cache line. prepare() therefore computes what
-// depends on the operands once for all collectives with equal operands. A payload of one line is combined straight from
-// that line, without a copy.
+// A collective of a few bytes takes little longer than the travel of one cache line. To save time, prepare() runs once
+// for all collectives with equal operands. It computes everything that depends on the operands. A payload of one line
+// is combined straight from that line, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,7 @@ class InlineProtocol {
   struct Wanted {
     int local;               // rank that writes the payload
     std::size_t first, end;  // first line of the part, and the line after its last one
-    std::size_t bytes;       // end of the part in bytes of the payload
+    std::size_t bytes;       // offset in bytes of the end of the part in the payload
     std::byte* to;           // memory for a copy of the payload; null: the part is one line, which is read in place
   };
   /// Bytes of this rank's own values, and where they are copied to.

@@ -1,4 +1,5 @@
-// Implementation of the access to buffers of peers: pointers, and copies by the kernel with the reasons of a refusal.
+// Implementation of the access to buffers of peers, by pointers or by copies of the kernel. If the kernel refuses a
+// copy, the reason is kept for the error text.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -58,8 +59,8 @@ bool PeerMemory::transfer(Direction direction, int local, std::byte* here, std::
   return true;
 }
 
-/// Returns true if the peer has ended. Its process id may then belong to another process. The system needs longer than
-/// kLookEvery to reuse an id.
+/// Returns true if the peer has ended. The process id of an ended peer may later belong to another process. Checks
+/// every kLookEvery suffice, because the system needs longer to reuse an id.
 bool PeerMemory::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();
@@ -82,7 +83,7 @@ bool PeerMemory::refuse(int local, std::string why) {
 std::string PeerMemory::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
-    // Every rank publishes a word of its own memory, its address and its value, for this test.
+    // For this test, every rank publishes the address and the value of a word in its own memory.
     const RankBlock& block = arena.block(local);
     std::uint64_t seen = 0;
     const iovec here{&seen, sizeof seen};
@@ -91,7 +92,7 @@ std::string PeerMemory::kernel_refuses(const Arena& arena) {
       return fmt::format("process_vm_readv: {}", std::strerror(errno));
     if (seen != block.probe.load(std::memory_order_acquire))
       return "process_vm_readv: the process has another number here";
-    // Writing nothing always succeeds, unless a filter forbids the call as such.
+    // A call that writes nothing always succeeds, unless a filter forbids all calls of the function.
     if (::process_vm_writev(arena.process(local), nullptr, 0, nullptr, 0, 0) < 0)
       return fmt::format("process_vm_writev: {}", std::strerror(errno));
   }

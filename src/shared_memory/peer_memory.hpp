@@ -1,13 +1,14 @@
 // Peer memory: access to buffers of the other ranks of this host.
 //
-// A rank publishes where its buffers of an intra-host collective are. A peer accesses them in one of two ways:
+// In an intra-host collective, ranks of one host work together through shared memory. Each rank publishes where its
+// buffers are. A peer accesses them in one of two ways:
 //
 //   pointer      the ranks are threads and share an address space, or the buffer comes from allocate() and lies in a
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
-// The kernel refuses a copy if the peer's process is ending. That is no error of this class: the failure detector finds
-// and names such a peer. A refusal is an error only if the peer is still alive 300 ms later.
+// The kernel refuses a copy if the peer's process is ending. This class does not throw then, because the failure
+// detector finds and reports lost peers. It throws only if the peer is still alive 300 ms after the refusal.
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,8 @@ struct RemoteBuffer {
 
 class PeerMemory {
  public:
-  /// `threads`: all ranks of the host are threads of this process. `kernel`: the kernel may copy between the ranks.
+  /// `threads`: whether all ranks of the host are threads of this process. `kernel`: whether the kernel permits copies
+  /// between the ranks.
   PeerMemory(const Arena& arena, bool threads, bool kernel)
       : arena_(arena),
         threads_(threads),
@@ -46,8 +48,9 @@ class PeerMemory {
   /// Returns a pointer to a peer's buffer, or null if only the kernel can copy it.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
-  /// Copies from or to the memory of a peer. Returns false if the system refuses, then and in all later calls, because
-  /// the peer may have ended. Throws Error{system} if the peer is alive 300 ms later.
+  /// Copy from or to the memory of a peer. Return false if the system refuses the copy, because the peer may have
+  /// ended. All later calls then return false, too. If its peer is alive 300 ms after the refusal, a later call throws
+  /// Error{system}.
   bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes);
   bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes);
 

@@ -1,11 +1,13 @@
 // Prefaulting: allocation of pages before their first touch.
 //
-// A page that is allocated by a touch costs an exception of its own. That takes 8 to 20 us on a virtual machine whose
-// page tables are kept in software. Many pages requested together cost less: 0.5 us each if another process has the
-// page already, and 2 us if the system must find and clear it.
+// A touch of a page that is not allocated raises an exception, in which the kernel allocates the page. The exception
+// takes 8 to 20 us on a virtual machine whose page tables are kept in software. Pages that are requested together cost
+// less. Each takes 0.5 us if another process has the page already. It takes 2 us if the system must find and clear a
+// free page.
 //
-// Slots of lines and parts of staging are therefore prefaulted together. Touched one by one, their pages made the first
-// 64 calls of eight ranks on two cores take up to twenty times as long as later calls.
+// Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staged.hpp) are therefore prefaulted many
+// pages at a time. Without prefaulting, the first 64 calls of eight ranks on two cores took up to twenty times as long
+// as later calls.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,8 +19,8 @@
 
 namespace collectives {
 
-/// Allocates the pages of the memory [at, at + bytes) for writing. If the system cannot (Linux before 5.14, no memory),
-/// the first touch allocates them as usual.
+/// Allocates the pages of the memory [at, at + bytes) for writing. If the system cannot do so (Linux before 5.14, no
+/// memory), the first touch of each page allocates it.
 inline void prefault(std::byte* at, std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
   const std::size_t before = reinterpret_cast<std::uintptr_t>(at) % kPage;

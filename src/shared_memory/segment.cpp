@@ -33,10 +33,11 @@ namespace {
 constexpr std::size_t kPage = 4096;  // bytes of a small page
 constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
-// Bytes that a rank allocates before it reads the available memory again. Several ranks may allocate at the same time
-// and read the same number. A rank therefore takes a sixteenth of it, but at least 2 MiB and at most kMostAtOnce.
+// Maximum number of bytes that a rank allocates between two checks of the available memory. Several ranks may check at
+// the same time and see the same number. A rank therefore takes a sixteenth of the available memory, but at least 2 MiB
+// and at most kMostAtOnce.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
-// Available bytes that no rank takes, so that the ranks together do not exceed the limit.
+// Number of available bytes that no rank takes, so that the ranks together do not exceed the memory limit.
 constexpr std::size_t kLeft = std::size_t{8} << 20;
 
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // flags of a memfd with pages of 2^21 bytes
@@ -57,8 +58,8 @@ Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   return std::move(made.file);
 }
 
-/// Maps a file, or private memory without one. From 2 MiB up the address is a multiple of 2 MiB, so that huge pages
-/// fit.
+/// Maps `file`, or private memory if there is no file. From 2 MiB up, the address is a multiple of 2 MiB, so that huge
+/// pages fit.
 Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::size_t space = bytes + alignment - kPage;
@@ -87,7 +88,8 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
                 fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), available_memory().bound));
 }
 
-/// Returns the available memory. Throws if the `rest` of a segment of `bytes` and its page tables do not fit into it.
+/// Returns the available memory. Throws if this memory does not suffice for `rest` bytes and their page tables.
+/// `bytes`: length of the whole segment, for the error text.
 AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
   AvailableMemory available = available_memory();
   if (available.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, available.bound);

@@ -1,8 +1,8 @@
 // Segment: memory from the system that other processes of this host can map.
 //
-// A segment is one sealed memfd: an anonymous file in memory that no process can shrink. A peer opens it as
-// /proc/PID/fd/N. That descriptor may name another file by then. The name of the memfd therefore contains a random
-// token, by which the peer recognises the segment.
+// A segment is one sealed memfd: an anonymous file in memory that no process can shrink. A peer opens the segment as
+// /proc/PID/fd/N, a descriptor of the owner. If the owner has closed that descriptor, its number may name another file.
+// The name of the memfd therefore contains a random token, by which the peer recognises the segment.
 //
 // Pages are taken from the first source that works:
 //
@@ -13,12 +13,12 @@
 //   private_pages           private memory, if the system refuses memfds
 //
 // The constructor allocates all pages. It allocates small pages a part at a time, and checks before each part how much
-// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor returns the
-// pages to the system at once, even if peers have the segment mapped: it punches a hole into the file.
+// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor punches a
+// hole into the file. All pages thus return to the system at once, even if peers have the segment mapped.
 //
-// To collapse is to join small pages into a huge one. The kernel needs a worker on every core for that, and busy cores
-// delay it. The constructor therefore requests it only while cores are free, and never again after one request took
-// over 10 ms. A segment may spend 100 ms and 1 ms per MiB on it.
+// To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
+// cores delay the workers. The constructor therefore requests a collapse only while cores are free. After one request
+// of more than 10 ms, the process makes no other. Requests for one segment end after 100 ms plus 1 ms per MiB.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +76,7 @@ class Segment {
   std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Returns true if other processes can map it.
   bool shared() const noexcept { return static_cast<bool>(file_); }
-  /// Returns false in a child that was forked later.
+  /// Returns whether this process made the segment: false in a child of fork().
   bool ours() const noexcept { return owner_process_.is_current(); }
   SegmentAddress address() const noexcept;
 
@@ -84,13 +84,13 @@ class Segment {
     Pages pages = Pages::private_pages;
     std::size_t bytes = 0, huge_bytes = 0;  ///< length of the segment, and of its part in huge pages
   };
-  /// Reads /proc/self/smaps.
+  /// Returns the kind and the bytes of the pages in use. Reads /proc/self/smaps.
   Made made_of() const;
 
  private:
   OwnerProcess owner_process_;
   std::uint64_t token_;
-  bool reserved_ = false;  // huge pages of the administrator's pool
+  bool reserved_ = false;  // whether the pages come from the administrator's pool of huge pages
   Descriptor file_;        // none: private memory
   Mapping memory_;
 };

@@ -84,8 +84,8 @@ void SegmentDirectory::segment_removed(const Segment& segment) noexcept {
 }
 
 /// Writes a segment's address to a place of the directory; an address of zeros withdraws the segment. Requires the
-/// heap's lock, so there is one writer. The sequence number is odd meanwhile. A reader that sees a new field also sees
-/// the odd number or a later one, and therefore rejects a mixture of old and new fields.
+/// heap's lock, so there is one writer. The sequence number is odd during the write. A reader that sees a new field
+/// also sees the odd number or a later one. It therefore rejects a mixture of old and new fields.
 void SegmentDirectory::write(std::size_t slot, const SegmentAddress& address) noexcept {
   SegmentRecord& record = arena_.segment(arena_.self(), slot);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);

@@ -1,19 +1,20 @@
-// Segment directory: a rank tells its peers by a 64-bit name where a buffer of its own lies, so that they can map it.
+// Segment directory: gives a buffer of this rank a 64-bit name. Peers map the buffer by its name.
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
 // rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has a field of
-// 10 bits for the place of the segment in the table. 14 bits hold the use count of that place. 40 bits hold the offset
-// of the buffer in the segment, in bytes.
+// 10 bits for the place of the segment in the table. 14 bits hold the use count of that place, a number that grows with
+// each change of the place. 40 bits hold the offset of the buffer in the segment, in bytes.
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A peer maps a segment when it first resolves a name in it. Later resolutions cost two loads. Ranks of one process
-// need no mapping of their own.
+// A peer maps a segment when it first resolves a name in it. Later resolutions cost two loads. A peer in the owner's
+// process uses the owner's mapping.
 //
-// If a segment is freed, its owner withdraws it from every directory at once, and its pages return to the system. The
-// use count of its place increases. So no peer takes an old name or an old mapping for the next segment in that place.
-// A peer unmaps withdrawn segments before it maps a new one. Until then they cost address space only.
+// If a segment is freed, its owner withdraws it at once from the directories of all communicators. The pages of the
+// segment return to the system. The use count of its place increases. A peer therefore never takes an old name or an
+// old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a new one. Until
+// then, a withdrawn segment takes address space but no memory.
 //
 // A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once
@@ -30,8 +31,8 @@
 
 namespace collectives {
 
-/// Directory of one communicator. name_of() and resolve() must not run concurrently. Any thread may free memory
-/// meanwhile.
+/// Directory of one communicator. name_of() and resolve() must not run concurrently. Other threads may free memory
+/// while they run.
 class SegmentDirectory final : private Heap::Listener {
  public:
   explicit SegmentDirectory(const Arena& arena);
@@ -51,9 +52,9 @@ class SegmentDirectory final : private Heap::Listener {
     return recent_[next_].name_of(at, bytes);
   }
 
-  /// Returns the address in this process of `bytes` bytes that local rank `local` calls `name`. Returns null if the
-  /// name is 0, its segment no longer exists, or the bytes exceed it. Also returns null if the system refuses to map
-  /// the segment. A refusal is reported by one warning.
+  /// Returns the address, in this process, of the memory that local rank `local` has published as `name`. Returns null
+  /// if the name is 0, its segment no longer exists, or `bytes` bytes exceed the segment. Also returns null if the
+  /// system refuses to map the segment. The first refusal is logged as a warning.
   std::byte* resolve(int local, std::uint64_t name, std::size_t bytes) {
     const std::size_t slot = slot_of(name);
     if (slot >= kSegmentRecords) return nullptr;

@@ -1,9 +1,9 @@
 // Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
-// staged.hpp explains the protocol.
+// The head of staged.hpp explains the protocol.
 //
 // Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
-// belongs to one rank. A chunk consists of some elements of every slice. A rank performs up to three moves on each
-// chunk, in this order:
+// belongs to one rank. A chunk holds elements of every slice: the first chunk the first elements of each, the next
+// chunk the following ones. A rank performs up to three moves on each chunk, in this order:
 //
 //   stage()    copies this rank's values of the chunk into its own ring
 //   combine()  in a reduction, combines the values of all ranks for this rank's slice
@@ -31,28 +31,28 @@ namespace {
 constexpr std::size_t kChunks = 16;
 /// Maximum number of chunks of a short broadcast or reduce, if each rank has a core.
 constexpr std::size_t kChunksWithOneRoot = 8;
-/// Minimum length in bytes of a chunk of a broadcast or reduce. A shorter one takes less time than the signal that
-/// announces it to the peers.
+/// Minimum length in bytes of a chunk of a broadcast or reduce. A shorter chunk takes less time than the signal that
+/// announces the chunk to the peers.
 constexpr std::size_t kMinChunkWithOneRoot = 2048;
 /// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
-/// begins and ends slowly, so there should be few.
+/// begins and ends slowly, so few chunks are better.
 constexpr std::size_t kStreamedChunk = 4;
 /// Distance in bytes of the ring between one move and the next, if each rank has a core. It hides differences between
 /// the speeds of ranks.
 constexpr std::size_t kDistance = 256 << 10;
 /// Minimum length in bytes of the front of the ring.
 constexpr std::uint64_t kFront = 256 << 10;
-/// Minimum number of collectives, as long as the current one, that the front holds. Four let no rank wait for space.
+/// Minimum number of collectives, as long as the current one, that the front holds. With four, no rank waits for space.
 constexpr std::uint64_t kCollectivesInFront = 4;
 /// Number of bytes of a ring that are prefaulted together. To prefault is to touch pages before they are needed.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
 
-/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of them, at most 2 MiB:
-/// more than the second-level cache of most cores. The rings of all ranks take at most a quarter of streaming_bytes, so
-/// they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if the rings then exceed
-/// these limits.
+/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of these chunks. It has at
+/// most 2 MiB, more than the second-level cache of most cores. The rings of all ranks take at most a quarter of
+/// streaming_bytes, so they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if
+/// the rings then exceed these limits.
 std::size_t Staged::longest_chunk(int ranks, const TuningParameters& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));

@@ -1,36 +1,38 @@
 // Staged protocol: the ranks of one host exchange a long vector through staging memory.
 //
-// Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring of it, and
-// reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut into chunks: a
-// chunk holds some elements of every slice. A rank performs three moves on each chunk:
+// Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
+// memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
+// into chunks. The first chunk holds the first elements of every slice, the next chunk the following ones. A rank
+// performs three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
 //   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
 //   collect  copies the slices that it lacks from the rings of its peers
 //
 // A one-shot collective has no owners. Every rank stages its whole vector, and folds the vectors of all ranks for
-// itself. That needs one synchronization instead of two. It moves more bytes from three ranks on.
+// itself. One shot needs one synchronization instead of two. From three ranks on, it moves more bytes.
 //
 // Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
-// still earlier one. It publishes two counters: the chunks that it has staged, and those that it has combined. The
-// distance between two moves depends on the cores:
+// still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
+// move begins a chunk when the move before it is a certain distance ahead. The distance depends on the number of cores:
 //
 // - If each rank has a core, the distance is 256 KiB of the ring. The peers' data have then arrived when a move needs
 // them, although the speeds of ranks vary.
 // - Oversubscribed ranks (more ranks than cores) have no distance. Each move runs as far as it can. A rank that loses
 // its core has then done all that was possible without its peers.
 //
-// Price: a chunk takes at most a quarter of the ring, and long chunks reduce the distance.
+// Price of the distance: it must fit into the ring. A chunk therefore takes at most a quarter of the ring, and long
+// chunks reduce the distance.
 //
 // Broadcast and reduce have one root. If each rank has a core, short chunks let one rank write while another reads. A
-// vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter ones, of at least 2 KiB. Each
-// chunk costs a signal, so slow signals make fewer chunks.
+// vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter chunks, of at least 2 KiB. A rank
+// signals every chunk to its peers. If signals are slow, the vector is cut into fewer chunks.
 //
-// The ring. A position counts the bytes that have passed through a ring since the beginning. Memory is written again
+// The ring. A position counts the bytes that have passed through a ring since construction. Memory is written again
 // when no rank needs its previous content. If each rank has a core, even short vectors use the whole ring, one part
-// after another. Reason: a cache line that another core still holds takes 7 ns to write on an AMD EPYC, twice as long
-// as a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the line
-// before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
+// after another. Reason: on an AMD EPYC, it takes 7 ns to write a cache line that another core holds. That is twice the
+// time for a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the
+// line before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
 // collectives without a root use only the front of the ring, its beginning. The front holds at least 4 of these
 // collectives, so that no rank waits for space.
 //

@@ -1,12 +1,12 @@
-// Subgroup memory: the part of the arena in which some ranks of a host perform collectives. The arena is the shared
-// memory of the ranks of one host and communicator.
+// Subgroup memory: the part of the arena in which a subgroup performs collectives. A subgroup is a set of ranks of one
+// host. The arena is the memory that all ranks of a host share in one communicator.
 //
 // Every rank belongs to the subgroup of its whole host. A domain is a set of cores with a common cache or memory. If
 // the host has several domains, a rank also belongs to the subgroup of its domain and to that of its rail. A rail
 // consists of one rank of each domain.
 //
-// The members of a subgroup are numbered from 0. Only they access its memory. A failure concerns the whole
-// communicator.
+// The members of a subgroup are numbered from 0. Only members access the memory of a subgroup. A failure in one
+// subgroup is a failure of the whole communicator.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ class SubgroupMemory {
 
   /// Makes the subgroup of the whole host.
   explicit SubgroupMemory(const Arena& arena) : SubgroupMemory(arena, kHost, all_ranks(arena.ranks())) {}
-  /// Makes a subgroup. `members` are local ranks in ascending order, equal on all members and with this rank among
-  /// them.
+  /// Makes the view of a subgroup. `members` are local ranks in ascending order, equal on all members and with this
+  /// rank among them.
   SubgroupMemory(const Arena& arena, int number, std::vector<int> members)
       : arena_(&arena),
         number_(number),
@@ -39,7 +39,7 @@ class SubgroupMemory {
 
   int self() const noexcept { return self_; }
   int ranks() const noexcept { return static_cast<int>(members_.size()); }
-  /// Returns the local rank on the host of member `i`.
+  /// Returns the local rank of member `i`: its number on the host.
   int local(int i) const noexcept { return members_[static_cast<std::size_t>(i)]; }
 
   const ArenaShape& shape() const noexcept { return arena_->shape(); }

@@ -1,5 +1,5 @@
 // The interface of an algorithm: a name, and a function that emits the Steps of one rank. A Step is one action of a
-// rank: it takes values, may combine them, may store the result, and may send it (step.hpp).
+// rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
 //
 // The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
@@ -16,9 +16,10 @@
 
 namespace collectives {
 
-/// Rank view: the ranks and hosts as one rank sees them. An algorithm knows nothing else about them.
+/// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. An algorithm gets no
+/// other information about ranks and hosts.
 ///
-/// A communicator makes one. The spans of `world` and `grid` point into this object.
+/// Each communicator makes one rank view. The spans of `world` and `grid` point into this object.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
@@ -37,7 +38,7 @@ class RankView {
 
   RankGroup world;  ///< all ranks, in rank order
   Grid grid;        ///< ranks in rows and columns: a row holds the ranks of one host (grid.hpp)
-  /// Grid of the only host, with its NUMA domains in place of hosts. Empty if the topology has no domains.
+  /// Grid inside the only host: a row holds the ranks of one NUMA domain. Empty if the topology has no domains.
   Grid inner;
   std::span<Rank> scratch;  ///< scratch memory for a list of one rank per host
   /// Returns the ranks that perform a host Step of `subgroup` together, including this rank. A host Step is a
@@ -76,11 +77,11 @@ struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
   /// True if a codec encodes all messages to fewer bytes. Each encoding rounds, so partial sums are not encoded. A rank
-  /// that sends a result also stores it as the receivers will decode it, so that all ranks have equal bits.
+  /// that sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
   bool coded = false;
   /// True: an all-reduce of backend `hierarchical` on several hosts performs only its exchange between hosts. The GPUs
-  /// do the work inside each host. The exchange runs along rails: a rail is one rank of every host, and a slice is its
-  /// share of the vector. Each rank reduces its slice along its rail, from output to output.
+  /// do the work inside each host. The exchange runs along rails. A rail is one rank of every host, and a slice is its
+  /// share of the vector. Each rank reduces its slice along its rail. Values and result lie in the output buffers.
   bool inter_host_only = false;
 
   /// Returns whether ranks must send their inputs unreduced to the owner of a part, which adds them.
@@ -116,7 +117,7 @@ struct Algorithm {
   /// Returns true if a round handles one segment of every rank's part. If false, a round handles one segment of the
   /// whole vector.
   bool (*by_part)(const CollectiveSpec&, const Topology&);
-  /// Returns the number n for which no message is longer than 1/n of a segment.
+  /// Returns a number n such that no message is longer than 1/n of a segment.
   int (*pieces)(const CollectiveSpec&, const Topology&);
   /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);

@@ -2,9 +2,10 @@
 // owner. Every rank sends its contribution (its unreduced input) to the owner of each part.
 //
 // The owner adds the contributions in rank order, scales once and rounds once. The result therefore has the same bits
-// on every backend. The ring and the hierarchical algorithms use it for calls in which needs_direct() returns true
-// (reduction/reduction.hpp). These are 16-bit floats, integer averages, ops that do not commute, and `deterministic`
-// calls. A rank sends as many bytes as in a ring reduce-scatter. explain() prints "contributions travel unsummed".
+// on every backend. The ring and the hierarchical algorithms use a direct exchange if needs_direct() returns true
+// (reduction/reduction.hpp). It returns true for 16-bit floats, integer averages, ops that do not commute, and
+// `deterministic` calls. A rank sends as many bytes as in a ring reduce-scatter. explain() prints "contributions travel
+// unsummed".
 //
 // Price: each of p ranks exchanges messages with p - 1 peers, while in a ring it has two neighbours.
 #pragma once

@@ -1,7 +1,7 @@
 // Division of a vector into parts, segments and rounds.
 //
 //   part      the elements that belong to one rank
-//   segment   the elements of a part that are handled at once, because frames for messages are limited
+//   segment   the elements of a part that are handled at once, because messages have a maximum length
 //   round     the work on one segment of every part: round k handles segment k of each
 #pragma once
 

@@ -1,5 +1,5 @@
 // Rank group: ranks in a fixed order, with the position of this rank among them. Every algorithm that sends messages
-// takes one.
+// takes a rank group.
 //
 // ahead() and behind() count around the end: after the last member comes the first.
 #pragma once
@@ -26,7 +26,7 @@ struct RankGroup {
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written
-  bool finish = true;                 ///< the result is final: divides and rounds it
+  bool finish = true;                 ///< whether the result is final, so that it is divided and rounded
 
   /// Returns true if the rank's own value is its contribution, not a partial result of an earlier Step.
   constexpr bool unreduced() const { return source == Place::input; }

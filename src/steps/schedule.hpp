@@ -1,19 +1,18 @@
-// Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank: it
+// Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank. It
 // takes values, may combine them, may store the result, and may send it.
 //
 // A long vector is handled in rounds. Each rank owns a part of the vector, and each part is cut into segments. Round k
-// performs the Steps on segment k of every part (parts.hpp). If a round began only after the end of the previous one,
-// no messages would be sent while a rank waits for a peer or works with the ranks of its host. Rounds therefore
-// overlap:
+// performs the Steps on segment k of every part (parts.hpp). A rank often waits for a peer, or works with the ranks of
+// its host. If rounds did not overlap, it would send no messages during that time. Rounds therefore overlap:
 //
 //   depth   a number that each Step carries: its position within its round
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
 //   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
-// The order depends only on the depths, so it is the same on all ranks. Timing can therefore not cause a deadlock.
-// Messages between two ranks need no numbers, because they are received in the order in which they are sent. For that,
-// every algorithm must satisfy one condition. For each pair of sender and receiver, the receive has the depth of the
-// send plus a constant. If all depths are 0, rounds do not overlap.
+// The order depends only on the plan and the depths, so it is equal on all ranks. Timing can therefore not cause a
+// deadlock. Messages between two ranks need no numbers, because they are received in the order in which they are sent.
+// This order of messages requires one condition of every algorithm. For each pair of sender and receiver, the receive
+// has the depth of the send plus a constant. If all depths are 0, rounds do not overlap.
 //
 // A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
 // another. If w rounds overlap, w + 1 frames per pair of ranks therefore suffice. A rank that is behind can then always

@@ -55,9 +55,9 @@ struct Step {
   Peers from = {};         ///< ranks whose values the Step takes, which may include this rank; empty: this rank only
   Peers to = {};           ///< ranks that receive the value
   Range range = {};        ///< elements that the value covers
-  bool reduce = false;     ///< combines the values in the order of `from`
-  bool unreduced = false;  ///< values of peers are contributions (their inputs), not partial results
-  bool finish = false;     ///< the value is the final result: divides and rounds it
+  bool reduce = false;     ///< whether to combine the values, in the order of `from`
+  bool unreduced = false;  ///< whether values of peers are contributions (their inputs), not partial results
+  bool finish = false;     ///< whether the value is the final result, which is divided and rounded
   Place source = Place::input;         ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
   int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)

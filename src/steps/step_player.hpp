@@ -1,22 +1,22 @@
 // StepPlayer: plays the Steps of all ranks of a call in one process, in an order that their messages permit. A Step is
 // one action of a rank. A host Step is a collective of ranks of one host, without messages.
 //
-// The player only decides which Step is ready. A visitor, the caller's object, performs it. There are three visitors:
+// The player only decides which Step is ready. A visitor, the caller's object, performs the Step. There are three
+// visitors:
 //
 //   the critical path (planning/critical_path.cpp)   the time of each Step of one round, without limits on frames
 //   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
 //   the prover in the tests                          contributions in place of numbers
 //
 // A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
-// one message. A channel has `frames` of them, each in use from the send of a message until its receiver has taken it.
-// An exchange is a Step that is no host Step. It is ready if each of its incoming channels has a message and each of
-// its outgoing channels has a free frame. A host Step is ready when all its ranks have reached it. If no rank can
-// advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
+// one message. A channel has a limited number of frames. Each is in use from the send of a message until the receiver
+// has taken the message. An exchange is a Step that is no host Step. It is ready if each of its incoming channels has a
+// message and each of its outgoing channels has a free frame. A host Step is ready when all its ranks have reached it.
+// If no rank can advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
 // The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
-// simulated time, because a link carries messages in that order. The prover advances any rank that can. The caller
-// therefore calls progress() for each rank at the start, and again when the player reports that the rank no longer has
-// to wait.
+// simulated time, because a link carries messages in that order. The prover advances ranks in any order. The caller
+// calls progress() for each rank at the start, and again when the player reports that the rank no longer has to wait.
 //
 // `StepData` and `ChannelData`: types of the data that the caller keeps for each Step and each channel.
 #pragma once
@@ -53,7 +53,7 @@ void for_each_subgroup(const Topology& topology, Visit&& visit) {
 template <class StepData, class ChannelData>
 class StepPlayer {
  public:
-  /// Number of a rank that is played, in the order of add_rank(), or of a channel.
+  /// Number of a rank, in the order of add_rank(), or number of a channel.
   using Index = std::uint32_t;
   static constexpr Index kUnlimited = std::numeric_limits<Index>::max();
 
