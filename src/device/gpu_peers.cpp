@@ -75,8 +75,8 @@ void GpuPeers::withdraw_freed() {
   }
 }
 
-/// Writes a handle into a place. No peer reads the handle meanwhile: the new name is not yet published, and the old
-/// name belonged to a call that has ended. Peers read only the sequence number.
+/// Writes a handle into a place. No peer reads the handle at this time: the new name is not yet published, and the old
+/// name belonged to a call that has ended. Peers may read only the sequence number.
 void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   GpuMemoryRecord& record = arena_.gpu_block(arena_.self()).memory[place];
   const auto words = std::bit_cast<Words>(handle);

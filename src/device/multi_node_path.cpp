@@ -1,7 +1,7 @@
 // Implementation of the device path for an all-reduce of GPU memory on several hosts. multi_node_path.hpp lists its
 // phases.
 //
-// A rail is one rank of each host, all with the same local number. A slice is the part of the vector that the ranks of
+// A rail is one rank of each host, all with the same local number. A slice is the range of the vector that the ranks of
 // one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part
 // that was not sent yet. Each rank keeps the residual of its slice.
 #include "device/multi_node_path.hpp"

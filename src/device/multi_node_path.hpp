@@ -25,11 +25,12 @@
 // call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
 //
 // All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
-// exception: a ring of three or more hosts in several rounds. In that ring, an element may begin its way around the
-// hosts at another host than on CPU memory. The order of a sum of floats then differs. NCCL adds in its own order.
+// exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
+// on CPU memory. Its sum is then added in another order, which can change the bits of floats. NCCL adds in its own
+// order.
 //
-// Price: the phases of a call do not overlap, except for the copies. On CPU memory, a long call works in rounds, and
-// the phases of different rounds overlap.
+// Price: a slice is first added, then exchanged between hosts, then distributed. On CPU memory, a long call works in
+// rounds, and these phases of different rounds overlap.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
 // collectives into streams, which are queues of work for a GPU.
 //
-// The interface needs no header of NCCL or CUDA. None of its functions waits for other ranks or for the GPU, except
-// stop() for a short time. The caller polls ready() and applies its own deadlines.
+// The interface needs no header of NCCL or CUDA. Only stop() and the functions for memory may wait. The caller polls
+// ready() and applies its own deadlines.
 #pragma once
 
 #include <cstddef>

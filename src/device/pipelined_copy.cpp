@@ -1,8 +1,8 @@
 // Implementation of copies between a GPU and CPU memory that overlap with the rounds of a call.
 //
-// A part is the share of one rank of the vector. A round performs all Steps (the single actions of a rank) on one
-// segment of each part. A group is the data of several rounds, which are copied together. A piece is the range of one
-// part that a group copies.
+// A part is one rank's share of the vector. A round performs all Steps (the single actions of a rank) on one segment of
+// each part. A group is the data of several rounds, which are copied together. A piece is the range of one part that a
+// group copies.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>

@@ -30,8 +30,8 @@ class GpuResidual final : public DeviceResidual {
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
-  /// Frees the memory, except if a GPU may still use it, or in a forked child, because it belongs to the parent
-  /// process.
+  /// Frees the memory, with two exceptions: a GPU may still use the memory, or this process is a forked child and its
+  /// parent owns the memory.
   ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {
@@ -50,8 +50,8 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if a call on `device` can use the residual without a copy. Another communicator may have made the
-  /// residual.
+  /// Returns true if a call on `device` can use the residual without a copy. This can be false, because another
+  /// communicator may have made the residual.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);

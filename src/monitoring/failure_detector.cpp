@@ -1,4 +1,4 @@
-// Implementation of the failure detector. Makes the checks of a waiting rank, reports failures, and waits after a
+// Implementation of the failure detector: makes the checks of a waiting rank, reports failures, and waits after a
 // failure.
 #include "monitoring/failure_detector.hpp"
 
@@ -29,7 +29,7 @@ constexpr auto kGatherRecords = 50ms;
 // Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the
 // record.
 constexpr auto kLateRecord = 500ms;
-// Replaces kGatherRecords if there are several hosts, because these have to send their records.
+// Time in place of kGatherRecords if there are several hosts, because hosts have to send their records to one another.
 constexpr auto kGatherRemoteRecords = 500ms;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Implementation of the process page. Allocates its memory, gives blocks to communicators, and copies recorded
+// Implementation of the process page: allocates its memory, gives blocks to communicators, and copies recorded
 // operations.
 #include "monitoring/process_page.hpp"
 

@@ -26,7 +26,7 @@ namespace collectives {
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< Whether every such call is timed. Two clock readings hardly slow it down.
+  bool long_enough = false;  ///< True: every such call is timed. Two clock readings hardly slow a long call down.
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }
@@ -62,7 +62,7 @@ struct alignas(64) CommunicatorBlock {
   std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1. 0 if the block is free.
   std::int32_t process, rank, size, hosts;
   std::int32_t known_as;  ///< Rank in the first communicator of its thread.
-  bool listed;            ///< Whether the block lies in the page.
+  bool listed;            ///< True: the block lies in the page.
   char transport[32], backend[32];
   std::uint64_t issued, started;  ///< Numbers of operations issued and started since the construction.
   CollectiveTotals totals[std::size(kCollectives)];

@@ -1,4 +1,4 @@
-// Implementation of the trace. Writes trace files. Converts events to JSON.
+// Implementation of the trace: converts events to JSON, and writes trace files.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>

@@ -7,7 +7,8 @@
 // FILE FILE.host*` gives the whole trace.
 //
 // Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
-// operations with their phases. The other shows when the program waits for an operation or selects values to send.
+// operations with their phases, the kinds of work of an operation. The other track shows when the program waits for an
+// operation or selects values to send.
 //
 // Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
 // once, while the communicator is initialized. The price: in a long trace, times of different hosts drift apart, as

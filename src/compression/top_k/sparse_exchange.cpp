@@ -2,7 +2,7 @@
 // elements. sparse_exchange.hpp describes its two forms.
 //
 // Each exchange is an all-gather or an all-to-all of bytes. next() describes it as a job, which the executor performs.
-// A record is the data of one member: in the gathered form, its status and its entries.
+// A record is the data of one member. In the gathered form, it holds the member's status and entries.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>

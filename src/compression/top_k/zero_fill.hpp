@@ -1,4 +1,4 @@
-// ZeroFill: sets a vector to zero, some elements at a time, while the executor waits for peers.
+// ZeroFill: sets a vector to zero, at most 65,536 elements at a time, while the executor waits for peers.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class ZeroFill {
     filled_ = 0;
   }
   bool is_complete() const noexcept { return filled_ == count_; }
-  /// Sets some more elements to zero, which takes some microseconds.
+  /// Sets the next 65,536 elements to zero, or all that remain. That takes some microseconds.
   void fill_some();
   /// Sets the rest to zero.
   void fill_rest() { fill(count_ - filled_); }
