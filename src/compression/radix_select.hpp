@@ -28,7 +28,9 @@
 
 namespace collectives::radix {
 
+/// Number of digits of an element's number of 63 bits.
 inline constexpr int kDigits = 6;
+/// Number of counters, one for each value of the longest digit, which has 11 bits.
 inline constexpr std::uint32_t kBins = 2048;
 /// Memory for candidates: kCandidateSlots * k + kExtraCandidateSlots elements, but at most the length of the vector.
 inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;

@@ -10,7 +10,7 @@
 // codec, f32 values are sent as 16-bit floats, and the owner rounds the sum once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
-// reduction needs fewer messages and no scratch memory of ours, but rounds differently.
+// reduction needs neither these messages nor the scratch memory, but rounds differently.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
 // collectives into streams, which are queues of work for a GPU.
 //
-// The interface needs no header of NCCL or CUDA. Only stop() and the functions for memory may wait. The caller polls
+// The interface needs no header of NCCL or CUDA. Only stop() and the functions for memory may block. The caller polls
 // ready() and applies its own deadlines.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace collectives {
 
 /// NCCL communicator of this rank. One thread may use it at a time. All members must start the same calls in the same
-/// order. A failure throws Error{system} with NCCL's text. The communicator is then given up, and later calls throw
+/// order. A failure throws Error{system} with NCCL's text. The failure stops the communicator, and later calls throw
 /// Error{aborted}.
 class NcclComm {
  public:
@@ -48,7 +48,7 @@ class NcclComm {
   /// communicator must exist and must start nothing else.
   virtual std::unique_ptr<NcclComm> split(int color, int key) = 0;
 
-  /// Starts to leave the communicator in an orderly manner. Requires that all work in streams is done. Afterwards
+  /// Starts to leave the communicator in an orderly manner: NCCL first completes its work in streams. Afterwards
   /// ready() reports when the communicator may be destroyed.
   virtual void leave() = 0;
   /// Gives up all work in progress, including NCCL's work in streams. Later work in the streams is still performed.

@@ -2,7 +2,7 @@
 //
 // A communicator has one object of each path. The plan of a call names its path (DevicePath, in plan.hpp).
 // planning/device_path_choice.cpp chooses the path from values that are equal on all ranks. Some paths let the CPU
-// perform a part of an operation, in CPU memory. They ask for it by returning PathState::host.
+// perform a part of an operation, in CPU memory. These paths ask for it by returning PathState::host.
 //
 // The communicator does the work that all paths share:
 //

@@ -2,7 +2,7 @@
 //
 // Every call asks the driver about each buffer, because an address may have been reused for other memory. The answer is
 // part of the call's signature, which ranks compare. Ranks with different answers therefore get an error. A
-// communicator without a GPU does not ask. Price: a query takes a fraction of a microsecond per buffer.
+// communicator without a GPU does not ask the driver. Price: a query takes a fraction of a microsecond per buffer.
 #pragma once
 
 #include <cstddef>

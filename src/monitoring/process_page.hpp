@@ -26,7 +26,8 @@ namespace collectives {
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< True: every such call is timed. Two clock readings hardly slow a long call down.
+  /// True: every call with this shape is timed. Two clock readings hardly slow a long call down.
+  bool long_enough = false;
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }

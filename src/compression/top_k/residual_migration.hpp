@@ -2,7 +2,7 @@
 // gradients that top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. A slice is the share
 // of the tensor for which one rank of the host, its owner, keeps both.
 //
-// The rank keeps a copy of its vectors until the call that moves them has ended. If the call fails, these vectors
+// The object keeps the rank's own vectors until the call that moves them has ended. If the call fails, these vectors
 // become the state of the rank again.
 #pragma once
 
