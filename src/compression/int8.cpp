@@ -4,7 +4,7 @@
 // The value of an element is q * scale. The last block may be shorter.
 //
 // Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. The choice of the
-// scale ensures it:
+// scale ensures this equality:
 //
 // - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of a byte (7 bits)
 //   and the scale (17 bits) is therefore exact in f32.

@@ -1,5 +1,5 @@
-// Implementation of sparse messages: writes and reads them, and adds those of several ranks. A message holds entries,
-// each an index and its value.
+// Implementation of sparse messages: writes and reads messages, and adds the entries of several ranks. A message holds
+// entries, each an index and its value.
 #include "compression/sparse.hpp"
 
 #include <fmt/format.h>

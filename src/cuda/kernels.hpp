@@ -32,8 +32,8 @@ void cast(ConstBuffer from, Buffer to, Stream stream);
 
 /// Adds the values of all ranks for one range of the vector, and encodes the sum for the wire, in one pass. Adds the
 /// `sources`, of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to
-/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes its f32 value, which the receivers will decode,
-/// to `seen`. `wire` or `seen` may be null. Neither may overlap a source.
+/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes the rounded value as f32, as the receivers will
+/// decode it, to `seen`. `wire` or `seen` may be null. Neither may overlap a source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 

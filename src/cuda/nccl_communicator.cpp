@@ -1,5 +1,5 @@
 // Implementation of NcclComm, the interface to a communicator of NCCL, NVIDIA's library of collectives between GPUs. It
-// constructs the communicator, starts calls, and ends it.
+// constructs and ends the communicator, and starts calls.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>

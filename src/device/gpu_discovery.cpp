@@ -21,8 +21,8 @@ using nlohmann::json;
 
 namespace {
 
-/// Return true if a communicator of the given backend may use NCCL. The first function asks for NCCL between all ranks,
-/// the second for NCCL inside each host.
+/// Return true if a communicator of the given backend may use NCCL. The first function is for NCCL between all ranks,
+/// the second one for NCCL inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
@@ -54,7 +54,8 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. The peers try to open it, to test whether they have access to its memory.
+/// Small allocation on this rank's GPU. The peers try to open the allocation, to test whether they have access to
+/// memory of this GPU.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

@@ -10,7 +10,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last ones may be shorter.
+/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last group and the last pieces
+/// may be shorter.
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
 /// Number of groups that are copied to CPU memory ahead of the group that this rank needs.
 constexpr std::size_t kAhead = 4;

@@ -110,8 +110,8 @@ class GpuResidual final : public DeviceResidual {
     const Device::Stream stream;
   };
 
-  /// Waits at most `patience` until the last work on the residual is done. Returns false if the time is over. Throws
-  /// the error with which the GPU has failed.
+  /// Waits at most `patience` until the last work on the residual is done. Returns false if work remains after that.
+  /// Throws the error with which the GPU has failed.
   bool idle(std::chrono::milliseconds patience) const {
     const auto until = Clock::now() + patience;
     while (!device_->reached(used_)) {

@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel beside the data, over the wire, the transport between hosts. There are three kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are three kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A

@@ -1,9 +1,9 @@
 // Failure detector of a communicator: finds lost peers, calls with different arguments, and passed deadlines.
 //
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
-// the number of the call and its signature, the arguments on which all ranks must agree. Writing a record takes a few
-// stores, and the rank sends its first data before it. A call that completes at once reads no records. A rank that has
-// to wait reads them every millisecond. It throws an error in three cases:
+// the number of the call and its signature, the arguments on which all ranks must agree. The rank sends its first data
+// before it writes the record, which takes a few stores. A call that completes at once reads no records. A rank that
+// has to wait reads them every millisecond. It throws an error in three cases:
 //
 //   mismatch    a peer is in the call with the same number but with another signature
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
@@ -16,14 +16,14 @@
 // runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
 //
 // One error on all ranks. The first failure is stored in the abort block, a part of the arena. Ranks of the same host
-// read the failure there. Ranks of other hosts receive it as a control message, which travels over the wire beside the
-// data.
+// read the failure there. Ranks of other hosts receive the failure as a control message, which travels over the wire
+// separately from the data.
 //
 // Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
 //
 //   ArrivalTable      the newest calls of all ranks, and texts that name the missing ones
 //   FirstFailure      the failure in the abort block
-//   ControlProtocol   the control messages between hosts, which travel over the wire beside the data
+//   ControlProtocol   the control messages between hosts, which travel separately from the data
 //
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
 // flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it

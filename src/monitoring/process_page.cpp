@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-std::mutex mutex;  // Protects the page and its blocks. fork() waits until it is free (hold_over_forks).
+std::mutex mutex;  // Protects the page and its blocks. fork() waits until the mutex is free (hold_over_forks).
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<OwnerProcess> page_owner;
 Descriptor page_file;

@@ -220,9 +220,9 @@ bool TopKOperation::next_phase(Job& job) {
     }
 }
 
-/// Makes the residual state of this rank cover only its slice. If any rank of the host has another state, all ranks of
-/// the host first add their states. That also happens if only some ranks took part in an earlier call, or if a failed
-/// call left its state on some ranks.
+/// Makes the residual state of this rank cover only its slice. If the state of any rank of the host covers another
+/// range, all ranks of the host first add their states. Another range also remains if only some ranks took part in an
+/// earlier call, or if a failed call left its state on some ranks.
 void TopKOperation::keep_slice(bool moves) {
   ResidualState& state = residual_.state();
   const Range slice = call_.plan->slice(call_.view->grid.local);
