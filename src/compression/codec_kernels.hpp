@@ -1,5 +1,5 @@
 // Encoding and decoding of the library's codecs bf16, f16 and int8. A codec converts f32 values to fewer bytes for
-// messages, and back. Each function is compiled once per instruction set, and the version for the best available set is
+// messages, and back. Each function is compiled once per instruction set. The version for the best available set is
 // chosen at run time. All versions give the same bits, even in a processor mode that replaces denormals by 0.
 #pragma once
 

@@ -2,7 +2,7 @@
 // select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. The selection reads the vector twice,
 // or more often if many magnitudes are nearly equal.
 //
-// Magnitude and index of an element form one number of 63 bits, so no two elements have equal numbers. The search finds
+// Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds
 // the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with this number or a
 // greater one are selected.
 //
@@ -13,7 +13,7 @@
 // 3. The next pass collects the candidates in the order of their indices.
 // 4. Further passes over the candidates alone find the remaining digits.
 //
-// The number of passes depends on data in the GPU's memory, and the CPU does not wait for them. The CPU therefore
+// The number of passes depends on data in the GPU's memory. The CPU does not wait for this data. The CPU therefore
 // launches all possible passes, and a pass without work ends at once.
 //
 // radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass. One engine

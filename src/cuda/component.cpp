@@ -1,4 +1,4 @@
-// Functions that libcollectives_cuda exports. The core library loads this shared library at run time, and finds the
+// Functions that libcollectives_cuda exports. The core library loads this shared library at run time. It finds the
 // functions by their C names.
 #include <cstdio>
 #include <exception>

@@ -1,8 +1,8 @@
-// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are, and synchronizes these ranks. Their
-// GPUs can then access each other's buffers.
+// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are. It also synchronizes these ranks.
+// Their GPUs can then access each other's buffers.
 //
-// The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU, so a late
-// or lost rank is detected as in any other call. The ranks synchronize twice in a call:
+// The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU. A late or
+// lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
 //
 // 1. A rank starts its kernel after all ranks have published their buffers. A rank publishes them once the GPU work
 //    before the call is done.

@@ -1,5 +1,5 @@
 // Functions that libcollectives_cuda exports. This shared library holds all code that needs CUDA. The core library
-// loads it at run time, and finds the functions by their C names. The core library therefore also runs on machines
+// loads it at run time. It finds the functions by their C names. The core library therefore also runs on machines
 // without CUDA.
 #pragma once
 

@@ -15,7 +15,7 @@
 //
 // Price: polling takes CPU time. After a failure of the GPU, work that was already in a stream may still be performed.
 //
-// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish, and it
+// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish. It
 // allows access to device memory only from work in a stream. Two fakes use the machine:
 //
 // - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.

@@ -1,5 +1,5 @@
-// Implementation of the discovery of GPUs. It finds the GPU of this rank, and makes its entry in the peer information,
-// the record that each rank sends to all ranks. From all records it derives what the GPUs can do together.
+// Implementation of the discovery of GPUs. It finds the GPU of this rank. It makes the entry of this GPU in the peer
+// information, the record that each rank sends to all ranks. From all records it derives what the GPUs can do together.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // can do together.
 //
 // It determines three facts: whether all ranks have a GPU, whether NCCL connects these GPUs, and whether the ranks of a
-// host can open each other's GPU memory. For the third fact, each rank allocates a little GPU memory, and the peers on
-// its host try to open this memory by its handle. A handle names an allocation for other processes. It is a part of the
+// host can open each other's GPU memory. For the third fact, each rank allocates a little GPU memory. The peers on its
+// host try to open this memory by its handle. A handle names an allocation for other processes. It is a part of the
 // peer information, the record that each rank sends to all ranks during construction.
 #pragma once
 
@@ -34,8 +34,8 @@ class GpuDiscovery {
   /// GPU can access their memory.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
-  /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open, so all ranks must have
-  /// called why_no_peer_access() before.
+  /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open. Requires that all ranks
+  /// have called why_no_peer_access() before.
   std::unique_ptr<Device> release_device();
 
   std::string no_device;       ///< Reason why there is no GPU.

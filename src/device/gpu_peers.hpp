@@ -7,11 +7,11 @@
 // 1. When a buffer is first used, its owner writes the handle of the allocation into the arena, the shared memory of
 //    the host. Each rank has kMostAtOnce places for handles there.
 // 2. The owner gives its peers the name of the buffer: the number of the place and the offset in the allocation.
-// 3. A peer that receives the name opens the allocation by the handle, and keeps the mapping for later calls.
+// 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
 // The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and gets
-// another place. Each write to a place increments the sequence number of the place. A peer compares this number, so it
-// never uses an old mapping for a new allocation.
+// another place. Each write to a place increments the sequence number of the place. A peer compares this number. It
+// therefore never uses an old mapping for a new allocation.
 //
 // Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
 // taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,

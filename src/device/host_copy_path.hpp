@@ -4,10 +4,9 @@
 // A device path is a way to perform calls on GPU memory. This path works in every case: with every backend, any number
 // of hosts, codecs, top-k, and user ops, which are functions on the CPU.
 //
-// The buffer in CPU memory holds the whole vector, and the operation works on it in place. The buffer is pinned, so the
-// GPU can access it. The other ranks of the host map the buffer (memory.hpp). If all ranks use this path, they
-// therefore need no further copies inside the host. The buffer is kept between calls, and grows to the longest vector
-// so far.
+// The buffer in CPU memory holds the whole vector. The operation works on it in place. The buffer is pinned, so the GPU
+// can access it. The other ranks of the host map the buffer (memory.hpp). If all ranks use this path, they therefore
+// need no further copies inside the host. The buffer is kept between calls. It grows to the longest vector so far.
 //
 // A long all-reduce works in rounds, each on other elements of the vector. The copies for one round overlap with the
 // work on other rounds (pipelined_copy.hpp). When an operation begins, the copy of the last result to the GPU may still

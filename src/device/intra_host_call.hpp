@@ -6,9 +6,9 @@
 // ranks.
 //
 // Four kinds of buffers cannot be accessed by other ranks: several tensors of one call, managed memory, memory that the
-// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object, and
+// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object. It
 // copies the result back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector,
-// rounded up to a power of two. Memory that is too short for a later vector is freed only with the object, because
+// rounded up to a power of two. Memory that is too short for a later vector is freed only with the object. Reason:
 // freeing may wait for all work of the GPU.
 #pragma once
 

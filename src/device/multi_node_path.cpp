@@ -170,8 +170,8 @@ PathExecutor::PathState MultiNodePath::next_phase() {
   return state;
 }
 
-/// Returns true if this rank does not keep the residual of its slice. If so, HostCopyPath performs the call, and the
-/// ranks of this host first move their residuals on the CPU.
+/// Returns true if this rank does not keep the residual of its slice. If so, HostCopyPath performs the call. The ranks
+/// of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
   return sparse_ != nullptr && !tensor_->residual().keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }

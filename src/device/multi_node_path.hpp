@@ -26,11 +26,10 @@
 //
 // All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
 // exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
-// on CPU memory. Its sum is then added in another order, which can change the bits of floats. NCCL adds in its own
-// order.
+// on CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
 //
 // Price: a slice is first added, then exchanged between hosts, then distributed. On CPU memory, a long call works in
-// rounds, and these phases of different rounds overlap.
+// rounds. These phases of different rounds then overlap.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,8 @@
 // call on CPU memory.
 //
 // The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
-// elements. A group has about 1 MiB or more, and a piece about 128 KiB or more, because each copy has a start-up cost.
+// elements. Each copy has a start-up cost. A group therefore has about 1 MiB or more, and a piece about 128 KiB or
+// more.
 //
 // Price: each Step asks once whether its input is ready. Each group takes one copy per part in each direction. Only an
 // all-reduce can use this, because each of its rounds uses the same ranges on all ranks.

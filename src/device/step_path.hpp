@@ -10,9 +10,9 @@
 // - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).
 // - In a host Step, a collective of the ranks of one host, each rank's kernel processes its share of the vector.
 //
-// Algorithms therefore need no second version for GPUs, and the result has the same bits as on CPU memory.
+// Algorithms therefore need no second version for GPUs. The result has the same bits as on CPU memory.
 //
-// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step, and then starts the next one. The path
+// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step. It then starts the next Step. The path
 // performs no call whose messages a codec encodes.
 #pragma once
 

@@ -245,7 +245,7 @@ void TopKOnGpu::add_up(float* sum) {
   for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
   received_.grow(bytes);
   received_here_.grow(bytes);
-  // The entries are contiguous in pinned memory, so one copy moves all of them.
+  // The entries are contiguous in pinned memory. One copy therefore moves all of them.
   std::size_t at = 0;
   const auto put = [&](const void* from, std::size_t length) {
     if (length > 0) std::memcpy(received_here_.as<std::byte>(at), from, length);

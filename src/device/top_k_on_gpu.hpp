@@ -1,7 +1,7 @@
 // TopKOnGpu: performs top-k on the GPU that holds the gradient. Top-k is an all-reduce that sends only the k elements
 // of greatest magnitude of each gradient. A call has these phases:
 //
-// 1. The GPU adds the gradient to the residual (see below), and selects k elements of the sum (cuda/select.cu).
+// 1. The GPU adds the gradient to the residual (see below). It selects k elements of the sum (cuda/select.cu).
 // 2. The selected elements are copied to pinned memory, CPU memory that the GPU can access.
 // 3. The CPUs exchange the selections of all ranks (compression/top_k/sparse_exchange.hpp).
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order

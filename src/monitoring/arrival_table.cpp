@@ -1,5 +1,5 @@
-// Implementation of the arrival table: stores which calls the ranks have entered, and lists the ranks for which a call
-// waits, as numbers and as text.
+// Implementation of the arrival table: stores which calls the ranks have entered. It also lists the ranks for which a
+// call waits, as numbers and as text.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>

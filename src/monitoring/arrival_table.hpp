@@ -2,10 +2,10 @@
 //
 // The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
 // When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call and its
-// signature, the arguments on which all ranks must agree. Two counters of the block hold the number of the newest call
-// that the rank has entered, and of the newest call that it has completed. The block also holds the heartbeat, the time
-// at which the rank last checked its peers while it waited. Ranks of other hosts send arrival records as control
-// messages. The table keeps the newest record of each of these ranks.
+// signature, the arguments on which all ranks must agree. One counter of the block holds the number of the newest call
+// that the rank has entered. Another counter holds the number of the newest call that it has completed. The block also
+// holds the heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send
+// arrival records as control messages. The table keeps the newest record of each of these ranks.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once

@@ -58,7 +58,7 @@ class ControlProtocol {
     if (wire_.control_is_thread_safe()) send_failure();
   }
   /// Restricts poll(): afterwards it sends records only if the wire detects failed peers. The wire over MPI detects
-  /// none, and MPI must not be given a message for a rank that has ended.
+  /// none. MPI must not be given a message for a rank that has ended.
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;

@@ -78,8 +78,9 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
 }
 
 void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
-  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data,
-  // and further ranks may do so within microseconds. The error is more useful if it names the arguments of these ranks.
+  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data.
+  // Further ranks may write theirs within microseconds. The error is more useful if it names the arguments of these
+  // ranks.
   if (control_) control_->send_records_at_once();
   const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
   const auto peer_is_late = [&] { return Clock::now() < latest && !arrivals_.has_arrived(peer, call.sequence); };

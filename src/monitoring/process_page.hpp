@@ -3,8 +3,8 @@
 //
 // The page is a memfd, an unnamed file in memory. Readers open it through /proc/PID/fd. The program `collectives_info
 // watch` reads it while the process runs, hangs or is stopped. The kernel frees the page with the process, however the
-// process ends, so no file has to be deleted. The process itself also reads the page: after an error, or on a signal,
-// it writes the last operations to a file.
+// process ends. No file has to be deleted. The process itself also reads the page: after an error, or on a signal, it
+// writes the last operations to a file.
 //
 // Each communicator has a block of the page, which only its own process writes. A ring in the block holds one entry for
 // each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the entry's

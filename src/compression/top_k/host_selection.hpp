@@ -27,8 +27,8 @@ class HostSelection {
                                       ResidualState& state);
   /// Returns the selected entries. They are valid until the next select().
   Entries entries() const noexcept { return {indices_.data(), values_.data(), indices_.size()}; }
-  /// Returns true if the entries have been removed from the residual, and neither release() nor put_back() has been
-  /// called since.
+  /// Returns true if the entries have been removed from the residual. Returns false again after release() or
+  /// put_back().
   bool is_taken() const noexcept { return taken_; }
   /// Ends the call: put_back() is no longer possible.
   void release() noexcept { taken_ = false; }

@@ -292,7 +292,7 @@ const SparseExchange::Result& SparseExchange::result() {
     result_.terms = entries_;
     return result_;
   }
-  // The ranges are in ascending order, so the entries of all sparse sums form one ascending list.
+  // The ranges are in ascending order. The entries of all sparse sums therefore form one ascending list.
   result_.divisor = 1;
   result_.union_size = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
   std::size_t sparse = 0;

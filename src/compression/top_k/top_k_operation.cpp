@@ -78,7 +78,8 @@ void TopKOperation::select_on_host() {
   choose(call_.input, clipping_factor(options_.clip, call_));
 }
 
-/// Sends the entries that a GPU has selected. The GPU also writes the result, so the CPU does not set it to zero.
+/// Sends the entries that a GPU has selected. The GPU also writes the result. The CPU therefore does not set it to
+/// zero.
 void TopKOperation::adopt_device_selection() {
   phase_ = Phase::exchange;
   report_.add_time(device_took_);
