@@ -14,7 +14,7 @@
 // A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
 //
 // A stream is a queue of work for a GPU. When all work of an operation is in streams, the next operation can begin. The
-// GPU need not have performed the work. A progress thread, if there is one, watches the earlier operation until it
+// GPU may still be performing this work. A progress thread, if there is one, watches the earlier operation until it
 // ends. At most 32 calls begin before the oldest of these operations ends. Ranks compare the arguments of a call while
 // they wait, and when results are complete. Price: if a peer is in another call, a rank may report it only in a later
 // call.
