@@ -6,8 +6,9 @@
 // read each cache line that they overwrite.
 //
 // Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The processors' bf16 instructions
-// replace denormals by 0, and programs may set modes that do so. Price: rounding takes six operations in place of one.
-// They take no additional time if the data are in the second-level cache or beyond, because memory is slower.
+// replace denormals by 0. Programs can also set a processor mode that does so. Price: rounding takes six operations in
+// place of one. They take no additional time if the data are in the second-level cache or beyond, because memory is
+// slower.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -35,9 +36,9 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
 
 // HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
 #if HWY_TARGET != HWY_SCALAR
-/// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. It adds half the value of the
-/// last bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16
-/// values. If there is either, returns false, and the caller must use round().
+/// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. Adds half the value of the last
+/// bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16 values. If
+/// a vector has a NaN or a tie, returns false. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;

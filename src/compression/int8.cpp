@@ -4,7 +4,7 @@
 // The value of an element is q * scale. The last block may be shorter.
 //
 // Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. The choice of the
-// scale ensures it:
+// scale ensures this equality:
 //
 // - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of a byte (7 bits)
 //   and the scale (17 bits) is therefore exact in f32.
@@ -16,7 +16,7 @@
 // Two limits need care.
 //
 // Large values: 127 times the scale must be finite. If the scale would be larger, the greatest scale within this limit
-// is used. It is too small by 2^-20 of itself at most, and the byte of the greatest magnitude is still 127.
+// is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is still 127.
 //
 // Small values: the scale is at least 2^-125. A denormal value is less than half of that, so its byte is 0. This is so
 // whether or not the processor replaces denormals by 0. No decoded value is denormal. A block with the scale 2^-125 may

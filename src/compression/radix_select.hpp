@@ -2,18 +2,18 @@
 // select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. The selection reads the vector twice,
 // or more often if many magnitudes are nearly equal.
 //
-// Magnitude and index of an element form one number of 63 bits, so no two elements are equal. The elements with the k
-// greatest numbers are selected. The search finds the k-th greatest of these numbers digit by digit. A digit is a group
-// of 10 or 11 bits.
+// Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds
+// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with this number or a
+// greater one are selected.
 //
 // 1. The first pass adds the new gradient to the vector, and counts the elements by their first digit. The counts give
 //    the first digit of the k-th greatest number.
-// 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the candidates do not
-//    fit in their memory, further passes over all elements find the next digits.
+// 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the memory for
+//    candidates is too small, further passes over all elements find the next digits, until the candidates fit.
 // 3. The next pass collects the candidates in the order of their indices.
 // 4. Further passes over the candidates alone find the remaining digits.
 //
-// The number of passes depends on data in the GPU's memory, and the CPU does not wait for them. The CPU therefore
+// The number of passes depends on data in the GPU's memory. The CPU does not wait for this data. The CPU therefore
 // launches all possible passes, and a pass without work ends at once.
 //
 // radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass. One engine
@@ -28,7 +28,9 @@
 
 namespace collectives::radix {
 
+/// Number of digits of an element's number of 63 bits.
 inline constexpr int kDigits = 6;
+/// Number of counters, one for each value of the longest digit, which has 11 bits.
 inline constexpr std::uint32_t kBins = 2048;
 /// Memory for candidates: kCandidateSlots * k + kExtraCandidateSlots elements, but at most the length of the vector.
 inline constexpr std::size_t kCandidateSlots = 4, kExtraCandidateSlots = 4096;
@@ -43,8 +45,8 @@ COLLECTIVES_SHARED std::uint64_t order_of(std::uint32_t bits, std::uint32_t inde
   return static_cast<std::uint64_t>(bits & 0x7fffffffU) << 32 | static_cast<std::uint32_t>(~index);
 }
 
-/// Returns the lowest bit of digit `d`. The 63 bits have six digits: 11, 10 and 10 bits of the magnitude, then 11, 11
-/// and 10 bits of the index.
+/// Returns the position of the lowest bit of digit `d`. The 63 bits have six digits: 11, 10 and 10 bits of the
+/// magnitude, then 11, 11 and 10 bits of the index.
 COLLECTIVES_SHARED int shift_of(int d) {
   return d == 0 ? 52 : d == 1 ? 42 : d == 2 ? 32 : d == 3 ? 21 : d == 4 ? 10 : 0;
 }

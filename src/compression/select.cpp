@@ -25,8 +25,8 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Elements per block. Before each block, the loop makes sure that the memory for candidates can hold all of its
-/// elements.
+/// Number of elements per block. Before each block, the loop makes sure that the memory for candidates can hold all of
+/// its elements.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.

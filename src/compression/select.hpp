@@ -6,17 +6,17 @@
 // therefore selected first, and select() reports their number.
 //
 // The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. One pass
-// adds the two. In this pass each element above a threshold, the floor, becomes a candidate for the selection. If the
-// memory for candidates is full, only the greatest remain, between k and 1.5 k of them. The floor then rises, because
-// no later element below the remaining ones can be selected. One pass suffices for any input if the first floor is not
-// too high.
+// adds the gradient to the residual. In this pass each element above a threshold, the floor, becomes a candidate for
+// the selection. If the memory for candidates is full, only the greatest remain, between k and 1.5 k of them. The floor
+// then rises, because no later element below the remaining ones can be selected. One pass suffices for any input if the
+// first floor is not too high.
 //
-// The k-th greatest magnitude changes little from one training step to the next. The first floor is therefore a little
-// below that of the last call. If the pass finds fewer than k candidates, a second pass runs without a floor. The
-// result depends neither on the floor nor on the instruction set.
+// The k-th greatest magnitude changes little from one training step to the next. The first floor of a call is therefore
+// a little below the k-th greatest magnitude of the last call. If the pass finds fewer than k candidates, a second pass
+// runs without a floor. The result depends neither on the floor nor on the instruction set.
 //
-// Price: a call reads the vector twice if the floor was too high. If a call fails, the gradient stays added to the
-// residual, because only a copy of the residual could restore it exactly.
+// Price: a call reads the vector twice if the first floor was too high. If a call fails, the gradient stays added to
+// the residual, because only a copy of the residual could restore it exactly.
 #pragma once
 
 #include <cstddef>

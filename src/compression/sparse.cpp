@@ -1,5 +1,5 @@
-// Implementation of sparse messages: writes and reads them, and adds those of several ranks. A message holds entries,
-// each an index and its value.
+// Implementation of sparse messages: writes and reads messages, and adds the entries of several ranks. A message holds
+// entries, each an index and its value.
 #include "compression/sparse.hpp"
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ std::string read_sparse(const SparseFormat& format, const std::byte* from, std::
 
 std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
   // Adds block by block, so that sums are still in the cache when they are divided. Consecutive entries touch different
-  // cache lines, so the lines are prefetched kAhead entries ahead.
+  // cache lines. The lines are therefore prefetched kAhead entries ahead.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
   touched_indices_.resize(kBlock);

@@ -1,5 +1,5 @@
-// Functions that libcollectives_cuda exports. The core library loads this shared library at run time, and finds the
-// functions by name.
+// Functions that libcollectives_cuda exports. The core library loads this shared library at run time. It finds the
+// functions by their C names.
 #include <cstdio>
 #include <exception>
 

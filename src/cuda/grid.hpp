@@ -10,6 +10,7 @@
 
 namespace collectives::cuda {
 
+/// Number of bytes that a thread reads or writes in one access, the maximum of a GPU instruction.
 inline constexpr std::size_t kVectorBytes = 16;
 
 /// Division of an array: single elements at the start, units of 16 bytes (`vectors`), and single elements at the end.

@@ -30,10 +30,10 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
 /// Converts to[i] = from[i] by the conversions of types.hpp. One type is f32, the other one f16 or bf16.
 void cast(ConstBuffer from, Buffer to, Stream stream);
 
-/// Reduces the contributions of all ranks to a part, in one pass, and encodes the sum for the wire. Adds the `sources`,
-/// of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to wire.type (f16
-/// or bf16). Writes the rounded value to `wire`. Writes its f32 value, which the receivers will decode, to `seen`.
-/// Either may be null. Neither may overlap a source.
+/// Adds the values of all ranks for one range of the vector, and encodes the sum for the wire, in one pass. Adds the
+/// `sources`, of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to
+/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes the rounded value as f32, as the receivers will
+/// decode it, to `seen`. `wire` or `seen` may be null. Neither may overlap a source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 
@@ -41,16 +41,16 @@ void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources,
 /// to 256 bytes.
 std::size_t select_scratch_bytes(std::size_t n, std::size_t k);
 
-/// Performs Selector::select() of compression/select.hpp, without its threshold. Adds the gradient and selects min(k,
-/// n) of n < 2^32 elements. Writes their indices in ascending order, and their values. Sets the selected elements to 0
-/// in `accumulated`, and in `velocity` if masking. Reads and writes 16 bytes per element if the magnitudes are spread.
-/// Many nearly equal magnitudes need more passes, of 4 bytes per element each.
+/// Performs Selector::select() of compression/select.hpp, without its threshold. Adds the gradient to `accumulated` and
+/// selects min(k, n) of n < 2^32 elements of the sum. Writes their indices in ascending order, and their values. Sets
+/// the selected elements to 0 in `accumulated`, and in `velocity` if masking. Reads and writes 16 bytes per element if
+/// the magnitudes are spread. Many nearly equal magnitudes need more passes, of 4 bytes per element each.
 using SelectInput = Device::SelectInput;
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
             Stream stream);
 
-/// Returns the size in bytes of the scratch memory that sparse_add() needs for n elements. It must be zero before the
-/// first call, and each call leaves it zero.
+/// Returns the size in bytes of the scratch memory that sparse_add() needs for n elements. The memory must be zero
+/// before the first call, and each call leaves it zero.
 std::size_t sparse_scratch_bytes(std::size_t n);
 
 using Term = Device::Term;

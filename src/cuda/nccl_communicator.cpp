@@ -1,5 +1,5 @@
 // Implementation of NcclComm, the interface to a communicator of NCCL, NVIDIA's library of collectives between GPUs. It
-// constructs the communicator, starts calls, and ends it.
+// constructs and ends the communicator, and starts calls.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>
@@ -100,7 +100,7 @@ void Communicator::leave() {
 void Communicator::stop() noexcept {
   stopped_ = true;
   left_ = false;
-  // NCCL counts an incomplete split as an operation of the parent, too, so the parent is stopped.
+  // NCCL counts an incomplete split as an operation of the parent, too. The parent is therefore stopped.
   if (Communicator* const parent = std::exchange(parent_, nullptr)) return parent->stop();
   if (comm_ != nullptr) abort_aside(library_, std::exchange(comm_, nullptr));
 }

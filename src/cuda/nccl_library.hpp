@@ -1,5 +1,5 @@
-// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. No part of the project is linked to NCCL, so
-// one binary runs with and without it.
+// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. No library of the project is linked to NCCL.
+// One binary therefore runs with and without it.
 //
 //   std::string why_not;
 //   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not names the reason in one line

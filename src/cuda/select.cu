@@ -1,8 +1,8 @@
 // GPU kernels of radix_select(), which selects the k elements of greatest magnitude (compression/radix_select.hpp). The
 // search finds the k-th greatest element digit by digit, from the most significant one. Kernels count how often each
-// value of a digit occurs. Each block counts in its shared memory first. A block has kCopies copies of the counters,
-// because gradients have few exponents, so many threads count the same value. CUB, NVIDIA's library of GPU algorithms,
-// then collects the selected elements in one pass, in order.
+// value of a digit occurs. Each block of threads counts in its shared memory first. A block has kCopies copies of the
+// counters, because gradients have few exponents, so many threads count the same value. CUB, NVIDIA's library of GPU
+// algorithms, then collects the selected elements in one pass, in order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 

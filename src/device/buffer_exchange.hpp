@@ -1,17 +1,18 @@
-// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are, and synchronizes these ranks. Their
-// GPUs can then access each other's buffers.
+// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are. It also synchronizes these ranks.
+// Their GPUs can then access each other's buffers.
 //
-// The CPUs do both, in the arena, the shared memory of the host. No GPU polls another GPU, so a late or lost rank is
-// detected as in any other call. Ranks synchronize twice:
+// The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU. A late or
+// lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
 //
-// 1. Before the work: all ranks have published their buffers, and all work that had to precede the call is done.
-// 2. After the work: all ranks have reported that their kernels are done.
+// 1. A rank starts its kernel after all ranks have published their buffers. A rank publishes them once the GPU work
+//    before the call is done.
+// 2. A rank ends the call after all ranks have reported that their kernels are done.
 //
-// A kernel cannot be cancelled. While its kernel runs, a rank has set its flag `remote_access` in the arena. After a
-// failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end). Only
-// then may the program free its buffers.
+// A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
+// After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
+// The rank then throws the error, and the program may free its buffers.
 //
-// Price: the synchronizations by the CPUs take some microseconds more than GPUs that poll one another.
+// Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,8 @@ namespace collectives {
 
 class BufferExchange {
  public:
-  /// Buffers of a rank, as addresses of element 0 of the vector. Null: the rank has no such buffer.
+  /// Addresses of a rank's buffers. If a buffer holds only a part of the vector, the address is that of element 0 of
+  /// the whole vector. Null: the rank has no such buffer.
   struct Buffers {
     std::byte *source = nullptr, *destination = nullptr;
   };
@@ -38,19 +40,21 @@ class BufferExchange {
   BufferExchange(const Arena& arena, std::shared_ptr<GpuPeers> peers, GpuSync GpuBlock::*sync)
       : arena_(arena), peers_(std::move(peers)), sync_(sync), buffers_(static_cast<std::size_t>(arena.ranks())) {}
 
-  /// Begins an operation. `tag`: its number and signature, which the ranks compare.
+  /// Begins an operation. `tag`: the number of the operation and a hash of its arguments, which the ranks compare.
   void begin(std::uint64_t tag) noexcept { tag_ = tag; }
-  /// Sets this rank's buffers for `task`, as addresses of element 0. Null: none. Returns false if the peers cannot
-  /// access a buffer, or if its elements are misaligned for a kernel.
+  /// Sets this rank's buffers for `task`, with addresses as in Buffers. Returns false if the peers cannot access a
+  /// buffer, or if its elements are misaligned for a kernel.
   bool set_own(const HostTask& task, const std::byte* source, const std::byte* destination);
-  /// Sets this rank's buffers, in memory that the library has allocated or that peers already know. Throws
-  /// Error{system} if the driver refuses to share any more memory.
+  /// Sets this rank's buffers. Requires memory that the library has allocated, or for which GpuPeers::show() has
+  /// succeeded. Throws Error{system} if the driver refuses to share any more memory.
   void set_own_shared(const HostTask& task, const std::byte* source, const std::byte* destination);
   /// Clears this rank's buffers, for a call in which no other rank accesses them.
   void clear_own() noexcept { source_ = destination_ = {}; }
-  /// Publishes this rank's buffers. `objects`: this rank asks all ranks to perform the call in another way.
+  /// Publishes this rank's buffers. `objects`: this rank cannot perform the call on this device path, so all ranks must
+  /// use another path.
   void publish(bool objects = false);
-  /// Returns true if all ranks have published. Then fills buffers(). Throws TagMismatch.
+  /// Returns true if all ranks have published their buffers, and then fills buffers(). Throws TagMismatch if a rank is
+  /// in another call.
   bool all_published(const HostTask& task);
   /// Returns true if any rank objects. Requires that all_published() has returned true.
   bool any_objection() const noexcept;

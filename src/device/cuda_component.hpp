@@ -1,6 +1,6 @@
-// Functions that libcollectives_cuda exports: the shared library with all code that needs CUDA. The core library loads
-// it at run time and looks the functions up by their C names. The core library therefore also runs on machines without
-// CUDA.
+// Functions that libcollectives_cuda exports. This shared library holds all code that needs CUDA. The core library
+// loads it at run time. It finds the functions by their C names. The core library therefore also runs on machines
+// without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,11 @@ class Device;
 extern "C" {
 /// Returns the version of libcollectives_cuda. It must equal that of the core library.
 COLLECTIVES_EXPORT const char* collectives_cuda_version();
-/// Makes a GPU current to this thread: the one with number `number` modulo the number of GPUs. Does nothing if there is
-/// no GPU.
+/// Makes the GPU with the number `number` modulo the number of GPUs current to this thread. Does nothing if there is no
+/// GPU.
 COLLECTIVES_EXPORT void collectives_cuda_use(int number);
-/// Returns the GPU that is current to this thread. The caller deletes it. Returns null if there is no driver, if the
-/// driver is too old, or if there is no GPU. Then writes the reason into up to `bytes` bytes of `why_not`.
+/// Returns a new object for the GPU that is current to this thread. The caller deletes the object. Returns null if
+/// there is no driver, if the driver is too old, or if there is no GPU. In these cases, writes the reason into
+/// `why_not`, which has `bytes` bytes.
 COLLECTIVES_EXPORT collectives::Device* collectives_cuda_device(char* why_not, std::size_t bytes);
 }

@@ -1,7 +1,7 @@
 // Device: the interface to the GPU on which a rank works.
 //
 // The interface needs no CUDA header. libcollectives_cuda, a library that is loaded at run time, implements it
-// (src/cuda/device.cpp). GPU support is built and tested with fakes (see below). It has not yet run on a GPU.
+// (src/cuda/device.cpp). GPU support is built and tested with fake GPUs (see below). It has not yet run on a GPU.
 //
 // Rules for all functions:
 //
@@ -13,9 +13,9 @@
 // - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). The caller
 //   adds rank and operation to the error.
 //
-// Price: polling takes CPU time. A GPU that has failed may still perform work that it was given earlier.
+// Price: polling takes CPU time. After a failure of the GPU, work that was already in a stream may still be performed.
 //
-// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish, and it
+// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish. It
 // allows access to device memory only from work in a stream. Two fakes use the machine:
 //
 // - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.
@@ -62,7 +62,7 @@ class Device {
     Kind kind = Kind::host;
     int device = -1;  ///< number of the GPU that owns the memory; -1: none
   };
-  /// Allocation that contains an address of Kind::device. All fields are 0 if the driver has no answer.
+  /// Allocation that contains an address of Kind::device. All fields are 0 if the driver does not know the allocation.
   struct Allocation {
     std::byte* base = nullptr;
     std::size_t bytes = 0;

@@ -10,7 +10,7 @@ namespace collectives {
 bool DeviceBuffer::grow(std::size_t bytes) {
   if (bytes <= bytes_) return false;
   free();
-  // Rounds the size up to a multiple of 1/8 of the greatest power of two that is not above it. The buffer then grows
+  // Rounds the size up to a multiple of an eighth of the greatest power of two up to the size. The buffer then grows
   // seldom, and at most 1/8 of it is unused.
   const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
   const std::size_t enough = (bytes + step - 1) / step * step;

@@ -14,7 +14,8 @@ class DeviceBuffer {
   ~DeviceBuffer() { free(); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  /// Grows the buffer to at least `bytes`. Returns true if the memory is new. The old memory must not be in use.
+  /// Grows the buffer to at least `bytes`. Returns true if it has allocated new memory, whose content is undefined.
+  /// Requires that the old memory is not in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
   /// Forgets the memory without freeing it, because a GPU that does not finish may still write to it.

@@ -1,5 +1,5 @@
-// drain_stream(): waits until the work in a stream is done, so that its memory can be freed. A stream is a queue of
-// work for a GPU. The wait has a time limit, because a GPU may have stopped.
+// drain_stream(): waits until the work in a stream is done, so that memory that this work uses can be freed. A stream
+// is a queue of work for a GPU. The wait has a time limit, because a GPU may have stopped.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace collectives {
 
-/// Time limits of the wait. It is 10 s at the end of a communicator, so that work can complete. It is 200 ms after a
-/// failed operation, because the program waits for the error.
+/// Time limits of the wait. At the end of a communicator the limit is 10 s, so that work can complete. After a failed
+/// operation the limit is 200 ms, because the program waits for the error.
 inline constexpr std::chrono::milliseconds kDrainTimeout{10'000}, kDrainTimeoutAfterFailure{200};
 
-/// Waits at most `patience` until all work in `stream` is done. Returns false if the time is over or the GPU has
-/// failed. Records `event` and polls it every 50 us.
+/// Waits at most `patience` until all work in `stream` is done. Returns false if work remains after `patience`, or if
+/// the GPU has failed. Records `event` and polls it every 50 us.
 inline bool drain_stream(Device& device, Device::Stream stream, Device::Event event,
                          std::chrono::milliseconds patience) noexcept {
   const auto until = std::chrono::steady_clock::now() + patience;

@@ -1,5 +1,5 @@
-// Implementation of the discovery of GPUs. It finds the GPU of this rank, and makes its entry in the peer information,
-// the record that each rank sends to all ranks. From all records it derives what the GPUs can do together.
+// Implementation of the discovery of GPUs. It finds the GPU of this rank. It makes the entry of this GPU in the peer
+// information, the record that each rank sends to all ranks. From all records it derives what the GPUs can do together.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ using nlohmann::json;
 
 namespace {
 
-/// Return true if a communicator of the given backend may use NCCL. The first function asks for NCCL between all ranks,
-/// the second for NCCL inside each host.
+/// Return true if a communicator of the given backend may use NCCL. The first function is for NCCL between all ranks,
+/// the second one for NCCL inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
@@ -54,7 +54,8 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. The peers try to open it, to test whether they have access to its memory.
+/// Small allocation on this rank's GPU. The peers try to open the allocation, to test whether they have access to
+/// memory of this GPU.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

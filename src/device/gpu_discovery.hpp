@@ -1,10 +1,10 @@
-// GpuDiscovery: finds the GPU of a rank while a communicator is constructed, and what the GPUs of all ranks can do
-// together.
+// GpuDiscovery: finds the GPU of a rank while a communicator is constructed. It also finds what the GPUs of all ranks
+// can do together.
 //
 // It determines three facts: whether all ranks have a GPU, whether NCCL connects these GPUs, and whether the ranks of a
-// host can open each other's GPU memory. To test the last one, each rank allocates a little GPU memory, and its peers
-// try to open it by its handle. The handle is sent in the peer information, the record that each rank sends to all
-// ranks during construction.
+// host can open each other's GPU memory. For the third fact, each rank allocates a little GPU memory. The peers on its
+// host try to open this memory by its handle. A handle names an allocation for other processes. It is a part of the
+// peer information, the record that each rank sends to all ranks during construction.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ namespace collectives {
 
 class GpuDiscovery {
  public:
-  /// Finds the GPU of this rank, if `wanted`: the program may pass buffers in device memory. Throws Error{unsupported}
-  /// if there is no GPU but one is `required`.
+  /// Finds the GPU of this rank if `wanted` is true, that is, if the program may pass buffers in GPU memory. Throws
+  /// Error{unsupported} if a GPU is wanted and `required`, but there is none.
   GpuDiscovery(Rank rank, bool wanted, bool required);
   ~GpuDiscovery();
   GpuDiscovery(const GpuDiscovery&) = delete;
@@ -30,10 +30,12 @@ class GpuDiscovery {
 
   /// Returns the entry "gpu" of this rank's peer information. `backend` is the backend that this rank requested.
   nlohmann::json peer_info(std::string_view backend);
-  /// Returns the reason why this rank's GPU cannot access the GPU memory of the other ranks of its host. Empty: it can.
+  /// Returns the reason why this rank's GPU cannot access the GPU memory of the other ranks of its host. Empty: this
+  /// GPU can access their memory.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
-  /// Returns the GPU, or null if there is none. Requires that all ranks have called why_no_peer_access().
+  /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open. Requires that all ranks
+  /// have called why_no_peer_access() before.
   std::unique_ptr<Device> release_device();
 
   std::string no_device;       ///< Reason why there is no GPU.
@@ -48,7 +50,8 @@ class GpuDiscovery {
 /// Derives the GPU fields of the topology from the peer information of all ranks. Leaves `apart`, `peer_access` and
 /// `nccl_in_hosts` at their defaults.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
-/// Determines whether NCCL connects the GPUs inside each host. Requires the other fields of Topology::Gpus.
+/// Determines whether NCCL connects the GPUs inside each host, and stores the answer in `topology`. Requires the other
+/// fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);
 
 }  // namespace collectives

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// Magic number of a notice. It detects other data, which a rank in another call may send.
+/// Magic number at the start of a notice. A message without this number is no notice: its sender is in another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
 /// Notice: the content of a message of the transport for CPU memory.
@@ -137,7 +137,7 @@ const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::siz
   auto* const receive_buffer = from.receive_buffer.as<std::byte>();
   const Message* const incoming = wire_->receive_into(rank, receive_buffer, bytes);
   if (incoming == nullptr) return nullptr;
-  // A longer message belongs to another call.
+  // Copies at most a frame. A longer message belongs to another call, which its tag shows.
   if (incoming->data != receive_buffer && incoming->bytes > 0)
     std::memcpy(receive_buffer, incoming->data, std::min(incoming->bytes, frame_bytes_));
   from.message = {incoming->tag, receive_buffer, incoming->bytes};

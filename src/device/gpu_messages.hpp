@@ -1,16 +1,19 @@
 // GpuMessages: a transport for messages whose data are in GPU memory.
 //
-// Inside a host, the payload stays on the sender's GPU. The sender sends only a notice with the address of the payload,
-// by the transport for CPU memory. The receiver reads the payload at that address, by a kernel or a copy. A payload
-// thus moves between GPUs only once, when it is used. A payload in the caller's input or output is not copied on the
-// sender's side. It must stay unchanged until the receiver has given the message back.
+// Inside a host, the payload (the data of a message) stays on the sender's GPU. The sender sends only a notice with the
+// address of the payload, by the transport for CPU memory. The receiver reads the payload at that address, by a kernel
+// or a copy. A payload thus moves between GPUs only once, when it is used. The sender does not copy a payload that lies
+// in the caller's input or output. This payload must stay unchanged until the receiver gives the message back, that is,
+// reports that it has read the payload.
 //
 // To and from other hosts, a payload is sent and received in pinned memory, that is, CPU memory that the GPU can
 // access.
 //
-// No GPU waits for another GPU, because each rank waits for its own GPU. A sender sends a notice when the payload is
-// complete. A receiver gives a message back when its GPU has read it. A frame is memory for one payload. Each receiver
-// has as many frames as messages can be in flight to it. Frames are allocated at first use.
+// No GPU waits for another GPU. Instead, each rank waits for its own GPU: a sender sends a notice once its GPU has
+// written the payload. A receiver gives a message back once its GPU has read the payload.
+//
+// A frame is memory of the sender for one payload. For each receiver, the sender has as many frames as messages can be
+// in flight. It allocates them at first use.
 #pragma once
 
 #include <cstdint>

@@ -1,21 +1,21 @@
 // GpuPeers: gives access to the GPU memory of the other ranks of this host. PeerMemory (peer_memory.hpp) does so for
 // CPU memory.
 //
-// Ranks of the same process use each other's addresses. Another process opens an allocation by a handle, in these
-// steps:
+// Ranks of the same process use each other's addresses. A rank of another process opens an allocation by a handle, in
+// these steps:
 //
 // 1. When a buffer is first used, its owner writes the handle of the allocation into the arena, the shared memory of
 //    the host. Each rank has kMostAtOnce places for handles there.
-// 2. The name of the buffer is the number of the place and the offset in the allocation.
-// 3. A peer that receives the name opens the handle, and keeps the mapping for later calls.
+// 2. The owner gives its peers the name of the buffer: the number of the place and the offset in the allocation.
+// 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
 // The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and gets
-// another place. Each write to a place increments the sequence number of the place, so a peer never uses an old mapping
-// for a new allocation.
+// another place. Each write to a place increments the sequence number of the place. A peer compares this number. It
+// therefore never uses an old mapping for a new allocation.
 //
-// An owner withdraws the handles of freed allocations before it writes a new one. If all places are taken, it replaces
-// the one that was unused for the longest time. A peer closes withdrawn mappings before it opens a new one. The memory
-// of a freed allocation may therefore stay in use until then.
+// Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
+// taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,
+// it closes its mappings of withdrawn handles. Until then, the memory of a freed allocation may stay occupied.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class GpuPeers {
   static constexpr std::size_t kMostAtOnce = kGpuMemoryRecords;
 
   GpuPeers(Device& device, const Arena& arena);
-  /// Closes all mappings. No work on them may be in progress. See Device::PeerAccess.
+  /// Closes all mappings. Requires that no work on them is in progress.
   ~GpuPeers();
   GpuPeers(const GpuPeers&) = delete;
   GpuPeers& operator=(const GpuPeers&) = delete;

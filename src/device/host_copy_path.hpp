@@ -1,19 +1,18 @@
 // HostCopyPath: performs a call on GPU memory by copies through CPU memory. It copies the vector to CPU memory,
 // performs the call there as if the buffers had been in CPU memory, and copies the result back.
 //
-// It is the device path that works in every case; a device path is a way to perform calls on GPU memory. It supports
-// every backend, any number of hosts, codecs, top-k, and user ops, which are functions on the CPU.
+// A device path is a way to perform calls on GPU memory. This path works in every case: with every backend, any number
+// of hosts, codecs, top-k, and user ops, which are functions on the CPU.
 //
-// The buffer in CPU memory holds the whole vector, and the operation works on it in place. The GPU can access the
-// buffer, because it is pinned. The other ranks of the host can, too, because they map it (memory.hpp). If all ranks
-// use this path, they therefore need no further copies inside the host. The buffer is kept, and grows to the longest
-// vector so far.
+// The buffer in CPU memory holds the whole vector. The operation works on it in place. The buffer is pinned, so the GPU
+// can access it. The other ranks of the host map the buffer (memory.hpp). If all ranks use this path, they therefore
+// need no further copies inside the host. The buffer is kept between calls. It grows to the longest vector so far.
 //
-// A long all-reduce works in rounds, each on a part of the vector. Its copies overlap with other rounds
-// (pipelined_copy.hpp). The copy of a result to the GPU may still be in the caller's stream when the next operation
-// begins. That operation waits for the copy before it uses the buffer.
+// A long all-reduce works in rounds, each on other elements of the vector. The copies for one round overlap with the
+// work on other rounds (pipelined_copy.hpp). When an operation begins, the copy of the last result to the GPU may still
+// be in progress. The operation waits for this copy before it uses the buffer.
 //
-// Price: each call copies the vector over the bus twice, and pinned memory as long as the longest vector is kept. In a
+// Price: each call copies the vector over the bus twice. Pinned memory of the size of the longest vector is kept. In a
 // call of one round, the copies do not overlap with the work of the CPU.
 #pragma once
 
@@ -46,7 +45,8 @@ class HostCopyPath final : public PathExecutor {
   const Rank rank_;
   PipelinedCopy pipelined_copy_;
   Device::Stream stream_ = nullptr, stream_back_ = nullptr;
-  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;  // Ends of the copies to CPU memory, and from it.
+  // Events after the copies to CPU memory, and after the copies back.
+  Device::Event input_copied_ = nullptr, output_copied_ = nullptr;
   SharedMemory memory_;
   const DeviceCall* call_ = nullptr;
   const PlannedCall* planned_ = nullptr;

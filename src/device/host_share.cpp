@@ -1,5 +1,5 @@
 // Implementation of a rank's share, the range of the vector that its GPU processes for all ranks of the host. It
-// collects the sources and destinations, and puts one kernel and some copies into the stream.
+// collects the sources and destinations. It puts one kernel and some copies into the stream.
 #include "device/host_share.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // HostShare: performs the share of one rank in a collective of the ranks of a host, on the rank's GPU. A share is the
-// range of the vector that one rank processes for all ranks.
+// range of the vector that one rank processes for all ranks of the host.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,12 @@ class HostShare {
     ReduceOp op;
     DataType type = DataType::f32;
     bool unreduced = true;  ///< True: the sources are inputs of ranks, not partial results.
-    int finish_ranks = 0;   ///< Number of ranks by which fold() divides an average; 0: the result is a partial one.
+    /// Number of ranks by which fold() divides an average; 0: no division, because the result is partial.
+    int finish_ranks = 0;
   };
   /// Puts the work on the share of local rank `self` into the stream. The kernel reads the share from every source
-  /// once, combines the values in rank order, and writes every destination. `buffers`: those of all ranks.
+  /// once, combines the values in rank order, and writes every destination. `buffers`: the buffers of all ranks of the
+  /// host.
   void perform(const HostTask& task, int self, std::span<const BufferExchange::Buffers> buffers,
                const Reduction& reduction, Device::Stream stream);
 
@@ -34,7 +36,7 @@ class HostShare {
   std::vector<std::byte*> outs_;
 };
 
-/// Puts copies of `bytes` at `from` to each destination in `to`, except to `from` itself, into the stream.
+/// Puts copies into the stream: `bytes` bytes from `from` to each address in `to`, except to `from` itself.
 void copy_to_all(Device& device, std::span<std::byte* const> to, const std::byte* from, std::size_t bytes,
                  Device::Stream stream);
 

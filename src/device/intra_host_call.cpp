@@ -10,6 +10,7 @@
 namespace collectives {
 namespace {
 
+/// Minimum size of the memory for packed vectors, in bytes. It avoids many allocations for short vectors.
 constexpr std::size_t kLeastBytes = 64 << 10;
 
 bool is_aligned(const void* address, std::size_t element) {

@@ -1,13 +1,15 @@
 // IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
 // path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
-// The object owns the stream of the path, prepares the buffers of a call, and returns the result to the caller's
-// buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
+// The object owns the stream of the path, a queue of work for the GPU. It prepares the buffers of a call, and returns
+// the result to the caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the
+// ranks.
 //
-// Other ranks cannot access some buffers: several tensors of one call, managed memory, memory that the driver cannot
-// share, and misaligned elements. A rank with such buffers packs them into memory of this object, and copies the result
-// back. Other ranks need not do so. This memory is as long as the longest vector that needed it, rounded up to a power
-// of two. Memory that has become too short is kept until the end, because freeing may wait for all work of the GPU.
+// Four kinds of buffers cannot be accessed by other ranks: several tensors of one call, managed memory, memory that the
+// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object. It
+// copies the result back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector,
+// rounded up to a power of two. Memory that is too short for a later vector is freed only with the object. Reason:
+// freeing may wait for all work of the GPU.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +60,7 @@ class IntraHostCall {
   const std::byte* own_input() const noexcept { return packed_ ? vector() : input_; }
   std::byte* own_output() const noexcept { return packed_ ? vector() : output_; }
 
-  /// Performs the rest of the call: waits until all ranks are done, and returns the result to the caller's buffer.
+  /// Advances the end of the call: once all ranks are done, copies a packed result to the caller's buffer.
   PathState leave();
   /// Copies a packed result to the caller's buffer and ends the call.
   PathState return_result();

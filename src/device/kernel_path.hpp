@@ -7,7 +7,7 @@
 // (shared_memory/zero_copy.hpp) does this in CPU memory.
 //
 // Price: a call returns only when the last GPU has finished, even if the caller passes a stream. The kernels of the
-// other ranks write into this rank's output, and this rank's stream cannot wait for them.
+// other ranks write into this rank's output. This rank's stream cannot wait for them.
 #pragma once
 
 #include <memory>

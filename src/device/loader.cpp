@@ -1,5 +1,5 @@
 // Implementation of the loading of libcollectives_cuda, the shared library with all code that needs CUDA. Tests replace
-// it by fake GPUs.
+// the library by fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>
@@ -57,7 +57,7 @@ bool cuda_is_in_use() noexcept {
       unsigned flags = 0;
       used = get(&device, ordinal) == 0 && state(device, &flags, &active) == 0 && active != 0;
     }
-  ::dlclose(driver);  // Another reference keeps it loaded.
+  ::dlclose(driver);  // Another reference keeps the driver loaded.
   return used;
 }
 

@@ -1,9 +1,9 @@
 // Loader: loads libcollectives_cuda at run time. This shared library, the component, implements Device (the interface
 // to a GPU) by CUDA.
 //
-// The core library is not linked to the component, so one binary runs with and without a GPU. The component contains
-// CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the program
-// uses CUDA itself.
+// The core library is not linked to the component. One binary therefore runs with and without a GPU. The component
+// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the
+// program uses CUDA itself.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
 // Implementation of the device path for an all-reduce of GPU memory on several hosts. multi_node_path.hpp lists its
 // phases.
 //
-// A rail is one rank of each host, all with the same local number. A slice is the part of the vector that the ranks of
-// one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part
-// that was not sent yet. Each rank keeps the residual of its slice.
+// A rail is one rank of each host, all with the same local number. A slice is the range of the vector that the ranks of
+// one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part of
+// gradients that was not sent yet. Each rank keeps the residual of its slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -64,7 +64,8 @@ void MultiNodePath::start(const DeviceCall& call, const PlannedCall& planned, Jo
 }
 
 /// Cuts the vector into slices, whose boundaries are equal on all hosts. With NCCL and without a compressor, all slices
-/// but the last have equal lengths and begin at multiples of kVectorBytes. The last slice also holds the rest.
+/// but the last have equal lengths and begin at multiples of kVectorBytes. The last slice also holds the remaining
+/// elements.
 void MultiNodePath::divide(const PlannedCall& planned) {
   const std::size_t count = planned.signature.count;
   const int slices = sparse_ != nullptr ? sparse_->slices : plan_->algorithm->slices(topology_);
@@ -169,8 +170,8 @@ PathExecutor::PathState MultiNodePath::next_phase() {
   return state;
 }
 
-/// Returns true if this rank does not keep the residual of its slice. HostCopyPath then performs the call, and the
-/// ranks of this host first move their residuals on the CPU.
+/// Returns true if this rank does not keep the residual of its slice. If so, HostCopyPath performs the call. The ranks
+/// of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
   return sparse_ != nullptr && !tensor_->residual().keeps(sparse_->slices, sparse_->slice(arena_.self()));
 }

@@ -6,7 +6,7 @@
 //
 // 1. The GPUs of each host add the vectors of its ranks. Afterwards each rank's GPU holds one slice of the sum.
 // 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
-// 3. The CPU all-reduces the slice along its rail, as the plan says (`CollectiveSpec::inter_host_only`).
+// 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
 // A rank therefore copies its slice only once in each direction between its GPU and CPU memory. The CPU adds only the
@@ -15,21 +15,21 @@
 // Phases 1 and 4 have two forms:
 //
 // - Kernels access the memory of the other GPUs. A slice has one owner on each host, which alone reads and writes the
-//   slice in the buffers of all ranks. An in-place call therefore loses no contribution, and it suffices to synchronize
-//   before the first phase and after the last.
+//   slice in the buffers of all ranks. An in-place call therefore overwrites no input that another rank still needs.
+//   The ranks of a host synchronize only before phase 1 and after phase 4.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
-// With a compressor (TopK), each owner sends only some elements of its slice of the sum (device/top_k_on_gpu.hpp). The
-// owner keeps the residual, the part of gradients that was not sent yet. In the first call of a tensor, the ranks of a
-// host do not yet keep residuals of their slices. All ranks of the host then delegate the call to HostCopyPath, which
-// moves the residuals to the owners.
+// With a compressor (TopK), a slice also has one owner on each host. The owner sends only the elements of greatest
+// magnitude of its slice of the sum (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients that was
+// not sent yet. In the first call of a tensor, the ranks of a host do not yet keep residuals of their slices. In that
+// call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
 //
 // All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
-// exception: a ring of three or more hosts in several rounds. Parts of float vectors may then belong to other hosts,
-// which changes the order of the sum. NCCL adds in its own order.
+// exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
+// on CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
 //
-// Price: a slice is added, sent and distributed one after another. On CPU memory, a long call works in rounds, and
-// these phases of different rounds overlap.
+// Price: a slice is first added, then exchanged between hosts, then distributed. On CPU memory, a long call works in
+// rounds. These phases of different rounds then overlap.
 #pragma once
 
 #include <memory>
@@ -48,8 +48,8 @@ class RankView;
 
 class MultiNodePath final : public PathExecutor {
  public:
-  /// `host_copy`: performs the calls that must first move residuals. `nccl_comm`: connects the ranks of this host, by
-  /// local rank. Null: their GPUs access each other's memory.
+  /// `host_copy`: performs the calls that must first move residuals. `nccl_comm`: connects the ranks of this host,
+  /// which are numbered by local rank. Null: their GPUs access each other's memory.
   MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
                 const RankView& view, const Topology& topology, PathExecutor& host_copy,
                 std::unique_ptr<NcclComm> nccl_comm);

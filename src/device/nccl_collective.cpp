@@ -48,7 +48,7 @@ bool equal(const Parts& parts) {
 }
 
 /// Returns the common length of the parts, because a collective of NCCL needs parts of equal length. If only the last
-/// part is longer, its excess is ignored. Returns 0 if the lengths differ otherwise.
+/// part is longer, its excess is ignored. Returns 0 if the lengths differ in another manner.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)

@@ -1,16 +1,16 @@
 // NcclCollective: performs collectives on GPU memory with NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL performs a whole call if its result is the one that ReduceOp promises. If the parts of the ranks differ in
-// length, each part takes one broadcast or reduction of NCCL, all in one group.
+// NCCL performs a whole call if NCCL computes the result that ReduceOp promises. If the parts of the ranks differ in
+// length, the elements beyond the common length take one broadcast or reduction of NCCL per part.
 //
-// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its
-// contribution, its unreduced input, to the owner of each part. The owner's GPU combines the contributions in rank
-// order, as the CPU does for CPU memory. The results then go to the ranks that receive them. Such a call works in
-// rounds, each on a limited number of elements, because the contributions need scratch memory. If the call uses a
-// codec, f32 values are sent as 16-bit floats, and the owner rounds the result once.
+// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its contribution
+// to a part, that is, its unreduced input, to the owner of the part. The owner's GPU combines the contributions in rank
+// order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the result. The scratch
+// memory for contributions is limited. A long call therefore works in rounds, each on other elements. If the call uses
+// a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
 //
-// Price: with p ranks, such a reduction takes p - 1 messages per rank, and scratch memory. NCCL alone would need
-// neither, but would round differently.
+// Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
+// reduction needs neither these messages nor the scratch memory, but rounds differently.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class NcclCollective {
     DataType carried() const noexcept { return coded() ? wire : type; }
   };
 
-  /// Default limit of the scratch memory, in bytes. It is allocated on demand and kept.
+  /// Default limit of the scratch memory, in bytes. The memory is allocated on demand and kept.
   static constexpr std::size_t kScratchBytes = 32 << 20;
   NcclCollective(Device& device, std::unique_ptr<NcclComm> nccl_comm, int size, Rank self,
                  std::size_t scratch_bytes = kScratchBytes);
@@ -55,10 +55,10 @@ class NcclCollective {
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
 
-  /// Returns true if the calls need more scratch memory than there is. Allocation may wait for all work of the GPU,
-  /// including work that waits for other ranks. No operation may then be in progress when the calls start.
+  /// Returns true if the calls need more scratch memory than there is. If so, the calls may start only while no
+  /// operation is in progress. Allocation may wait for all work of the GPU, including work that waits for other ranks.
   bool takes_memory(std::span<const Call> calls) const;
-  /// Starts calls, which go into one stream. Earlier calls must be in their stream.
+  /// Starts calls, which go into one stream. Requires that all earlier calls are entirely in their stream.
   void start(std::span<const Call> calls);
   /// Advances the calls. Returns true if all of them are in their stream. Throws Error{system}.
   bool progress();

@@ -1,8 +1,8 @@
 // NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
 // collectives into streams, which are queues of work for a GPU.
 //
-// The interface needs no header of NCCL or CUDA. None of its functions waits. The caller polls ready() and applies its
-// own deadlines.
+// The interface needs no header of NCCL or CUDA. Only stop() and the functions for memory may block. The caller polls
+// ready() and applies its own deadlines.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace collectives {
 
 /// NCCL communicator of this rank. One thread may use it at a time. All members must start the same calls in the same
-/// order. A failure throws Error{system} with NCCL's text. The communicator is then given up, and later calls throw
+/// order. A failure throws Error{system} with NCCL's text. The failure stops the communicator, and later calls throw
 /// Error{aborted}.
 class NcclComm {
  public:
@@ -35,29 +35,29 @@ class NcclComm {
   /// Gives up unfinished calls.
   virtual ~NcclComm() = default;
 
-  /// Starts to put `calls` into `stream` (a cudaStream_t) as one group. Sends match receives within a group. Calls with
-  /// unequal parts consist of a broadcast or reduction per part. Requires that ready() has returned true since the last
-  /// start.
+  /// Starts to put `calls` into `stream` (a cudaStream_t) as one group. The sends and receives of a group proceed
+  /// together, so none blocks another. A collective with unequal parts is a group with a broadcast or reduction per
+  /// part. Requires that ready() has returned true since the last start.
   virtual void start(std::span<const Call> calls, void* stream) = 0;
   /// Returns true if the last request is complete: the communicator is constructed, or the calls are in their stream.
   /// Also throws errors that have occurred in streams since.
   virtual bool ready() = 0;
 
   /// Starts to create an NCCL communicator of the members with the same `color`, in the order of `key`. A negative
-  /// color creates an empty one. The new communicator's ready() reports completion. Until then this communicator must
-  /// stay and start nothing else.
+  /// color creates an empty communicator. The new communicator's ready() reports completion. Until completion, this
+  /// communicator must exist and must start nothing else.
   virtual std::unique_ptr<NcclComm> split(int color, int key) = 0;
 
-  /// Starts an orderly leave, after all work in streams is done. ready() then reports when the communicator may be
-  /// destroyed.
+  /// Starts to leave the communicator in an orderly manner: NCCL first completes its work in streams. Afterwards
+  /// ready() reports when the communicator may be destroyed.
   virtual void leave() = 0;
-  /// Gives up all work in progress, including NCCL's work in streams. The streams then continue. Affects this rank
-  /// only. Waits for a short time; the rest happens in the background.
+  /// Gives up all work in progress, including NCCL's work in streams. Later work in the streams is still performed.
+  /// Affects this rank only. Waits at most 200 ms; the rest happens in the background.
   virtual void stop() noexcept = 0;
 
-  /// Registers memory, which collectives then access without a copy if all members registered it at the same offset.
-  /// Returns a handle for deregister_memory(), which must be called before the communicator is destroyed. Requires
-  /// ready(). A refusal leaves the communicator unchanged.
+  /// Registers memory. Collectives access registered memory without a copy, if the buffers of all members have the same
+  /// offset in registered memory. Returns a handle for deregister_memory(), which must be called before the
+  /// communicator is destroyed. Requires ready(). A refusal leaves the communicator unchanged.
   virtual void* register_memory(void* memory, std::size_t bytes) = 0;
   virtual void deregister_memory(void* handle) = 0;
 };

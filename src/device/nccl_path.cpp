@@ -1,5 +1,6 @@
 // Implementation of the device path on which NCCL performs calls on GPU memory. It describes each operation as calls of
-// NcclCollective. It retires operations in order, that is, when the GPU has performed them.
+// NcclCollective. Once the GPU has performed an operation, the path retires it, that is, reports its end. It retires
+// operations in order.
 #include "device/nccl_path.hpp"
 
 #include <new>

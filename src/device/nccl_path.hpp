@@ -29,11 +29,12 @@ class NcclPath final : public PathExecutor {
   std::uint64_t moves() const noexcept override { return moves_; }
 
   NcclComm& nccl_comm() noexcept { return nccl_collective_.nccl_comm(); }
-  /// Returns the registered memory. No operation may be in progress when it changes.
+  /// Returns the list of registered memory. Requires that no operation is in progress while the list changes.
   Registry& registry() noexcept { return registry_; }
 
  private:
-  /// Fills in offsets_ and calls_. Requires that all earlier calls are in their stream and no longer need them.
+  /// Fills in offsets_ and calls_. Requires that all earlier calls are in their stream, so that they no longer need
+  /// offsets_ and calls_.
   void describe(const DeviceCall& call, const PlannedCall& planned);
 
   Device& device_;

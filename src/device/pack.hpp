@@ -1,8 +1,8 @@
 // Packs the input buffers of a call on GPU memory into one contiguous vector, and unpacks the result into the output
 // buffers.
 //
-// `vector`: the address of element 0 of the vector, on which the call works in place. In an all-gather or a
-// reduce-scatter, this rank's buffer is only one part of the vector.
+// `vector`: the address of element 0 of the vector, on which the call works in place. This rank's input in an
+// all-gather, and its output in a reduce-scatter, is only one part of the vector.
 #pragma once
 
 #include <cstddef>

@@ -2,20 +2,22 @@
 //
 // A communicator has one object of each path. The plan of a call names its path (DevicePath, in plan.hpp).
 // planning/device_path_choice.cpp chooses the path from values that are equal on all ranks. Some paths let the CPU
-// perform a part of an operation, in CPU memory. They ask for it by returning PathState::host.
+// perform a part of an operation, in CPU memory. These paths ask for it by returning PathState::host.
 //
 // The communicator does the work that all paths share:
 //
-// - It publishes the arrival record of the oldest operation: the number and signature of the call, which peers read if
-//   they wait. It then starts the operation on its path.
-// - While a thread waits for the operation, it checks for peers in another call, for lost peers, and for the deadline.
+// - It publishes the arrival record of the oldest queued operation: the number and arguments of the call, which peers
+//   read if they wait. It then starts the operation on its path.
+// - While a thread waits for the operation, the communicator looks for peers in another call, for lost peers, and for a
+//   passed deadline.
 //
 // A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
 //
-// A stream is a queue of work for a GPU. When an operation is entirely in streams, the next operation can begin. A
-// progress thread, if there is one, then watches the earlier operation. Signatures are compared while a rank waits, and
-// when results are complete. Price: if a peer is in another call, only a later call reports that. At most 32 calls
-// begin after the oldest operation whose work is in streams.
+// A stream is a queue of work for a GPU. When all work of an operation is in streams, the next operation can begin. The
+// GPU may still be performing this work. A progress thread, if there is one, watches the earlier operation until it
+// ends. At most 32 calls begin before the oldest of these operations ends. Ranks compare the arguments of a call while
+// they wait, and when results are complete. Price: if a peer is in another call, a rank may report it only in a later
+// call.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,8 @@ struct Job;
 class Executor;
 class SparseTensor;
 
-/// Operation on GPU memory, from its call to its end. The object belongs to the operation's state and is reused.
+/// Operation on GPU memory, from its call to its end. The object belongs to the operation's state, and later operations
+/// reuse it.
 struct DeviceCall {
   /// Arguments of the call, without the counts and tensors, which lie in the caller's stack frame.
   Call call;
@@ -42,7 +45,8 @@ struct DeviceCall {
   std::optional<Device::Stream> stream;
   /// Event that is reached once the work that `stream` held at the call is done. Used only with a stream.
   Device::Event ready = nullptr;
-  /// True: the call has a stream and the caller waits for its return. The caller's stream then waits for the result.
+  /// True: a blocking call. If it has a stream, it may return before the result is complete, because the stream waits
+  /// for the result.
   bool ends_in_stream = false;
   SparseTensor* tensor = nullptr;  ///< Tensor of a call with a compressor.
   /// Error that the GPU reported during the call. The operation fails with it when it starts.
@@ -65,8 +69,8 @@ class PathExecutor {
   };
 
   virtual ~PathExecutor() = default;
-  /// Returns true if the operation would allocate memory. Allocation may wait for the GPU, so no operation may then be
-  /// in flight when this one starts.
+  /// Returns true if the operation would allocate memory. If so, it starts only while no operation is in flight,
+  /// because allocation may wait for the GPU.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
   /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
   /// operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the addresses by

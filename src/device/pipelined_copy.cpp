@@ -1,8 +1,8 @@
 // Implementation of copies between a GPU and CPU memory that overlap with the rounds of a call.
 //
-// A part is the share of one rank of the vector. A round performs all Steps (the single actions of a rank) on one
-// segment of each part. A group is the data of several rounds, which are copied together. A piece is the range of one
-// part that a group copies.
+// A part is one rank's share of the vector. A round performs all Steps (the single actions of a rank) on one segment of
+// each part. A group is the data of several rounds, which are copied together. A piece is the range of one part that a
+// group copies.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last ones may be shorter.
+/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last group and the last pieces
+/// may be shorter.
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
 /// Number of groups that are copied to CPU memory ahead of the group that this rank needs.
 constexpr std::size_t kAhead = 4;

@@ -1,17 +1,19 @@
-// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is the share of
-// one rank of the vector. A round performs all Steps (the single actions of a rank) on one segment of each part.
+// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is one rank's
+// share of the vector. A round performs all Steps (the single actions of a rank) on one segment of each part.
 //
-// The executor performs the Steps. It asks before each Step whether the input of the round is ready, and reports the
-// rounds that are complete. A round begins when its input has arrived, while the input of later rounds is still being
-// copied. Its result is copied to the GPU during later rounds. A long vector thus takes the time of the slowest of
-// three activities: the copy to the CPU, the work of the CPU and the network, or the copy back. The first and the last
-// round add a little. The order of Steps and the bits of the result are those of a call on CPU memory.
+// The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
+// also reports the rounds that are complete. A round begins when its input has arrived, while the input of later rounds
+// is still being copied. The result of a round is copied to the GPU during later rounds. A long vector thus takes the
+// time of the slowest of three activities: the copy to the CPU, the work of the CPU and the network, or the copy back.
+// The first and the last round add a little to this time. The order of Steps and the bits of the result are those of a
+// call on CPU memory.
 //
 // The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
-// elements. A group has about 1 MiB or more, and a piece about 128 KiB or more, because each copy has a start-up cost.
+// elements. Each copy has a start-up cost. A group therefore has about 1 MiB or more, and a piece about 128 KiB or
+// more.
 //
-// Price: each Step takes one query, and each group takes one copy per part in each direction. Only an all-reduce can
-// use this, because each of its rounds uses the same ranges on all ranks.
+// Price: each Step asks once whether its input is ready. Each group takes one copy per part in each direction. Only an
+// all-reduce can use this, because each of its rounds uses the same ranges on all ranks.
 #pragma once
 
 #include <cstddef>

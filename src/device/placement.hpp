@@ -2,7 +2,7 @@
 //
 // Every call asks the driver about each buffer, because an address may have been reused for other memory. The answer is
 // part of the call's signature, which ranks compare. Ranks with different answers therefore get an error. A
-// communicator without a GPU does not ask. Price: a query takes a fraction of a microsecond per buffer.
+// communicator without a GPU does not ask the driver. Price: a query takes a fraction of a microsecond per buffer.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ namespace collectives {
 /// CPU memory. A vector without elements counts as CPU memory, whatever its address.
 ///
 /// Throws Error{invalid_argument} for buffers of both kinds, a buffer or stream of another GPU, or a stream with CPU
-/// memory. Throws Error{unsupported} if a rank has no GPU, or if the stream is being captured. Throws the errors of
-/// `device`.
+/// memory. Throws Error{unsupported} if the buffers are in GPU memory and some rank of the communicator has no GPU, or
+/// if the stream is being captured. Throws the errors of `device`.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 

@@ -1,5 +1,5 @@
-// Implementation of the registry of memory that a program has registered with NCCL, so that NCCL accesses it without a
-// copy.
+// Implementation of the registry: the list of memory ranges that a program has registered with NCCL. NCCL accesses
+// registered memory without a copy.
 #include "device/registry.hpp"
 
 #include <fmt/format.h>

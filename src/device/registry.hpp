@@ -1,14 +1,16 @@
 // Registry: the memory ranges that a program has registered with NCCL, NVIDIA's library of collectives between GPUs.
 // NCCL accesses registered memory without a copy.
 //
-// Each rank registers its own memory by ncclCommRegister(), with the communicator that the program names. No rank waits
-// for another rank, and a rank need not register anything. Ranges are added and removed only while no operation is in
-// progress. Reason: CUDA may then wait for the GPU, and NCCL may wait for other ranks.
+// Each rank registers its own memory by ncclCommRegister(), with the NCCL communicator of the Communicator that the
+// program calls. No rank needs another rank to register, and a rank may register nothing. Ranges are added and removed
+// only while no operation is in progress. Reason: while a range is added or removed, CUDA may wait for the GPU, and
+// NCCL for other ranks.
 //
-// A range inside a registered range shares its registration, any number of times, so NCCL registers each byte once. A
-// range that overlaps a registered range in part is refused, because its registration could not be removed separately.
+// Any number of ranges inside a registered range share its registration. NCCL therefore registers each byte once. A
+// range that overlaps a registered range only in part is refused. Its registration could not be removed separately.
 //
-// Price: NCCL's fastest kernels are not used. They need symmetric windows, which all ranks must create together.
+// Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
+// windows, which all ranks must create together.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +32,8 @@ class Registry {
 
   /// Registers a range, or adds a use to the registration of a range that contains it.
   void add(std::byte* data, std::size_t bytes);
-  /// Removes one use of the registration that contains `data`, and the registration with its last use. Call once for
-  /// each add(). The registration is forgotten even if NCCL refuses to remove it.
+  /// Removes one use of the registration that contains `data`. If that was the last use, removes the registration. Call
+  /// this function once for each add(). The registration is forgotten even if NCCL refuses to remove it.
   void remove(const std::byte* data);
   /// Removes all ranges.
   void clear();

@@ -12,8 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the routes by which the executor sends to all ranks. Only a rank of this host reads a value in the sender's
-/// memory.
+/// Returns the routes by which the executor sends to all ranks. Only a rank of this host can read a value in the
+/// sender's memory.
 std::vector<Executor::Route> routes_by(GpuMessages& messages, int ranks) {
   std::vector<Executor::Route> routes;
   for (Rank rank = 0; rank < ranks; ++rank)

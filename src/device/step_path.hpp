@@ -2,17 +2,18 @@
 // it takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
 // perform calls on GPU memory.
 //
-// On one host, it serves the backends `ring` and `reduce_to_one`. On several hosts with several ranks, it serves all
-// algorithms. The executor is that for CPU memory. Three parts replace the work of the CPU:
+// On one host, the path serves the backends `ring` and `reduce_to_one`. On several hosts, of which some have several
+// ranks, it serves all algorithms. The executor of CPU memory performs the Steps here, too. Only three kinds of work
+// differ:
 //
-// - Kernels and copies work on the values (ValueEngine).
+// - Kernels and copies of the GPU process the values (ValueEngine).
 // - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).
 // - In a host Step, a collective of the ranks of one host, each rank's kernel processes its share of the vector.
 //
-// Algorithms therefore need no second version for GPUs, and the result has the same bits as on CPU memory.
+// Algorithms therefore need no second version for GPUs. The result has the same bits as on CPU memory.
 //
-// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step, and then starts the next one. Codecs do
-// not encode the messages.
+// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step. It then starts the next Step. The path
+// performs no call whose messages a codec encodes.
 #pragma once
 
 #include "device/device_buffer.hpp"

@@ -30,8 +30,8 @@ class GpuResidual final : public DeviceResidual {
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
-  /// Frees the memory, except if a GPU may still use it, or in a forked child, because it belongs to the parent
-  /// process.
+  /// Frees the memory, with two exceptions: a GPU may still use the memory, or this process is a forked child and its
+  /// parent owns the memory.
   ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {
@@ -50,8 +50,8 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if a call on `device` can use the residual without a copy. Another communicator may have made the
-  /// residual.
+  /// Returns true if a call on `device` can use the residual without a copy. This can be false, because another
+  /// communicator may have made the residual.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
@@ -110,8 +110,8 @@ class GpuResidual final : public DeviceResidual {
     const Device::Stream stream;
   };
 
-  /// Waits at most `patience` until the last work on the residual is done. Returns false if the time is over. Throws
-  /// the error with which the GPU has failed.
+  /// Waits at most `patience` until the last work on the residual is done. Returns false if work remains after that.
+  /// Throws the error with which the GPU has failed.
   bool idle(std::chrono::milliseconds patience) const {
     const auto until = Clock::now() + patience;
     while (!device_->reached(used_)) {
@@ -245,7 +245,7 @@ void TopKOnGpu::add_up(float* sum) {
   for (const auto& [range, values] : result.dense) bytes += range.count * sizeof(float);
   received_.grow(bytes);
   received_here_.grow(bytes);
-  // The entries are contiguous in pinned memory, so one copy moves all of them.
+  // The entries are contiguous in pinned memory. One copy therefore moves all of them.
   std::size_t at = 0;
   const auto put = [&](const void* from, std::size_t length) {
     if (length > 0) std::memcpy(received_here_.as<std::byte>(at), from, length);

@@ -1,7 +1,7 @@
 // TopKOnGpu: performs top-k on the GPU that holds the gradient. Top-k is an all-reduce that sends only the k elements
 // of greatest magnitude of each gradient. A call has these phases:
 //
-// 1. The GPU adds the gradient to the residual (see below), and selects k elements of the sum (cuda/select.cu).
+// 1. The GPU adds the gradient to the residual (see below). It selects k elements of the sum (cuda/select.cu).
 // 2. The selected elements are copied to pinned memory, CPU memory that the GPU can access.
 // 3. The CPUs exchange the selections of all ranks (compression/top_k/sparse_exchange.hpp).
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
@@ -10,8 +10,8 @@
 // A rank thus copies 8 bytes per selected element to CPU memory, an index and a value. A dense all-reduce would copy
 // every element of the tensor in both directions, which is 8 bytes per element.
 //
-// A rank selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects from its slice
-// of the sum, one of several ranges of the tensor.
+// A rank usually selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects only
+// from its slice, one of several ranges of the sum.
 //
 // The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
 // element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
@@ -21,8 +21,8 @@
 // The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.
 //
-// Price: only the CPU moves residuals between ranks, to the owners of their slices. If the ranks of a host add first,
-// the first call of a tensor therefore uses HostCopyPath.
+// Price: only the CPU moves residuals between ranks, to the owner of each slice, the rank that selects from it. If the
+// ranks of a host add first, the first call of a tensor therefore uses HostCopyPath.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,8 @@ namespace collectives {
 class GpuResidual;
 class SparseTensor;
 
-/// Top-k of one call after another. All work goes into the caller's stream, and the caller polls the stream.
+/// Work of top-k calls on the GPU, one call after another. All work goes into a stream of the caller, a device path,
+/// which polls the stream.
 class TopKOnGpu {
  public:
   explicit TopKOnGpu(std::shared_ptr<Device> device);

@@ -1,7 +1,7 @@
 // TopKPath: performs an all-reduce of gradients in GPU memory with top-k, which sends only the k elements of greatest
 // magnitude (device/top_k_on_gpu.hpp). Each rank selects from its own gradient. If the ranks of a host first add their
-// gradients and select from the sum, MultiNodePath performs the call instead. Both are device paths, ways to perform
-// calls on GPU memory.
+// gradients and select from the sum, MultiNodePath performs the call instead. Both classes are device paths, ways to
+// perform calls on GPU memory.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,8 @@ class TrackedStream {
   Device::Event done() const noexcept { return done_; }
   /// Records the event after all work that is in the stream.
   void record() { device_.record(done_, stream_); }
-  /// Returns true if the stream has reached the last recording. Throws the error with which the GPU has failed.
+  /// Returns true if the stream has reached the last recording of the event. Throws the error with which the GPU has
+  /// failed.
   bool reached() { return device_.reached(done_); }
   /// Waits up to `patience` until all work in the stream is done. Returns true if it is, or if there is no stream.
   bool drain(std::chrono::milliseconds patience) noexcept {

@@ -1,5 +1,5 @@
-// Implementation of the arrival table. Stores in which calls the ranks are. Lists the ranks for which a call waits, as
-// numbers and as text.
+// Implementation of the arrival table: stores which calls the ranks have entered. It also lists the ranks for which a
+// call waits, as numbers and as text.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Minimum age of a heartbeat, the time of a waiting rank's last check, with which the rank counts as silent.
+// Age of a heartbeat above which its rank counts as silent. A heartbeat is the time at which a waiting rank last
+// checked its peers.
 constexpr auto kSilent = 200ms;
 
 }  // namespace

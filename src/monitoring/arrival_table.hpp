@@ -1,11 +1,11 @@
 // Arrival table: tells a rank which calls each rank of its communicator has entered.
 //
-// The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block. For
-// each call that a rank enters, its block gets an arrival record. The record holds the number of the call and its
-// signature, the arguments on which all ranks must agree. Two counters of the block hold the number of the newest call
-// that the rank has entered, and of the newest one that it has completed. The heartbeat is the time at which a waiting
-// rank last checked its peers. Ranks of other hosts send arrival records as control messages. The table keeps the
-// newest record of each of these ranks.
+// The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
+// When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call and its
+// signature, the arguments on which all ranks must agree. One counter of the block holds the number of the newest call
+// that the rank has entered. Another counter holds the number of the newest call that it has completed. The block also
+// holds the heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send
+// arrival records as control messages. The table keeps the newest record of each of these ranks.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
@@ -72,8 +72,8 @@ class ArrivalTable {
   /// Keeps the records of ranks of another host, unless they are older than those in the table. Ignores ranks that the
   /// communicator does not have.
   void add_records(std::uint64_t sequence, const std::vector<Arrived>& ranks);
-  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not entered it, or if
-  /// newer records have replaced the record of this call.
+  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not entered the call, or
+  /// if newer records have replaced the record of this call.
   std::optional<Signature> signature_of(Rank rank, std::uint64_t sequence) const;
   /// Returns true if a rank has entered the call or a later one.
   bool has_arrived(Rank rank, std::uint64_t sequence) const;

@@ -1,4 +1,4 @@
-// Implementation of the control messages. Converts them to bytes. Checks and converts received bytes.
+// Implementation of the control messages: converts messages to bytes, and checks and converts received bytes.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>

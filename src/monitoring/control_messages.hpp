@@ -7,8 +7,9 @@
 //                                  (LeaveMessage)
 //
 // A signature holds the arguments of a call on which all ranks must agree. W0 to W6 are its words (signature.hpp).
-// Numbers are decimal. One space stands between two of them. encode() makes the bytes of a message, and decode() reads
-// them. decode() returns none for malformed bytes. The sender is not part of a message, because the wire names it.
+// Numbers are decimal, and one space separates neighbouring numbers. encode() makes the bytes of a message, and
+// decode() reads them. decode() returns none for malformed bytes. A message does not name its sender, because the wire
+// names it.
 #pragma once
 
 #include <cstdint>

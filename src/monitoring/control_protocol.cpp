@@ -1,4 +1,4 @@
-// Implementation of the control protocol. Sends control messages. Stores the contents of received ones.
+// Implementation of the control protocol: sends control messages, and stores the contents of received ones.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel beside the data, over the wire, the transport between hosts. There are three kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are three kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
@@ -38,7 +38,8 @@ class ControlProtocol {
     std::string how;
   };
 
-  /// Adds received arrival records to `arrivals`. Stores a received failure in `failure`.
+  /// Constructs the protocol of one rank. poll() adds received arrival records to `arrivals`, and stores a received
+  /// failure in `failure`.
   ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure);
   ControlProtocol(const ControlProtocol&) = delete;
   ControlProtocol& operator=(const ControlProtocol&) = delete;
@@ -49,19 +50,20 @@ class ControlProtocol {
   void send_records_at_once() noexcept { call_begun_ = {}; }
   /// Reads all messages that have arrived. Then sends the records of the current call if they are due.
   void poll();
-  /// Sends the first failure to the other hosts, unless they have it already. Does nothing while it is being written.
+  /// Sends the first failure to the other hosts, unless they have it already. Does nothing while a rank is still
+  /// writing the failure.
   void send_failure() noexcept;
   /// Sends the first failure if the wire accepts control messages from any thread.
   void send_failure_from_any_thread() noexcept {
     if (wire_.control_is_thread_safe()) send_failure();
   }
-  /// Restricts poll(): afterwards it sends records only if the wire detects failed peers. The wire over MPI does not:
-  /// MPI must not be given a message for a rank that has ended.
+  /// Restricts poll(): afterwards it sends records only if the wire detects failed peers. The wire over MPI detects
+  /// none. MPI must not be given a message for a rank that has ended.
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
   /// Returns the first rank of another host that was lost before it completed the call. A rank that left after it had
-  /// completed the call is not lost, unless the wire waits for its data.
+  /// completed the call is not lost, unless the wire still waits for data from it.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
  private:

@@ -1,4 +1,4 @@
-// Implementation of the failure detector. Makes the checks of a waiting rank, reports failures, and waits after a
+// Implementation of the failure detector: makes the checks of a waiting rank, reports failures, and waits after a
 // failure.
 #include "monitoring/failure_detector.hpp"
 
@@ -29,7 +29,7 @@ constexpr auto kGatherRecords = 50ms;
 // Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the
 // record.
 constexpr auto kLateRecord = 500ms;
-// Replaces kGatherRecords if there are several hosts, because these have to send their records.
+// Time in place of kGatherRecords if there are several hosts, because hosts have to send their records to one another.
 constexpr auto kGatherRemoteRecords = 500ms;
 
 }  // namespace
@@ -78,8 +78,9 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
 }
 
 void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
-  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data,
-  // and further ranks may do so within microseconds. The error is better if it can name their arguments.
+  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data.
+  // Further ranks may write theirs within microseconds. The error is more useful if it names the arguments of these
+  // ranks.
   if (control_) control_->send_records_at_once();
   const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
   const auto peer_is_late = [&] { return Clock::now() < latest && !arrivals_.has_arrived(peer, call.sequence); };

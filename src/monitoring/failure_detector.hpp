@@ -1,9 +1,9 @@
 // Failure detector of a communicator: finds lost peers, calls with different arguments, and passed deadlines.
 //
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
-// the number of the call and its signature, the arguments on which all ranks must agree. Writing a record takes a few
-// stores. The rank sends its first data before that. A call that completes at once reads no records. A rank that has to
-// wait reads them every millisecond. It throws one of three errors:
+// the number of the call and its signature, the arguments on which all ranks must agree. The rank sends its first data
+// before it writes the record, which takes a few stores. A call that completes at once reads no records. A rank that
+// has to wait reads them every millisecond. It throws an error in three cases:
 //
 //   mismatch    a peer is in the call with the same number but with another signature
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
@@ -16,14 +16,14 @@
 // runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
 //
 // One error on all ranks. The first failure is stored in the abort block, a part of the arena. Ranks of the same host
-// read the failure there. Ranks of other hosts receive it as a control message, which travels over the wire beside the
-// data.
+// read the failure there. Ranks of other hosts receive the failure as a control message, which travels over the wire
+// separately from the data.
 //
 // Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
 //
 //   ArrivalTable      the newest calls of all ranks, and texts that name the missing ones
 //   FirstFailure      the failure in the abort block
-//   ControlProtocol   the control messages between hosts, which travel over the wire beside the data
+//   ControlProtocol   the control messages between hosts, which travel separately from the data
 //
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
 // flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it
@@ -65,7 +65,7 @@ class FailureDetector {
   }
   /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
   /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
-  /// broadcast, has to call it itself. Makes one system call per peer of this host, at most every 10 ms.
+  /// broadcast, has to call this function itself. Makes one system call per peer of this host, at most every 10 ms.
   void check_lost_peers(const CallInfo& call);
   void complete(std::uint64_t sequence) noexcept { arrivals_.complete(sequence); }
   /// Publishes whether this rank waits for its GPU only. Timeout errors of other ranks name that GPU.
@@ -89,7 +89,7 @@ class FailureDetector {
   /// failed peers.
   void check_control_and_leave();
   /// Calls check_control() if the last such call was at least 1 ms ago. A call that waits for peers begins with this.
-  /// It usually costs one reading of the coarse clock.
+  /// The check usually costs one reading of the coarse clock.
   void check_control_throttled();
 
   /// Stores a failure in the abort block. The first failure stays. Does not throw.

@@ -1,4 +1,5 @@
-// Implementation of the first failure. Writes and reads the abort block, the part of shared memory that holds it.
+// Implementation of the first failure: writes and reads the abort block, the part of shared memory that holds the
+// failure.
 #include "monitoring/first_failure.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Implementation of the flight recorder. Converts the recorded operations to OperationRecords and to text, and writes
+// Implementation of the flight recorder: converts the recorded operations to OperationRecords and to text. It writes
 // the text when a signal arrives.
 #include "monitoring/flight_recorder.hpp"
 
@@ -70,6 +70,7 @@ class Text {
   std::size_t used_ = 0;
 };
 
+/// Size in bytes of the text with the last operations of a communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
 /// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
 /// clock readings hardly slow it down. Shorter calls are timed by sampling.
@@ -184,7 +185,7 @@ std::uint32_t FlightRecorder::draw() noexcept {
 
 /// Removes a call from the sample, because only calls that complete in their first attempt belong to it. If the call
 /// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now. The next
-/// sampled call comes one call later.
+/// sampled call then comes one call later.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

@@ -4,11 +4,11 @@
 // hangs (process_page.hpp). Recording an operation takes a few stores and never allocates memory.
 //
 // Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
-// moves less than 8 KiB and completes in its first attempt. The recorder measures the time of a random sample of the
-// short calls, and of all other calls. Between two sampled calls lie random numbers of calls, so that a repeated
-// pattern of calls does not bias the totals. A sampled call comes 16 to 47 calls after the one before it. Its time is
-// added to the totals as many times, once for each of these calls. If a trace is written or debug messages are logged,
-// every call is timed.
+// moves less than 8 KiB and completes in its first attempt. The recorder times all other calls, and a random sample of
+// the short calls. A sampled call comes 16 to 47 short calls after the sampled call before it. This number is random,
+// so that a repeated pattern of calls does not bias the totals. The time of a sampled call stands for all of these
+// calls: it is added to the totals once for each of them. If a trace is written or debug messages are logged, every
+// call is timed.
 //
 // The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a call of less than 8 KiB does not
 // complete in its first attempt, its start time is inexact by a microsecond or two.
@@ -49,7 +49,7 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// Counts an operation that may start later.
+  /// Counts an operation that the program has issued, and that may start later.
   void issue() noexcept { ++block_.issued; }
   /// Returns the number of operations so far.
   std::uint64_t issued() const noexcept { return block_.issued; }

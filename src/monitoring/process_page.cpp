@@ -1,4 +1,4 @@
-// Implementation of the process page. Allocates its memory, gives blocks to communicators, and copies recorded
+// Implementation of the process page: allocates its memory, gives blocks to communicators, and copies recorded
 // operations.
 #include "monitoring/process_page.hpp"
 
@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-std::mutex mutex;  // Protects the page and its blocks. fork() waits until it is free (hold_over_forks).
+std::mutex mutex;  // Protects the page and its blocks. fork() waits until the mutex is free (hold_over_forks).
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<OwnerProcess> page_owner;
 Descriptor page_file;

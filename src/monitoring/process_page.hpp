@@ -3,8 +3,8 @@
 //
 // The page is a memfd, an unnamed file in memory. Readers open it through /proc/PID/fd. The program `collectives_info
 // watch` reads it while the process runs, hangs or is stopped. The kernel frees the page with the process, however the
-// process ends, so no file has to be deleted. The process itself also reads the page: after an error, or on a signal,
-// it writes the last operations to a file.
+// process ends. No file has to be deleted. The process itself also reads the page: after an error, or on a signal, it
+// writes the last operations to a file.
 //
 // Each communicator has a block of the page, which only its own process writes. A ring in the block holds one entry for
 // each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the entry's
@@ -26,7 +26,8 @@ namespace collectives {
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  bool long_enough = false;  ///< Whether every such call is timed. Two clock readings hardly slow it down.
+  /// True: every call with this shape is timed. Two clock readings hardly slow a long call down.
+  bool long_enough = false;
   char plan[35] = {};
 
   std::uint64_t bytes() const noexcept { return count * element_bytes; }
@@ -62,7 +63,7 @@ struct alignas(64) CommunicatorBlock {
   std::atomic<std::uint32_t> used;  ///< Number of the communicator in its process, from 1. 0 if the block is free.
   std::int32_t process, rank, size, hosts;
   std::int32_t known_as;  ///< Rank in the first communicator of its thread.
-  bool listed;            ///< Whether the block lies in the page.
+  bool listed;            ///< True: the block lies in the page.
   char transport[32], backend[32];
   std::uint64_t issued, started;  ///< Numbers of operations issued and started since the construction.
   CollectiveTotals totals[std::size(kCollectives)];

@@ -1,4 +1,4 @@
-// Implementation of the trace. Writes trace files. Converts events to JSON.
+// Implementation of the trace: converts events to JSON, and writes trace files.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>
@@ -21,7 +21,9 @@
 namespace collectives {
 namespace {
 
+/// Number of events in the buffer of a trace.
 constexpr std::size_t kBufferedEvents = 1024;
+/// Sizes in bytes of the buffer for JSON text, and of the longest event as text.
 constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
 
 /// Appends `text`, escaped for a JSON string. Replaces all bytes that are not printable ASCII by question marks,

@@ -7,15 +7,16 @@
 // FILE FILE.host*` gives the whole trace.
 //
 // Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
-// operations with their phases. The other shows when the program waits for an operation or selects values to send.
+// operations with their phases, the kinds of work of an operation. The other track shows when the program waits for an
+// operation or selects values to send.
 //
 // Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
 // once, while the communicator is initialized. The price: in a long trace, times of different hosts drift apart, as
 // their clocks do.
 //
-// Buffering. A buffer in memory holds up to 1,024 binary events, and is written to the file when it is full. If the
-// last write was more than a second ago, the next wait or end of an operation also writes it. An event allocates no
-// memory. A killed process loses the events in its buffer.
+// Buffering. A buffer in memory holds up to 1,024 binary events. It is written to the file when it is full. If the last
+// write was more than a second ago, the next wait or end of an operation also writes it. An event allocates no memory.
+// A killed process loses the events in its buffer.
 //
 // If the disk is full or the file has reached its maximal length, the trace ends with a whole event and a warning. The
 // program continues.

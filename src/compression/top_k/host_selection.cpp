@@ -19,7 +19,8 @@ SparseExchange::MemberStatus HostSelection::select(const float* gradient, float 
   const std::span<const float> given(gradient, format.n);
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : format.n; bad < format.n) {
-    // The gradient must not enter the residual. The status tells all ranks that the values of this call do not count.
+    // A gradient with NaN or infinity must not enter the residual. The status tells all ranks that the values of this
+    // call do not count.
     std::iota(indices, indices + format.k, 0U);
     std::fill_n(values, format.k, 0.0F);
     return {1, static_cast<std::uint32_t>(bad)};

@@ -21,13 +21,14 @@ class HostSelection {
   explicit HostSelection(const TopKOptions& options) : options_(options) {}
 
   /// Adds scale * `gradient` (format.n elements) to the residual of `state`, and selects format.k elements of the sum.
-  /// Returns the status that the other ranks need. If the gradient has NaN or infinity and the options forbid that,
-  /// selects zeros and leaves the state unchanged.
+  /// Returns the status, which the other ranks receive. If the gradient has NaN or infinity and the options do not
+  /// propagate them, selects zeros and leaves the state unchanged.
   SparseExchange::MemberStatus select(const float* gradient, float scale, const SparseFormat& format,
                                       ResidualState& state);
   /// Returns the selected entries. They are valid until the next select().
   Entries entries() const noexcept { return {indices_.data(), values_.data(), indices_.size()}; }
-  /// Returns true if the entries have been removed from the residual, and release() or put_back() has not been called.
+  /// Returns true if the entries have been removed from the residual. Returns false again after release() or
+  /// put_back().
   bool is_taken() const noexcept { return taken_; }
   /// Ends the call: put_back() is no longer possible.
   void release() noexcept { taken_ = false; }

@@ -1,8 +1,8 @@
 // InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A top-k call sends only the k
-// elements of greatest magnitude to other hosts. Inside a host, its ranks add and gather whole vectors.
+// elements of greatest magnitude to other hosts. Inside a host, the ranks add and gather whole vectors.
 //
 // The tensor is cut into slices. A rank with a slice is the owner of the slice. Each function describes one phase as a
-// job, which the executor then performs. The functions leave the tag of the job unchanged.
+// job, which the executor then performs. The job keeps its tag, the number of the call with a hash of its arguments.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class InHostPhase {
   /// Adds the vectors `input` of all ranks of the host, of `count` elements each. The owner of `slice` receives the sum
   /// of its slice in `sum`, which holds only the slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
-  /// Completes `output` on all ranks of the host. Each owner has written its own slice before.
+  /// Gathers the slices of `output`, so that it is complete on all ranks of the host. Requires that each owner has
+  /// written its own slice.
   void gather(Job& job, std::size_t count, int slices, float* output);
   /// Determines whether `flag` is true on any rank of the host.
   void ask(Job& job, bool flag);

@@ -2,7 +2,7 @@
 // elements. sparse_exchange.hpp describes its two forms.
 //
 // Each exchange is an all-gather or an all-to-all of bytes. next() describes it as a job, which the executor performs.
-// A record is the data of one member: in the gathered form, its status and its entries.
+// A record is the data of one member. In the gathered form, it holds the member's status and entries.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>
@@ -292,7 +292,7 @@ const SparseExchange::Result& SparseExchange::result() {
     result_.terms = entries_;
     return result_;
   }
-  // The ranges are in ascending order, so the entries of all sparse sums form one ascending list.
+  // The ranges are in ascending order. The entries of all sparse sums therefore form one ascending list.
   result_.divisor = 1;
   result_.union_size = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
   std::size_t sparse = 0;

@@ -24,7 +24,8 @@ class SparseTensor {
   void check(std::size_t count, Rank rank) const;
   /// Returns the number of elements that the next call selects.
   std::size_t next_k(std::size_t count) const;
-  /// Returns the report of the last call. With `norms` it reads a residual that is on a GPU, and throws Error{system}.
+  /// Returns the report of the last call. With `norms`, reads the residual even if it is on a GPU. Throws Error{system}
+  /// if the GPU fails.
   TopKReport report(bool norms) const;
 
   const TopKOptions& options() const noexcept { return options_; }

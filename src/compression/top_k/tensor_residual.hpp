@@ -33,7 +33,8 @@ class TensorResidual {
   const ResidualState& state() const noexcept { return state_; }
   /// Returns the residual and velocity on a GPU. Null: they are in state().
   DeviceResidual* on_device() const noexcept { return device_.get(); }
-  /// Returns a copy of the complete state, which reads the GPU if necessary. Throws Error{system}.
+  /// Returns a copy of the complete state. Reads residual and velocity from the GPU, if they are there. Throws
+  /// Error{system}.
   ResidualState full_state() const;
 
   /// Returns true if the state covers `slice`, one of `slices` ranges of the tensor with one owner each. `slices` 0

@@ -1,5 +1,5 @@
 // Public interface of TopK, and the serialization of its state. TopK sends only the k elements of greatest magnitude of
-// each gradient. It keeps the rest, the residual, for later calls.
+// each gradient. It keeps the other elements, the residual, for later calls.
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>

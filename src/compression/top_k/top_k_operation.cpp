@@ -78,7 +78,8 @@ void TopKOperation::select_on_host() {
   choose(call_.input, clipping_factor(options_.clip, call_));
 }
 
-/// Sends the entries that a GPU has selected. The GPU also writes the result, so the CPU does not set it to zero.
+/// Sends the entries that a GPU has selected. The GPU also writes the result. The CPU therefore does not set it to
+/// zero.
 void TopKOperation::adopt_device_selection() {
   phase_ = Phase::exchange;
   report_.add_time(device_took_);
@@ -220,9 +221,9 @@ bool TopKOperation::next_phase(Job& job) {
     }
 }
 
-/// Makes the residual state of this rank cover only its slice. If any rank of the host has another state, all ranks of
-/// the host first add their states. That also happens if only some ranks took part in an earlier call, or if a failed
-/// call left its state on some ranks.
+/// Makes the residual state of this rank cover only its slice. If the state of any rank of the host covers another
+/// range, all ranks of the host first add their states. Another range also remains if only some ranks took part in an
+/// earlier call, or if a failed call left its state on some ranks.
 void TopKOperation::keep_slice(bool moves) {
   ResidualState& state = residual_.state();
   const Range slice = call_.plan->slice(call_.view->grid.local);

@@ -15,11 +15,11 @@
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
 // In three cases a call performs only choose and exchange: all ranks are on one host, each host has one rank, or the
-// call is deterministic. Each rank then selects from its own gradient, and all ranks exchange.
+// call is deterministic. In these cases, each rank selects from its own gradient. All ranks exchange their selections.
 //
-// A residual covers the whole tensor for the gradients of one rank, or one slice for the sum of a host. In the first
-// sparse call, also after dense ones, the ranks of a host still have residuals of the whole tensor. The first four
-// phases then add these inside the host, so nothing is lost.
+// A residual of the gradients of one rank covers the whole tensor. A residual of the sum of a host covers one slice. In
+// the first sparse call, and in the first one after dense calls, the ranks of a host have residuals of the whole
+// tensor. The first four phases add these residuals inside the host, so nothing is lost.
 //
 // A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
 // before begin(), and reads received() after the exchange.

@@ -1,5 +1,5 @@
-// Implementation of the report of a tensor whose gradients are sent by top-k, that is, only the k elements of greatest
-// magnitude.
+// Implementation of the report of a tensor whose gradients are sent by top-k. Top-k sends only the k elements of
+// greatest magnitude.
 #include "compression/top_k/top_k_report_builder.hpp"
 
 #include <cmath>

@@ -13,9 +13,9 @@ void ZeroFill::fill_some() {
   fill(std::min(kAtOnce, count_ - filled_));
 }
 
-/// Sets the next elements to zero. Uses streaming stores if the whole vector has kPastTheCaches bytes or more, because
-/// the caches of one core cannot hold it. Plain stores would first read the cache lines from memory. The selection of
-/// other ranks needs that bandwidth.
+/// Sets the next elements to zero. Uses streaming stores if the whole vector has kPastTheCaches bytes or more. The
+/// caches of one core cannot hold that much. Plain stores would first read the cache lines from memory. Other ranks
+/// need the bandwidth of the memory for their selections.
 void ZeroFill::fill(std::size_t elements) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
   constexpr std::size_t kPastTheCaches = 8 << 20;  // Size in bytes.

@@ -1,4 +1,4 @@
-// ZeroFill: sets a vector to zero, some elements at a time, while the executor waits for peers.
+// ZeroFill: sets a vector to zero, at most 65,536 elements at a time, while the executor waits for peers.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@ namespace collectives {
 
 class ZeroFill {
  public:
-  /// Begins to set the `count` elements at `to` to zero. Writes none of them yet.
+  /// Begins to set the `count` elements at `to` to zero. Writes no zeros yet.
   void start(float* to, std::size_t count) noexcept {
     to_ = to;
     count_ = count;
     filled_ = 0;
   }
   bool is_complete() const noexcept { return filled_ == count_; }
-  /// Sets some more elements to zero, which takes some microseconds.
+  /// Sets the next 65,536 elements to zero, or all that remain. That takes some microseconds.
   void fill_some();
-  /// Sets the rest to zero.
+  /// Sets all remaining elements to zero.
   void fill_rest() { fill(count_ - filled_); }
 
  private:
