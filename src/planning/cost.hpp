@@ -32,7 +32,7 @@ struct Cost {
   double waits = 0;     ///< of one round: time for which a rank waits for peers
   double handling = 0;  ///< of one round: system calls that send and receive messages between hosts
   double work = 0;      ///< copying bytes inside the host, and arithmetic
-  double copies = 0;    ///< copying bytes to and from the system, while links carry other bytes of the message
+  double copies = 0;    ///< copying bytes to and from the kernel, while links carry other bytes of the message
   double late = 0;      ///< share of `copies` for which links stand still, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
   double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap

@@ -7,16 +7,18 @@
 //
 // The ranks of one host first make a communicator. Ranks that share a core move to other cores. All then time a
 // barrier, because its time shows the distance between their cores, such as one common cache or two. Values are valid
-// for one distance only. Between two caches, for example, letting the operating system copy is faster from 16 KiB on.
-// Within one cache it may always be slower. Values of a known distance are not measured again. A virtual machine may be
-// moved to other cores during the calibration. A second timed barrier at the end detects that.
+// for one distance only. Between two caches, for example, a copy by the operating system is faster than a copy through
+// shared memory from 16 KiB on. Within one cache, the operating system may be slower for all sizes. Values of a known
+// distance are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed
+// barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between them. One round performs
-// every call with every tried value. Other load on the machine therefore affects all values alike. Rounds run forward
-// and backward in turn, because the later of two calls profits from data in the caches.
+// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. A round is
+// here one pass over all calls with all tried values. Other load on the machine therefore affects all values alike.
+// Every second round runs backward, in reverse order, because the later of two calls profits from data in the caches.
 //
-// The time of a call is that of its slowest rank, and the result is the fastest round of each direction. Calls in which
-// a rank lost its core are ignored. The built-in value stays unless another one is clearly faster in both directions.
+// The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
+// forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
+// clearly faster in both directions.
 //
 // In the end every rank has all times and computes the same values. If a rank is lost, the communicator's calls throw,
 // and so does the calibration.

@@ -44,10 +44,10 @@ class TuningCache {
   const std::string& path() const noexcept { return path_; }
 
   /// Returns `onto` with the values of the matching entry. If several entries match, takes the one with the most
-  /// similar barrier time. Empty if no entry matches.
+  /// similar barrier time. Returns nothing if no entry matches.
   std::optional<TuningParameters> find(const Situation&,
                                        const TuningParameters& onto = built_in_tuning()) const noexcept;
-  /// Adds an entry. Replaces the one of the same situation. `tuning`: values by name.
+  /// Adds an entry, which replaces an entry of the same situation. `tuning`: values by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
   /// Returns all entries of the file.
   nlohmann::ordered_json entries() const noexcept;
