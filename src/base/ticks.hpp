@@ -1,7 +1,7 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
-// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. If the counter has
-// no constant rate, or differs between cores, a tick is a nanosecond of the steady clock instead. Records of calls hold
+// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. Some counters have
+// no constant rate, or differ between cores. A tick is then a nanosecond of the steady clock. Records of calls hold
 // ticks. A reader of a record converts them to nanoseconds.
 #pragma once
 

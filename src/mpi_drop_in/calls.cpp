@@ -85,8 +85,8 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
 }
 
 /// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
-/// library would write it to this rank's part of the input. The library therefore writes to memory of the job, and
-/// finish() copies the result from there.
+/// library would write it to this rank's part of the input. The library therefore writes to memory of the job. finish()
+/// copies the result from there.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);

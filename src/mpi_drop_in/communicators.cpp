@@ -37,8 +37,8 @@ All& all() {
   return them;
 }
 
-/// Maximum time to build a communicator. All ranks build in the same call. If a rank does not answer for a minute, it
-/// is assumed that it never will. Other calls wait without a deadline, as in MPI.
+/// Maximum time to build a communicator. All ranks build in the same call. A rank that does not answer for a minute
+/// counts as lost. Other calls wait without a deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int keyval = MPI_KEYVAL_INVALID;

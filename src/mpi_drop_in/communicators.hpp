@@ -1,10 +1,10 @@
 // Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
 // program. It performs collectives of the program in place of MPI.
 //
-// The drop-in keeps a state for each MPI communicator. The state is an attribute of that communicator, so MPI deletes
-// it with the communicator. The library's communicator is built after a number of calls that the library could have
-// performed. MPI communicators that a program uses for few calls therefore cost next to nothing. The number of calls
-// and their bytes are equal on all ranks, so all ranks build the library's communicator in the same call.
+// The drop-in keeps a state for each MPI communicator. The state is an attribute of that communicator. MPI deletes the
+// attribute with the communicator. The library's communicator is built after a number of calls that the library could
+// have performed. MPI communicators that a program uses for few calls therefore cost next to nothing. The number of
+// calls and their bytes are equal on all ranks. All ranks therefore build the library's communicator in the same call.
 #pragma once
 
 #include <atomic>
@@ -46,8 +46,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
   void drop() noexcept;
 
   /// Lock of the library's communicator, which only one thread may use at a time. A blocking call waits for the lock
-  /// only while another thread tests pending operations, thus no longer than one test takes. A test never waits for the
-  /// lock.
+  /// only while another thread tests pending operations. The wait ends with that test. A test never waits for the lock.
   bool try_lock() noexcept { return !busy_.test_and_set(std::memory_order_acquire); }
   void lock() noexcept;
   void unlock() noexcept { busy_.clear(std::memory_order_release); }

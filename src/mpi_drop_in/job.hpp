@@ -16,8 +16,7 @@
 
 namespace collectives::drop_in {
 
-/// Call of the library with its arguments. Its private memory `in` and `out` holds copies of the program's data, if
-/// copies are needed.
+/// Call of the library with its arguments. `in` and `out` hold copies of the program's data, if needed.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};

@@ -22,11 +22,11 @@ std::optional<ReduceOp> reduction(MPI_Op) noexcept;
 struct Layout {
   std::size_t bytes = 0;  ///< Bytes of data in one element, not counting gaps.
   MPI_Aint extent = 0;
-  /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types are dense, because a
-  /// derived type without gaps may still list its bytes in another order.
+  /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types are dense. A derived
+  /// type without gaps may list its bytes in another order.
   bool dense = false;
 };
-/// Returns the layout. Returns nothing for an invalid type, so that the call is forwarded and MPI reports the error.
+/// Returns the layout. Returns nothing for an invalid type. The call is then forwarded, and MPI reports the error.
 std::optional<Layout> layout_of(MPI_Datatype);
 
 }  // namespace collectives::drop_in

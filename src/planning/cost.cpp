@@ -16,9 +16,9 @@
 
 namespace collectives {
 
-/// Returns 0 if cores are busy while links carry bytes, and 1 if they are idle. Compares the time for which links carry
-/// the bytes with the time for which cores copy them. If the link time is at most 5 times the copying time, cores count
-/// as busy (0). From 9 times on they count as idle (1), with linear interpolation between.
+/// Returns 0 for busy cores, and 1 for idle ones. Compares the time for which links carry the bytes with the time for
+/// which cores copy them. If the link time is at most 5 times the copying time, cores count as busy (0). From 9 times
+/// on they count as idle (1), with linear interpolation between.
 ///
 /// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
 /// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. Messages of 32 to

@@ -5,7 +5,7 @@
 // The estimate has three parts:
 //
 //   busiest rank    handling its messages, arithmetic, and copying bytes inside its host
-//                   (the more expensive one of sent and received bytes counts)
+//                   (for sent and received bytes, only the direction that takes longer counts)
 //   busiest link    sending the bytes of all ranks of a host, which share one link to other hosts
 //   longest chain   the time for which ranks wait for one another (critical_path.hpp)
 //

@@ -25,8 +25,8 @@ struct CriticalPath {
   double bytes = 0;          ///< bytes of these messages
 };
 
-/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps and messages, which would take
-/// some 60 ms.
+/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps and messages. They would take some
+/// 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
                                           const TuningParameters&);
 

@@ -45,7 +45,7 @@ struct DevicePathChoice {
 };
 
 /// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties. It is
-/// called at most once. It is not called for the paths `host` and `nccl`, whose choice does not depend on that plan.
+/// called at most once. It is not called for the paths `host` and `nccl`. Their choice does not depend on that plan.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.

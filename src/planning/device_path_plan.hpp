@@ -10,13 +10,13 @@
 
 namespace collectives {
 
-/// Turns the plan for host memory into the plan for the chosen device path. A plan cuts the whole vector, or each
-/// rank's part of it, into segments, one for each round. `longest` is the number of elements of the vector or of the
+/// Turns the plan for host memory into the plan for the chosen device path. A plan cuts the vector, or each rank's part
+/// of it, into segments. Each round handles one segment. `longest` is the number of elements of the vector or of the
 /// longest part.
 ///
 /// For the path `nccl`, the algorithm, the protocol and the estimate are replaced. For the path `steps`, the vector is
 /// cut into messages of a length that suits GPUs, and the estimates remain those for host memory. For all other paths,
-/// only the name and the reason of the path are stored in the plan.
+/// only the path's name and reason are stored.
 void fill_for_path(Plan& plan, const DevicePathChoice& choice, const Request& request, const Topology& topology,
                    std::size_t longest);
 

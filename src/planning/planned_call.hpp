@@ -26,8 +26,8 @@ struct PlannedCall {
   Plan plan;
   Parts parts;
   /// Collective that is performed. It is the collective of the call, or a barrier if the call has no elements. The
-  /// barrier makes ranks compare the arguments of the call. It also keeps ranks from entering more calls ahead of
-  /// others than the arrival records, the shared list of entered calls, can hold.
+  /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being more than 64 calls ahead.
+  /// The arrival records, the shared list of entered calls, hold only 64.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};

@@ -35,7 +35,7 @@ class Planner {
     std::string_view backend;
     bool deterministic = false;
   };
-  /// Requires that all arguments outlive the planner, and that forget() is called after a change of `tuning`.
+  /// Requires that all arguments outlive the planner. Requires a call of forget() after a change of `tuning`.
   Planner(const RankView& view, const Topology& topology, const TuningParameters& tuning,
           const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}

@@ -1,5 +1,5 @@
 // Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange, and compares the faster form with the dense plan.
+// vector (dense). It estimates both forms of the sparse exchange. Then it compares the faster form with the dense plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
 // values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp

@@ -56,8 +56,8 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Sends probes until one has arrived from every peer. Each peer reports when it has sent a probe. A peer without a
-  /// report may be waiting for a core, so the wait goes on. If no probe arrives within 0.1 s of the report, the link is
+  /// Sends probes until one has arrived from every peer. Each peer reports when it has sent a probe. The wait for that
+  /// report goes on, because the peer may lack a core. If no probe arrives within 0.1 s of the report, the link is
   /// dropped.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
@@ -126,7 +126,7 @@ class DatagramLinks::Handshake {
   }
 
   /// Waits like wait_for_all(), and sends the probes again every 20 ms. A probe may get lost. Even a rank that has
-  /// received all probes sends its own again, because peers may still wait for them.
+  /// received all probes sends its own again. Its peers may still wait for them.
   template <class Has>
   void probe_until_all(Has has) {
     do

@@ -33,8 +33,8 @@ namespace collectives {
 
 class DatagramLinks {
  public:
-  /// Function that waits at most the given time for a socket that can be read or written. It then reads the control
-  /// channel, handles the messages in it, and progresses the streams. It does not wait if the time is 0.
+  /// Function that waits for events of sockets, at most the given time. It then reads the control channel, handles the
+  /// messages in it, and progresses the streams. It does not wait if the time is 0.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
   /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.

@@ -1,6 +1,6 @@
 // Format of the UDP datagrams that carry short messages. A message is sent in one or several pieces. A piece fits into
-// one packet of the network. It consists of a Heading, which tells its place in the message, and a range of the
-// message's payload.
+// one packet of the network. It consists of a Heading and a range of the message's payload. The Heading tells the place
+// of the piece in the message.
 #pragma once
 
 #include <algorithm>

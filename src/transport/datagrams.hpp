@@ -14,8 +14,8 @@
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. It retransmits an unacknowledged
 // datagram on the control connection, a second TCP connection, which loses nothing. This happens after 10 to 20 ms, or
-// after 40 to 50 ms if the message takes several packets. Each message is sent by UDP only once, so these times need
-// not adapt to the network. A link that has lost a datagram uses only the stream for a while. If the lost message had
+// after 40 to 50 ms if the message takes several packets. These times do not adapt to the network, because each message
+// is sent by UDP only once. A link that has lost a datagram uses only the stream for a while. If the lost message had
 // several pieces, only messages of several pieces use the stream.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further

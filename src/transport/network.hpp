@@ -6,9 +6,8 @@
 //    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: the construction of a communicator
-// performs two exchanges through the bootstrap for it: the addresses, and whether connecting succeeded. Wires
-// (wires.hpp) chooses the network.
+// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks exchange
+// twice through the bootstrap: their addresses, and whether they have connected. Wires (wires.hpp) chooses the network.
 #pragma once
 
 #include <cstddef>

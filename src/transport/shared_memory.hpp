@@ -4,9 +4,9 @@
 // The sender writes a message once, into a frame. The receiver reads it there. No locks are used. The transport is
 // called "shared_memory" between processes, and "local" between threads of one process.
 //
-// A channel leads from one rank to another. Its kFrames frames are used in turn, so a sender may be kFrames messages
-// ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. Rounds overlap only
-// if all messages go to other hosts, so they do not overlap here.
+// A channel leads from one rank to another. Its kFrames frames are used in turn. A sender can therefore be kFrames
+// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. Rounds do
+// not overlap here. They overlap only if all messages go to other hosts.
 #pragma once
 
 #include <vector>

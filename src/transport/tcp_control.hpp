@@ -1,5 +1,5 @@
-// Control messages of the TCP transport itself: their kinds and contents. A control message is a short text that two
-// ranks exchange on a TCP connection of its own, apart from the data.
+// Control messages of the TCP transport itself: their kinds and contents. A control message is a short text between two
+// ranks. It has a TCP connection of its own, apart from the data.
 //
 // The text of such a message begins with its kind. ControlConnection carries the texts. Most messages serve the
 // datagrams: the UDP packets that carry short messages, and the probes that test whether they arrive.

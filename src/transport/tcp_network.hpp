@@ -6,8 +6,8 @@
 // first that answers. It accepts an answer only from a process that knows the token, a secret of the job. Reason: the
 // process that answers may be on a different host that has the same address.
 //
-// Price: each pair of ranks on different hosts has two connections, so the number of connections grows as the square of
-// the number of ranks.
+// Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct TcpSettings {
   /// Network interfaces to use, by name ("eth0") or by the beginning of an address ("10.77."). Empty: all interfaces.
   std::vector<std::string> interfaces{};
   /// Congestion control of all connections, by the kernel's name; "system": the machine's default. The default is not
-  /// BBR. BBR also measures its rate while a process waits for a core. It then sends too slowly for a long time.
+  /// BBR. BBR also measures its rate while a process waits for a core. It then sends too slowly for long.
   std::string congestion_control = "cubic";
   /// Settings of the UDP datagrams, which carry messages of at most DatagramLink::kLongest bytes.
   DatagramSettings datagrams{};

@@ -2,8 +2,8 @@
 // calibration.hpp explains how it compares values.
 //
 // A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size from which on
-// another protocol is used. A sample is one collective of one size with one tuning. A round performs each sample for
-// one cut-off once, or each sample for the length of chunks.
+// another protocol is used. A sample is one collective of one size with one tuning. A round performs a list of samples
+// once each: those for one cut-off, or those for the length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>

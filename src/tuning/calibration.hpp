@@ -14,7 +14,7 @@
 //
 // The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. A round is
 // here one pass over all calls with all tried values. Other load on the machine therefore affects all values alike.
-// Every second round runs backward, in reverse order, because the later of two calls profits from data in the caches.
+// Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the caches.
 //
 // The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
 // forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
@@ -43,17 +43,18 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Makes a communicator and times a barrier. All ranks of `here` call it, which are processes of one host with a core
-  /// each. Timing takes a millisecond, or some more while ranks share a core. `timeout`: limit of the initialization
-  /// and of each call. Throws the errors of a communicator, as do all functions here that all ranks call.
+  /// Makes a communicator and times a barrier. All ranks of `here` call it. They must be processes of one host. The
+  /// host must have a core for each. Timing takes a millisecond, or some more while ranks share a core. `timeout`
+  /// limits the initialization and each call. This constructor and all functions that all ranks call throw the errors
+  /// of a communicator.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
   /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the barriers, one for
   /// all other calls.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Returns the nanoseconds of the fastest of several barriers. Empty if the machine was too busy.
+  /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// Returns, on all ranks, the argument that rank 0 passed. All ranks call it.
+  /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
   bool told(bool by_rank_0);
 
   /// Measures all values, if there is a barrier_ns(). All ranks call it. Takes 20 to 60 ms. Starts no call after 100

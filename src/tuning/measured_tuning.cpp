@@ -36,8 +36,8 @@ constexpr std::string_view kBuild = "debug";
 constexpr int kBuiltIn = 4;
 
 /// Measures the wire between the first ranks of two hosts, while all other hosts do so in pairs, too. The two hosts of
-/// a pair are half of all hosts apart, because hosts with neighbouring numbers may be on one switch or one machine. The
-/// result therefore shows whether switches are too slow for all hosts at once.
+/// a pair are half of all hosts apart. Hosts with neighbouring numbers may be on one switch or one machine. The result
+/// therefore shows whether switches are too slow for all hosts at once.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(

@@ -10,7 +10,7 @@
 //
 // Price: a measurement takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each distance between
 // the ranks' cores, such as one common cache or two. A timed barrier shows the distance. Every later construction of a
-// communicator times such a barrier, which takes 3 ms and nine exchanges between the ranks. Values that were measured
+// communicator times such a barrier. That takes 3 ms and nine exchanges between the ranks. Values that were measured
 // under unusual load stay until a user deletes their entry.
 #pragma once
 
@@ -28,7 +28,7 @@
 
 namespace collectives {
 
-/// Returns the key under which values that `ranks` ranks of a host have measured are stored.
+/// Returns the key of the cache entry for values that `ranks` ranks of a host have measured.
 Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns);
 
 /// Returns the tuning for `host`, the host of rank 0. All ranks call it. Makes nine exchanges between the ranks, or

@@ -1,4 +1,4 @@
-// Implementation of the control channel over UCX. It sends short texts apart from the data, and puts arriving texts in
+// Implementation of the control channel over UCX. It sends short texts apart from the data. It puts arriving texts in
 // the order of their numbers.
 #include "ucx/ucx_control_channel.hpp"
 
