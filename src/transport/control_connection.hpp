@@ -13,7 +13,7 @@
 namespace collectives {
 
 /// This rank's end of a control connection. One thread may read while another one writes. Two threads must not read at
-/// once, nor write at once.
+/// the same time, and two must not write.
 class ControlConnection {
  public:
   static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of one message, and of all queued messages together
