@@ -15,8 +15,8 @@
 // left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message also
 // passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
 //
-// Ranks. A rank does one thing at a time. It takes messages, adds values and sends messages, each in the time that
-// Tuning states, or it takes part in an intra-host collective. That collective begins when the last of its ranks
+// Ranks. A rank does one thing at a time: it takes a message, adds values, sends a message, or takes part in an
+// intra-host collective. Tuning states the time of each action. That collective begins when the last of its ranks
 // arrives. A frame is memory for one message. A message leaves when a frame is free, and the receiver frees the frame
 // when it has taken the message.
 //

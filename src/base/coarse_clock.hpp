@@ -1,5 +1,5 @@
-// Clock that is cheap enough for every call. It is exact to a few milliseconds and takes a few nanoseconds. All
-// processes of a host read the same time.
+// Clock that is cheap enough for every call. A reading takes a few nanoseconds. The time is exact to a few
+// milliseconds. All processes of a host read the same time.
 #pragma once
 
 #include <time.h>

@@ -25,7 +25,7 @@ struct Environment {
   std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: transport between hosts: tcp, ucx, mpi
   std::vector<std::string> interfaces;   ///< COLLECTIVES_INTERFACE: network interfaces, by name or address prefix
   std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
-  std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: datagrams in addition to TCP connections
+  std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: UDP for short messages of the wire tcp
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
   std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory

@@ -1,4 +1,4 @@
-// Implementation of the protection from fork: the handlers that run before and after each fork().
+// Implementation of the protection from children of fork(): the handlers that run before and after each fork().
 #include "base/fork.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Protection of children made by fork() from the resources of their parent.
+// Protection of the library's resources from children that the program makes by fork().
 //
 // A child has its parent's memory, but none of its threads. It shares mappings, connections and locks with the parent.
 // If the child used them, it would disturb the parent and its peers. Three tools prevent that:
@@ -7,11 +7,12 @@
 //   OwnDescriptor     a file descriptor that stands for the process, such as one with a lock; a child closes it at once
 //   hold_over_forks   keeps a mutex of the process free in a child, so that the child can create communicators
 //
-// A call on an inherited communicator is refused, and its destructor does nothing.
+// In a child, each call on an inherited communicator is refused. The destructor of the communicator closes, frees and
+// sends nothing.
 //
 // All three use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent and in
 // the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system call
-// does not run the handlers. Its child keeps the parent's locks until it calls exec or ends.
+// does not run the handlers. A child of `clone` keeps the parent's locks until it calls exec or ends.
 //
 // Price: each call reads one counter. A child keeps inherited resources until it ends. If a parent is killed, its TCP
 // peers see the connections closed only after its children have ended. Until then, the calls of these peers end only by
@@ -30,7 +31,7 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // number of forks from the first process to this one; a child adds 1
+extern std::atomic<std::uint32_t> generation;  // number of forks before this process: a child inherits it, and adds 1
 }
 
 /// The process that created an object.

@@ -1,7 +1,7 @@
 // Random number that other processes cannot guess.
 //
-// std::random_device is not used. Its constructor queries the processor's identity, which takes tens of microseconds
-// under a hypervisor.
+// std::random_device is not used, because its constructor queries the processor's identity. That takes tens of
+// microseconds under a hypervisor.
 #pragma once
 
 #include <sys/random.h>

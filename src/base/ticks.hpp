@@ -1,8 +1,8 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
-// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. The counter is used
-// if it has a constant rate and is equal on all cores. Otherwise a tick is a nanosecond of the steady clock. Records of
-// calls hold ticks. A reader of a record converts them to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. Some counters have
+// no constant rate, or differ between cores. A tick is then a nanosecond of the steady clock. Records of calls hold
+// ticks. A reader of a record converts them to nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace collectives {
 
-/// True if ticks are those of the processor's counter. All processes of a machine have the same value.
+/// Whether ticks are counts of the processor's counter. All processes of a machine have the same value.
 extern const bool counter_is_even;
 
 inline std::uint64_t steady_nanoseconds() noexcept {

@@ -30,8 +30,8 @@ constexpr auto kSpinForWire = 300us;
 // Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;
 constexpr auto kShortestSleep = 1us;  // minimum request to the kernel; Linux adds 50 us of timer slack
-// Duration from which a yield counts as late. A busy program keeps the core for a time slice of 2.8 ms. A rank that
-// waits keeps it for microseconds.
+// Duration from which a yield counts as late. A busy program keeps the core for a time slice of 2.8 ms. A waiting rank
+// keeps the core only for microseconds.
 constexpr auto kLateYield = 2ms;
 // Time for which waits sleep at once after a single late yield. A system service or the start of a process may have
 // caused the yield, so the time is as short as a time slice.

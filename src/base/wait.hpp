@@ -8,9 +8,9 @@
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
 // No loop may yield for long. Linux counts each yield as a whole time slice of use. A thread that yields beside busy
-// programs therefore loses its share of the core. Some kernels (6.18 is one) place other threads wrongly behind threads
-// that yield without end. These other threads then have no core for up to a minute. Each loop therefore uses one of two
-// classes, which yield for a bounded time and then sleep:
+// programs therefore loses its share of the core. Some versions of Linux (6.18 is one) wrongly schedule other threads
+// behind threads that yield without end. These other threads then have no core for up to a minute. Each loop therefore
+// uses one of two classes, which yield for a bounded time and then sleep:
 //
 //   CollectiveBackoff   for waits of a collective; also wakes up for a message from another host, and returns
 //                       true when the caller must check deadlines, aborts and lost peers

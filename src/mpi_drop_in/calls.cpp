@@ -60,7 +60,8 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
 /// Returns the format in which a reduction sends its values: bf16 for sums of 32-bit floats if COLLECTIVES_MPI_WIRE
-/// asks for it, otherwise unchanged. Warns once about other reductions.
+/// asks for it, otherwise the format of the elements. If COLLECTIVES_MPI_WIRE is set, warns once about other
+/// reductions.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
@@ -83,9 +84,9 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
   return job;
 }
 
-/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input, and
-/// the library to this rank's part of it. The library therefore writes to staging memory, and the result is copied from
-/// there.
+/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
+/// library would write it to this rank's part of the input. The library therefore writes to memory of the job. finish()
+/// copies the result from there.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);
@@ -170,7 +171,7 @@ bool gives_other_bytes(const void* send, int send_count, MPI_Datatype send_type,
   return !layout || send_count < 0 || times(send_count, layout->bytes) != bytes;
 }
 
-/// Returns the eligibility of a call that only moves data. `bytes` is the sum over all ranks, `longest` the maximum of
+/// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
 /// one rank.
 Eligibility moving(std::size_t bytes, std::size_t longest) {
   return {bytes == 0 ? Reason::empty : longest > kMaxPackedBytes ? Reason::size : Reason::none, bytes};

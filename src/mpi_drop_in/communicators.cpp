@@ -37,14 +37,14 @@ All& all() {
   return them;
 }
 
-/// Maximum time to build a communicator. All ranks build in the same call. A rank that has not answered for a minute
-/// therefore never will. Other calls wait without a deadline, as in MPI.
+/// Maximum time to build a communicator. All ranks build in the same call. A rank that does not answer for a minute
+/// counts as lost. Other calls wait without a deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int keyval = MPI_KEYVAL_INVALID;
 /// Number of communicators of the library in this process.
 std::atomic<int> alive = 0;
-/// Number of MPI communicators that were freed. MPI gives their handles to new communicators. If the number has
+/// Number of MPI communicators that were freed. MPI may give their handles to new communicators. If the number has
 /// changed, find() does not trust the state that it remembers for a handle.
 std::atomic<std::uint64_t> gone = 0;
 

@@ -1,10 +1,10 @@
 // Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
 // program. It performs collectives of the program in place of MPI.
 //
-// The state of an MPI communicator is one of its attributes and ends with it. The library's communicator is built after
-// a number of calls that the library could have performed. MPI communicators that a program uses for few calls
-// therefore cost next to nothing. The number of calls and their bytes are equal on all ranks, so all ranks build in the
-// same call.
+// The drop-in keeps a state for each MPI communicator. The state is an attribute of that communicator. MPI deletes the
+// attribute with the communicator. The library's communicator is built after a number of calls that the library could
+// have performed. MPI communicators that a program uses for few calls therefore cost next to nothing. The number of
+// calls and their bytes are equal on all ranks. All ranks therefore build the library's communicator in the same call.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
 
-  /// Returns the MPI communicator, or MPI_COMM_NULL once it is freed. Operations may still be pending then.
+  /// Returns the MPI communicator, or MPI_COMM_NULL once it is freed. A program may free it while operations are
+  /// pending.
   MPI_Comm comm() const noexcept { return comm_; }
   /// Marks the MPI communicator as freed.
   void freed() noexcept { comm_ = MPI_COMM_NULL; }
@@ -35,8 +36,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Returns the library's communicator. Requires that reason_to_forward() has returned Reason::none.
   Communicator& communicator() noexcept { return *communicator_; }
 
-  /// Returns the reason why the library never performs a call of this communicator. Returns none if it may perform
-  /// calls.
+  /// Returns the reason why the library never performs calls of this communicator. Returns Reason::none if it can
+  /// perform calls.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
   /// Returns the reason why a call of `bytes` bytes is forwarded. Counts blocking calls; the first one after
   /// settings().after calls builds the library's communicator.
@@ -44,9 +45,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Ends the library's communicator. Peers may still read data that this rank has sent.
   void drop() noexcept;
 
-  /// Lock of the library's communicator, which only one thread may use at a time. A blocking call waits for it only
-  /// while another thread tests pending operations, which takes no longer than the test. The test itself does not wait
-  /// for the lock.
+  /// Lock of the library's communicator, which only one thread may use at a time. A blocking call waits for the lock
+  /// only while another thread tests pending operations. The wait ends with that test. A test never waits for the lock.
   bool try_lock() noexcept { return !busy_.test_and_set(std::memory_order_acquire); }
   void lock() noexcept;
   void unlock() noexcept { busy_.clear(std::memory_order_release); }

@@ -1,7 +1,8 @@
 // Job: an MPI call, translated to a call of this library.
 //
 // Memory is dense if its elements follow one another without gaps. Other memory is packed before the call and unpacked
-// afterwards. Ranks may describe the same bytes by different datatypes. Calls that only move data therefore move bytes.
+// afterwards. Ranks may describe the same bytes by different datatypes. Calls without a reduction therefore treat their
+// data as bytes (DataType::u8).
 #pragma once
 
 #include <chrono>
@@ -15,16 +16,18 @@
 
 namespace collectives::drop_in {
 
-/// Call of the library with its arguments. Staging memory holds copies of the program's data, if they are needed.
+/// Call of the library with its arguments. `in` and `out` hold copies of the program's data, if needed.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  std::vector<std::size_t> counts = {};                            ///< Elements of each rank, if they differ.
+  /// Number of elements of each rank. Empty: all ranks have equally many.
+  std::vector<std::size_t> counts = {};
   Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
-  std::unique_ptr<std::byte[]> in = {};  ///< Staging for memory that is not dense or overlaps.
+  /// Copy of input that is not dense or overlaps the output. Null: no copy is needed.
+  std::unique_ptr<std::byte[]> in = {};
   std::unique_ptr<std::byte[]> out = {};
   std::function<void()> finish = {};  ///< Work of this rank after the operation. Empty: none.
 
@@ -33,12 +36,12 @@ struct Job {
   /// Starts the call.
   Work begin(Communicator&) const;
 
-  /// Returns `count` elements in the form in which they are sent: their address if they are dense, or a packed copy in
-  /// `in`.
+  /// Returns the address of `count` elements if they are dense. Otherwise packs them into `in`, and returns its
+  /// address.
   const std::byte* packed(const void* data, int count, MPI_Datatype, const Layout&);
   /// Copies the input to `in` if it overlaps the output.
   void keep_apart();
-  /// Allocates `bytes` bytes of staging for the output.
+  /// Allocates `bytes` bytes in `out` for an output that is later unpacked or copied. Returns their address.
   std::byte* stage(std::size_t bytes);
 };
 

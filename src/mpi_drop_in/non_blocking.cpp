@@ -48,7 +48,7 @@ int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // an operation cannot 
 
 /// Progresses the operation. Returns true if it is finished.
 bool progress(Pending& operation) noexcept {
-  if (!operation.state->try_lock()) return false;  // another thread progresses it, or this thread is in a call below
+  if (!operation.state->try_lock()) return false;  // another thread progresses it, or an outer call of this thread does
   bool done = true;
   try {
     done = operation.work.test();

@@ -1,5 +1,5 @@
-// Performs each MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in, a library that
-// users preload into an MPI program, contains this code.
+// Performs each MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a library that
+// users preload into an MPI program. It performs collectives of the program in place of MPI.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace collectives::drop_in {
 /// returns. If the error concerns this rank alone, the library's communicator is aborted, so that all ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 
-/// Decides whether the library performs a call. Examines the arguments only if the library may perform calls of the
+/// Decides whether the library performs a call. Examines the arguments only if the library can perform calls of the
 /// communicator.
 template <class Call>
 Eligibility decide(const Call& call, CommState& state, Form form) {

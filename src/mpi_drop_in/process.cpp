@@ -38,8 +38,8 @@ Settings in_force;
 int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Progresses MPI, by a test of an incomplete request. For this test, MPI progresses all operations of this process.
-/// Any thread may call the function.
+/// Progresses MPI, by a test of an incomplete request. In this test, MPI progresses all operations of this process. Any
+/// thread may call the function.
 ///
 /// A call of MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
 /// MPI_Win_flush would then wait for this process without end.

@@ -20,13 +20,13 @@ std::optional<ReduceOp> reduction(MPI_Op) noexcept;
 
 /// Layout of one element of a datatype.
 struct Layout {
-  std::size_t bytes = 0;  ///< Bytes of data without gaps. They are equal on all ranks, even if their datatypes differ.
+  std::size_t bytes = 0;  ///< Bytes of data in one element, not counting gaps.
   MPI_Aint extent = 0;
-  /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types have true. A derived
-  /// type without gaps may still change the order of its bytes.
+  /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types are dense. A derived
+  /// type without gaps may list its bytes in another order.
   bool dense = false;
 };
-/// Returns the layout, or nothing for a type that MPI should refuse.
+/// Returns the layout. Returns nothing for an invalid type. The call is then forwarded, and MPI reports the error.
 std::optional<Layout> layout_of(MPI_Datatype);
 
 }  // namespace collectives::drop_in

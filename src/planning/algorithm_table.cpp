@@ -1,6 +1,6 @@
 // Table of algorithms, from which plans are chosen. A row is one algorithm: a function that emits the Steps of a rank,
 // and its properties. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
-// result. A backend is a family of algorithms, such as `ring`. Each backend has an algorithm for every collective.
+// result. A backend is a family of algorithms, such as `ring`. Each backend has a row for every collective.
 #include <algorithm>
 #include <functional>
 #include <numeric>

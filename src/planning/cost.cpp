@@ -16,13 +16,13 @@
 
 namespace collectives {
 
-/// Compares the time for which links carry the bytes with the time for which cores copy them. If the link time is at
-/// most 5 times the copying time, cores count as busy (0). From 9 times on they count as idle (1), with linear
-/// interpolation between.
+/// Returns 0 for busy cores, and 1 for idle ones. Compares the time for which links carry the bytes with the time for
+/// which cores copy them. If the link time is at most 5 times the copying time, cores count as busy (0). From 9 times
+/// on they count as idle (1), with linear interpolation between.
 ///
 /// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
-/// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. These messages are
-/// then 4 to 8 % faster than longer. At 2 Gbit/s they are slower by as much.
+/// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. Messages of 32 to
+/// 64 KiB are then 4 to 8 % faster than longer ones. At 2 Gbit/s, they are 4 to 8 % slower.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -33,8 +33,8 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   const double messages = r * std::max(handling, machine);
   const double busiest = std::max(wire, work + copies + messages);
   const double carried = std::max(chain, copies);
-  // Rounds follow one another from rank to rank. The first one takes the time of the whole path. Each further one ends
-  // after the time of the slowest stage.
+  // Rounds follow one another from rank to rank. The first round takes the time of the whole path. Each further round
+  // ends one interval later: the time that the slowest link or rank takes for one round.
   if (flows) {
     const double each = std::max({wire / r, (work + copies + messages) / r + inside, per_frame});
     return waits + std::max(handling, machine) + (work + carried) / r + (r - 1) * each;
@@ -42,10 +42,10 @@ double Cost::microseconds(std::size_t rounds, std::size_t rounds_in_flight) cons
   // In all other collectives, all ranks send at the same time and then wait for one another. Cores therefore handle
   // messages before and after links carry them, and the times add up.
   //
-  // An exception are several messages over one link at once. Cores handle all but the first while the link carries
-  // data, if the link time is much longer than the handling of all. The limits were measured with 2 hosts of 2 ranks
-  // (bench/results/hosts.txt). With messages of 4 KiB, the link time is 1.7 times the handling, and no handling is
-  // hidden. With 8 KiB all is hidden. Reason: after one round, the ranks of a host send at different times. The link
+  // Exception: several messages share one link at the same time. If the link time is much longer than the handling of
+  // all messages, cores handle all but the first while the link carries data. The limits were measured with 2 hosts of
+  // 2 ranks (bench/results/hosts.txt). With messages of 4 KiB, the link time is 1.7 times the handling, and no handling
+  // is hidden. With 8 KiB all is hidden. Reason: after one round, the ranks of a host send at different times. The link
   // carries the data of one rank while a core handles a message of another.
   constexpr double kHidesNothing = 1.7, kHidesAll = 2.1;
   const double hides = (chain - copies - kHidesNothing * messages) / (kHidesAll - kHidesNothing);

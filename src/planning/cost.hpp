@@ -5,7 +5,7 @@
 // The estimate has three parts:
 //
 //   busiest rank    handling its messages, arithmetic, and copying bytes inside its host
-//                   (the more expensive one of sent and received bytes counts)
+//                   (for sent and received bytes, only the direction that takes longer counts)
 //   busiest link    sending the bytes of all ranks of a host, which share one link to other hosts
 //   longest chain   the time for which ranks wait for one another (critical_path.hpp)
 //
@@ -32,7 +32,7 @@ struct Cost {
   double waits = 0;     ///< of one round: time for which a rank waits for peers
   double handling = 0;  ///< of one round: system calls that send and receive messages between hosts
   double work = 0;      ///< copying bytes inside the host, and arithmetic
-  double copies = 0;    ///< copying bytes to and from the system, while links carry other bytes of the message
+  double copies = 0;    ///< copying bytes to and from the kernel, while links carry other bytes of the message
   double late = 0;      ///< share of `copies` for which links stand still, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
   double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap

@@ -1,6 +1,6 @@
 // Implementation of the critical path. Simulates the Steps of all ranks in one round, in the order of time. A Step is
-// one action of a rank: it takes values, may reduce them, and may store and send the result. The class of
-// steps/step_player.hpp decides which Step can run next.
+// one action of a rank: it takes values, may reduce them, and may store and send the result. StepPlayer
+// (steps/step_player.hpp) decides which Step can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>

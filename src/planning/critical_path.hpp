@@ -2,8 +2,8 @@
 // A round performs all Steps, the actions of ranks, on one segment of the vector. The chain consists of messages, and
 // of host Steps, in which ranks of one host work together through shared memory.
 //
-// The chain shows time that the work of the busiest rank does not. In a tree, for example, each rank does little work,
-// but waits for ranks that wait for other ranks.
+// The chain includes waiting, which the work of the busiest rank does not include. In a tree, for example, each rank
+// does little work, but waits for ranks that wait for other ranks.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct CriticalPath {
   double bytes = 0;          ///< bytes of these messages
 };
 
-/// Returns the critical path. Empty if a round has more than 100,000 Steps and messages, which would take some 60 ms.
+/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps and messages. They would take some
+/// 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
                                           const TuningParameters&);
 

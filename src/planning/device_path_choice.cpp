@@ -1,7 +1,7 @@
 // Implementation of the choice of a device path, the way in which a call on GPU memory is done (DevicePath, in
 // plan.hpp). Paths are tried in a fixed order. The first one without a reason against it is chosen.
 //
-// Two nouns stand in the comments below. A rail is one rank of each host, all with the same local number. A Step is one
+// Two words of the comments below: A rail is one rank of each host, all with the same local number. A Step is one
 // action of a rank in the algorithm of a plan.
 #include "planning/device_path_choice.hpp"
 
@@ -59,9 +59,9 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
 
 /// Maximum number of bytes of a message between GPUs. A longer message would keep the next rank of a chain waiting.
 constexpr std::size_t kLongestMessage = 4 << 20;
-/// Maximum number of ranks of a host for paths with messages between GPUs. Each piece of GPU memory that a rank shares
-/// with its host takes one of kGpuMemoryRecords records. These are memory for messages to each other rank, the rank's
-/// buffers and a partial sum. 8 records are kept for the latter two.
+/// Maximum number of ranks of a host for paths with messages between GPUs. Each range of GPU memory that a rank shares
+/// with its host takes one of kGpuMemoryRecords records. A rank shares memory for messages to each other rank, its
+/// buffers, and a partial sum. 8 records are kept for the buffers and the partial sum.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 /// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The caller puts "several

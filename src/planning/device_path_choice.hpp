@@ -25,7 +25,7 @@ struct DevicePathQuery {
   const Request& request;
   const Topology& topology;
   const TopKOptions* compressor = nullptr;  ///< options of top-k; null: the call has no compressor
-  std::size_t wire_frame_bytes = 0;         ///< longest message between hosts
+  std::size_t wire_frame_bytes = 0;         ///< maximum bytes of a message between hosts
 };
 
 /// Properties of the plan for host memory on which the choice depends.
@@ -41,11 +41,11 @@ struct DevicePathChoice {
   DevicePath device_path = DevicePath::host;
   std::string reason = {};        ///< why this path was chosen, in words
   bool drops_codec = false;       ///< whether the plan is made without the codec, because NCCL converts values itself
-  std::size_t message_bytes = 0;  ///< longest message of the path steps
+  std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
 
 /// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties. It is
-/// called at most once, and only if the choice depends on it, which is not so for the paths `host` and `nccl`.
+/// called at most once. It is not called for the paths `host` and `nccl`. Their choice does not depend on that plan.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.

@@ -14,8 +14,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of bytes of a message between GPUs, unless the vector is shorter. A GPU works on so many bytes for
-/// longer than the CPU needs to query whether it has finished.
+/// Minimum number of bytes of a message between GPUs, unless the vector is shorter. A CPU asks a GPU whether it has
+/// finished. The work on so many bytes takes longer than that question.
 constexpr std::size_t kShortestMessage = 256 << 10;
 /// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestMessage. A round
 /// handles one segment of the vector. More rounds let the next rank start sooner.

@@ -15,13 +15,14 @@
 //   64 KiB (frame_bytes)         in all other plans
 //
 // Messages of 512 KiB keep the link between two hosts busy even while a rank waits for its turn on a core. They also
-// wake a rank less often than short ones. A frame is the memory of a transport for one message. Price: a TCP
-// connection to a peer may take 4 MiB of memory, 8 frames of 512 KiB.
+// wake a rank less often than short ones. Price of long messages: a TCP connection to a peer may take 4 MiB of memory.
+// These are 8 frames of 512 KiB. A frame is a transport's memory for one message.
 //
-// Messages may be shorter than the limit. That does not help to overlap copying with sending, because the operating
-// system copies a message while the link already carries its beginning. It does help if the CPU also adds or encodes
-// values, or if a rank passes messages on. The choice takes the longest messages whose estimate is within 5 % of the
-// lowest one, or within 1 % if the cores are idle. Messages of broadcast and reduce may be as short as 4 KiB.
+// Messages may be shorter than the limit. Short messages do not help to overlap copying with sending. The operating
+// system copies a message while the link already carries its beginning. Short messages help if the CPU also adds or
+// encodes values. They also help if a rank passes messages on. The choice takes the longest messages whose estimate is
+// within 5 % of the lowest one, or within 1 % if the cores are idle. Messages of broadcast and reduce may be as short
+// as 4 KiB.
 //
 // Codec. A codec encodes f32 values in fewer bytes. A call with a codec gets two plans, one with the codec and one
 // without, and the lower estimate decides. If the codec is forced or the call is `deterministic`, the plan with the

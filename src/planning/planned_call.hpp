@@ -20,18 +20,19 @@ namespace collectives {
 struct PlannedCall {
   Request request;
   Signature signature;
-  /// First element of each rank's part, then the end of the last part. Empty unless the call states counts of parts.
+  /// First element of each rank's part, then the end of the last part. Empty unless the arguments of the call list the
+  /// length of each part.
   std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;
-  /// Collective that is performed. It is the one of the call, except that a call without elements is performed as a
-  /// barrier. Ranks thus still compare the arguments of the call. No rank can be ahead of others by more calls than the
-  /// arrival records, the shared list of entered calls, can hold.
+  /// Collective that is performed. It is the collective of the call, or a barrier if the call has no elements. The
+  /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being more than 64 calls ahead.
+  /// The arrival records, the shared list of entered calls, hold only 64.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
   OperationShape shape;            ///< description of the call in the flight recorder
-  bool waits_for_no_peer = false;  ///< this rank needs no data of peers, such as the root of a broadcast
+  bool waits_for_no_peer = false;  ///< whether this rank needs no data of peers, as the root of a broadcast
   /// Sparse plan of a call with a compressor, in which only selected elements are sent. `plan` is then the plan for
   /// sending the whole vector.
   std::optional<SparsePlan> sparse;

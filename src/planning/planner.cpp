@@ -20,7 +20,7 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of stored plans. When it is reached, all stored plans are deleted. Later calls are planned again.
+/// Maximum number of stored plans. When so many are stored, all are deleted, and later calls get new plans.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
@@ -39,8 +39,8 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm, if it emits just one and that is a host Step from input to output. A Step
-/// is one action of a rank. In a host Step, ranks of a host work together through shared memory.
+/// Describes the only Step of an algorithm. Describes nothing if there are several, or if it is no host Step from input
+/// to output. A Step is one action of a rank. In a host Step, ranks of a host work together through shared memory.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}

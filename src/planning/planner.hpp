@@ -1,5 +1,5 @@
-// Planner of a communicator: chooses how each call is done. It stores the choice for equal calls. The choice is a plan:
-// an algorithm with its protocol and the segments of the vector.
+// Planner of a communicator: chooses a plan for each call, and stores the plan for later equal calls. A plan is an
+// algorithm with its protocol and the segments of the vector.
 //
 // Calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
 // arguments on which all ranks must agree, and ranks compare it to find mismatches. For the first of several equal
@@ -35,7 +35,7 @@ class Planner {
     std::string_view backend;
     bool deterministic = false;
   };
-  /// Requires that all arguments outlive the planner. After a change of `tuning`, call forget().
+  /// Requires that all arguments outlive the planner. Requires a call of forget() after a change of `tuning`.
   Planner(const RankView& view, const Topology& topology, const TuningParameters& tuning,
           const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}

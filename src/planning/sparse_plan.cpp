@@ -1,5 +1,5 @@
 // Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange. It compares the faster one with the dense plan.
+// vector (dense). It estimates both forms of the sparse exchange. Then it compares the faster form with the dense plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
 // values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp
@@ -17,14 +17,15 @@
 namespace collectives {
 namespace {
 
-/// Number of times that the whole vector is read or written. A selection reads the gradient, and reads and writes the
-/// residual, the sum of the values not sent yet. The result is then written once, mostly with zeros.
+/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, and reads
+/// and writes the residual, the sum of the values not sent yet. These are three times. The result is then written once,
+/// mostly with zeros.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.
 constexpr double kBytesOfWorkPerEntry = 48;
-/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending less loses precision.
-/// Therefore, the gain must exceed the error of the estimates.
+/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending fewer elements loses
+/// precision. The gain must therefore be greater than the error of the estimates.
 constexpr double kWorthIt = 0.9;
 
 /// Returns a sparse plan with its members and slices. Its form is not chosen yet.

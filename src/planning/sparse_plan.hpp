@@ -1,6 +1,6 @@
-// Plan of a sparse all-reduce, in which top-k selects the elements that are sent. The plan states whether that is
-// faster than sending the whole vector, and how the ranks exchange the elements. All ranks compute the same plan,
-// because it depends only on values that are equal on all ranks.
+// Plan of a sparse all-reduce, in which top-k selects the elements that are sent. The plan states whether sending only
+// these is faster than sending the whole vector. It also states how the ranks exchange the selected elements. All ranks
+// compute the same plan, because it depends only on values that are equal on all ranks.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Control connection: a TCP connection to one peer that carries only control messages, short texts beside the data. A
-// text follows its length, which takes 4 bytes.
+// Control connection: a TCP connection to one peer that carries only control messages, short texts that are sent apart
+// from the data. On the connection, each text comes after its length, a number of 4 bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,11 @@
 
 namespace collectives {
 
-/// This rank's end of a control connection. One thread at a time may read, and one at a time may write.
+/// This rank's end of a control connection. One thread may read while another one writes. Two threads must not read at
+/// the same time, and two must not write.
 class ControlConnection {
  public:
-  static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of one message, and of all queued ones
+  static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of one message, and of all queued messages together
 
   explicit ControlConnection(tcp::Socket socket = tcp::Socket()) : socket_(std::move(socket)) {}
   const tcp::Socket& socket() const { return socket_; }
@@ -23,15 +24,16 @@ class ControlConnection {
 
   /// Returns the number of queued bytes that the kernel has not taken yet.
   std::size_t queued_bytes() const { return out_.size(); }
-  /// Queues one message, which consists of `kind` and then `text`. An empty `kind` marks a text of the caller.
+  /// Queues one message, which consists of `kind` and then `text`. `kind` is empty for a text of the transport's
+  /// caller.
   void queue(std::string_view kind, std::string_view text);
   /// Writes queued messages until the kernel takes no more. Returns whether unwritten bytes are left.
   bool write();
 
   /// Reads all bytes that have arrived. Returns the reason if the connection has ended, else an empty text.
   std::string read();
-  /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer announced a
-  /// length above kMost.
+  /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer has announced
+  /// a message longer than kMost.
   std::optional<std::string> take();
 
  private:

@@ -56,8 +56,9 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Sends probes until one has arrived from every peer. A peer that has not reported a probe may be waiting for a
-  /// core, so the wait goes on. If no probe arrives within 0.1 s of that report, the link uses no datagrams.
+  /// Sends probes until one has arrived from every peer. Each peer reports when it has sent a probe. The wait for that
+  /// report goes on, because the peer may lack a core. If no probe arrives within 0.1 s of the report, the link is
+  /// dropped.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (one.link != nullptr) one.link->probe();
@@ -74,7 +75,8 @@ class DatagramLinks::Handshake {
     for_each_peer([&](Rank rank, Peer& one) {
       const bool heard = one.link != nullptr && one.link->heard();
       links_.controls_.post(rank, kHeard, bytes_of(heard));
-      if (!heard) one.link = nullptr;  // The peer sends none after kHeard(false). No other thread runs yet.
+      // The peer sends no datagrams after kHeard(false). No other thread uses the link yet.
+      if (!heard) one.link = nullptr;
     });
     probe_until_all([](const Peer& one) { return one.heard.has_value(); });
   }
@@ -123,8 +125,8 @@ class DatagramLinks::Handshake {
     }
   }
 
-  /// Waits like wait_for_all(), and sends the probes again every 20 ms. A probe may get lost. The peers of a rank that
-  /// has received all probes may still wait for its own.
+  /// Waits like wait_for_all(), and sends the probes again every 20 ms. A probe may get lost. Even a rank that has
+  /// received all probes sends its own again. Its peers may still wait for them.
   template <class Has>
   void probe_until_all(Has has) {
     do

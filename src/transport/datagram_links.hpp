@@ -1,10 +1,10 @@
-// Datagram links: carry short messages of one rank to and from its peers by UDP. The TCP transport has one link per
-// peer. This file performs their handshake and the retransmission of lost messages.
+// Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one link per peer.
+// This file connects the links by a handshake, and retransmits lost messages.
 //
-// Handshake. The two ends of a link exchange the ports of their UDP sockets. Then they exchange probes, datagrams that
-// fill one packet and carry no message. Then each end reports whether it has received a probe. A link that fails in one
-// of these phases is dropped. Messages to its peer then use the stream, the TCP connection for data. A link sends
-// messages only if probes arrive in both directions, because acknowledgements need the other direction.
+// Handshake. The two ends of a link exchange the ports of their UDP sockets. Then they exchange probes: datagrams that
+// fill one packet and carry no message. Then each end reports whether it has received a probe. If one of these three
+// exchanges fails, the link is dropped. Messages to that peer then use the stream, the TCP connection for data. A link
+// sends messages only if probes arrive in both directions, because acknowledgements need the other direction.
 //
 // Retransmission. A lost datagram is sent again on the control channel. That channel is a second TCP connection to each
 // peer, for short texts.
@@ -33,8 +33,8 @@ namespace collectives {
 
 class DatagramLinks {
  public:
-  /// Waits at most the given time for an event. Then reads the control channel, handles its messages and progresses the
-  /// streams. Time 0 does not wait.
+  /// Function that waits for events of sockets, at most the given time. It then reads the control channel, handles the
+  /// messages in it, and progresses the streams. It does not wait if the time is 0.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
   /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.
@@ -51,8 +51,8 @@ class DatagramLinks {
   void note_sent() { retransmitter_->note(); }
   /// Handles a message of the control channel. `text`: its kind (tcp_control.hpp) and its content.
   void handle_control(Rank from, std::string_view text);
-  /// Sends all due acknowledgements, and retransmits all unacknowledged messages. This is for the end of the transport:
-  /// no later call may do it.
+  /// Sends all due acknowledgements, and retransmits all unacknowledged messages. Called when the transport ends,
+  /// because no later call would retransmit a lost message.
   void flush();
   /// Ends the retransmissions of the retransmission thread. Blocks while it is retransmitting.
   void stop_retransmitter() { retransmitter_ = nullptr; }

@@ -1,5 +1,6 @@
-// Format of the UDP datagrams that carry short messages. A message is sent in one or several pieces. A piece is a
-// Heading and a range of the message's payload. It fits into one packet of the network.
+// Format of the UDP datagrams that carry short messages. A message is sent in one or several pieces. A piece fits into
+// one packet of the network. It consists of a Heading and a range of the message's payload. The Heading tells the place
+// of the piece in the message.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace collectives::datagram {
 
 constexpr std::size_t kLongest = 32 << 10;   // Maximum payload bytes of a message; longer ones gain nothing over TCP.
 constexpr std::size_t kMostPieces = 64;      // Maximum pieces of a message: the kernel's limit for UDP_SEGMENT.
-constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read: joined pieces with their headings.
+constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read. The kernel joins pieces that arrive.
 // Offset of the payload in a buffer, in bytes. It aligns the payload to 64 bytes.
 constexpr std::size_t kPayloadAt = 64;
 
@@ -28,7 +29,7 @@ struct Heading {
 
   /// Returns the number of payload bytes behind the heading.
   std::size_t length() const { return kind == kAcknowledgement ? 0 : std::min(piece, message.bytes - offset); }
-  /// Returns whether the fields are consistent, as those of a piece must be.
+  /// Returns whether no field contradicts another.
   bool makes_sense() const;
 };
 static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
@@ -42,7 +43,7 @@ inline Heading heading_at(const std::byte* at) {
 /// Returns whether the bytes [at, end) are whole pieces and nothing else, all with `token`, the secret of the job.
 bool are_pieces(const std::byte* at, const std::byte* end, std::uint64_t token);
 
-// Memory of one message. The heading of the first piece ends at the beginning of the payload.
+// Memory of one message. The heading of the first piece lies directly before the payload.
 
 inline AlignedBuffer make_buffer(std::size_t payload) { return make_aligned_buffer(kPayloadAt + payload); }
 inline std::byte* payload_in(const AlignedBuffer& buffer) { return buffer.get() + kPayloadAt; }

@@ -8,15 +8,15 @@
 // messages in the order of their numbers.
 //
 // Long messages. A message may take several packets. The kernel takes it in one system call, and the kernel or the
-// network device cuts it into packets (UDP_SEGMENT). The receiving kernel joins packets that arrive (UDP_GRO). Inside
-// one machine, the message is never cut. Each packet carries one piece of the message, and each piece has its own
-// heading. The receiver therefore accepts any way of joining.
+// network device cuts it into packets (UDP_SEGMENT). The receiving kernel joins packets that arrive (UDP_GRO). Each
+// packet carries one piece of the message with a heading of its own. Between processes of one machine, the kernel
+// delivers all pieces uncut. The receiver follows the headings, so it can read one piece or several at once.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. It retransmits an unacknowledged
 // datagram on the control connection, a second TCP connection, which loses nothing. This happens after 10 to 20 ms, or
-// after 40 to 50 ms if the message takes several packets. A message is sent only once as a datagram, so no adaptive
-// timer is needed. A link that has lost a datagram uses only the stream for a while. If the lost message had several
-// pieces, only messages of several pieces use the stream.
+// after 40 to 50 ms if the message takes several packets. These times do not adapt to the network, because each message
+// is sent by UDP only once. A link that has lost a datagram uses only the stream for a while. If the lost message had
+// several pieces, only messages of several pieces use the stream.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.

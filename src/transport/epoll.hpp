@@ -1,4 +1,5 @@
-// Epolls of the kernel: descriptors that are readable while a socket in them has an event.
+// Epolls: objects of the kernel, each of which watches several sockets. The descriptor of an epoll is readable while
+// one of its sockets has an event.
 #pragma once
 
 #include <sys/epoll.h>
@@ -18,7 +19,7 @@ inline tcp::Socket make_epoll() {
   return epoll;
 }
 
-/// Adds `socket` for `events`, each of which carries `number`. Throws Error{system}.
+/// Adds `socket` to the epoll. The epoll reports `events` of the socket with `number`. Throws Error{system}.
 inline void epoll_add(const tcp::Socket& epoll, const tcp::Socket& socket, std::uint32_t events, std::uint32_t number) {
   epoll_event event{};
   event.events = events;

@@ -6,8 +6,8 @@
 //    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: the construction of a communicator
-// performs two more exchanges through the bootstrap. Wires (wires.hpp) chooses the network.
+// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks exchange
+// twice through the bootstrap: their addresses, and whether they have connected. Wires (wires.hpp) chooses the network.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class Network {
   virtual ~Network() = default;
   /// Returns the name of the network and of its wires, such as "tcp" or "ucx".
   virtual std::string_view name() const noexcept = 0;
-  /// Returns the bytes that other ranks need to reach this rank. They may be any bytes, a few hundred of them.
+  /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, while they do the same. Must be called only once. Throws
   /// Error{timeout} or Error{bootstrap}. The error names the ranks that could not be reached and the attempts.

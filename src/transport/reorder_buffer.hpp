@@ -1,7 +1,7 @@
 // Reorder buffer: holds messages that have arrived as UDP datagrams, whole or in part, until the receiver takes them.
 //
 // Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The receiver takes whole
-// messages in the order of their numbers. The memory of a message is used again for a later one.
+// messages in the order of their numbers. After a message is taken, a later message uses its memory.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class ReorderBuffer {
   /// Returns message `number`, or null if no piece of it has arrived.
   Entry* find(std::uint32_t number);
   /// Returns whether one more message can be stored. If the buffer is full, first drops stored messages before
-  /// `number`. They arrived only in part, and then came by another connection.
+  /// `number`. These messages arrived here only in part, and then arrived completely by TCP.
   bool has_space(std::uint32_t number);
   /// Adds a message. `buffer`: the memory of its payload, which may be copied there later.
   Entry& store(const MessageHeader&, AlignedBuffer buffer);

@@ -104,7 +104,8 @@ void Retransmitter::wake() { thread_->wake(*this); }
 /// Calls the registered function, unless it has returned false and no datagram was sent since. Returns whether the
 /// thread has to call it again at the next tick.
 bool Retransmitter::look() {
-  // Sets the flag before the call. A datagram that is sent after this line clears it. The call sees all earlier ones.
+  // Sets the flag before the call. A datagram that is sent after this line clears the flag. The call sees all datagrams
+  // that were sent before.
   if (rests_.exchange(true)) return false;
   bool left = true;
   try {

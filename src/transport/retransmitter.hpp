@@ -12,7 +12,7 @@
 namespace collectives {
 
 /// Registration of one communicator's datagrams with the retransmission thread. The thread calls look() of each
-/// registered object every 10 ms (one tick). It sleeps while every look() has returned false.
+/// registered object every 10 ms (one tick). It sleeps once every look() has returned false.
 class Retransmitter {
  public:
   /// Registers `look`, which retransmits the due datagrams and returns whether others may have to be retransmitted

@@ -4,8 +4,9 @@
 // The sender writes a message once, into a frame. The receiver reads it there. No locks are used. The transport is
 // called "shared_memory" between processes, and "local" between threads of one process.
 //
-// A channel leads from one rank to another, and has kFrames frames. The frames are used in turn. A long vector may be
-// processed in rounds. Rounds overlap only if all messages go to other hosts, and thus not in a ring inside a host.
+// A channel leads from one rank to another. Its kFrames frames are used in turn. A sender can therefore be kFrames
+// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. Rounds do
+// not overlap here. They overlap only if all messages go to other hosts.
 #pragma once
 
 #include <vector>
@@ -36,7 +37,8 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   struct Outgoing {
-    std::uint64_t sent = 0, released = 0;  // messages sent; those of them that the receiver had released when last read
+    // Number of messages sent; number of them released, as last read from the arena.
+    std::uint64_t sent = 0, released = 0;
   };
   struct Incoming {
     std::uint64_t received = 0;

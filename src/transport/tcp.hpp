@@ -1,7 +1,7 @@
 // TCP transport: a wire over TCP, which exchanges messages with the ranks of other hosts.
 //
 // Connections. Each pair of ranks on different hosts has two connections: one for data, and one for control messages
-// (short texts beside the data). A control message therefore never waits behind data that the peer does not read.
+// (short texts apart from the data). A control message therefore never waits behind data that the peer does not read.
 // Price: a rank has two descriptors per peer.
 //
 // Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the

@@ -1,5 +1,5 @@
-// Implementation of the control channel over TCP. It sends short texts beside the data. It stores texts for the caller
-// apart from texts for the transport itself, which begin with a zero byte.
+// Implementation of the control channel over TCP. It sends short texts apart from the data. Texts for the transport
+// itself begin with a zero byte. They are stored separately from texts for the caller.
 #include "transport/tcp_control_channel.hpp"
 
 #include <sys/epoll.h>

@@ -1,10 +1,11 @@
-// Control channel of the TCP transport: carries control messages, short texts beside the data, on one TCP connection
-// per peer.
+// Control channel of the TCP transport: carries control messages, short texts apart from the data, on one TCP
+// connection per peer.
 //
 // A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
-// these two apart until they are taken. It also notes which connections have ended.
+// the texts of these two kinds separately until they are taken. It also notes which connections have ended.
 //
-// Any thread may post texts and write waiting ones. Only the thread of the transport calls the other functions.
+// Any thread may post texts, and write texts that wait in a queue. Only the thread of the transport calls the other
+// functions.
 #pragma once
 
 #include <atomic>
@@ -30,21 +31,22 @@ class TcpControlChannel final : public ControlChannel {
   explicit TcpControlChannel(std::size_t ranks) : connections_(ranks), epoll_(make_epoll()) {}
   /// Takes over the connection to `peer`.
   void add(Rank peer, tcp::Socket connection);
-  /// Returns the epoll that is readable if any connection is.
+  /// Returns the epoll, which is readable while any connection has bytes to read.
   const tcp::Socket& epoll() const { return epoll_; }
 
   void post(Rank to, std::string_view text) override { post(to, {}, text); }
   /// Sends or queues a message. `kind`: its kind for the transport itself (tcp_control.hpp), or empty for a text of the
   /// caller. Returns false if the queue for the peer would exceed 1 MiB.
   bool post(Rank to, std::string_view kind, std::string_view text);
-  /// Writes queued messages of all peers, as far as the kernel takes them. Returns whether some are left.
+  /// Writes queued messages to all peers until the kernel takes no more. Returns whether unwritten messages are left.
   bool write_waiting() { return is_waiting_.load(std::memory_order_relaxed) && write_all(); }
   bool has_unsent(Rank to) override;
 
   void read() override;
   /// Returns the next stored message for the transport: its sender, and its kind with its text.
   std::optional<Text> take_own() { return next_of(own_); }
-  /// Returns the peer whose connection has ended next, and the reason. Returns each only once.
+  /// Returns a peer whose connection has ended, and the reason. Returns each peer once, and nothing if no other is
+  /// left.
   std::optional<Text> take_ended() { return next_of(ended_); }
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 

@@ -1,5 +1,5 @@
 // Messages of the TCP transport: their header, and aligned memory for them. The transport sends a message on a TCP
-// connection or as a UDP datagram; both use the same header.
+// connection or as a UDP datagram. The header is equal in both cases.
 #pragma once
 
 #include <cstddef>

@@ -55,7 +55,7 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
     const TcpSettings settings{.interfaces = said.interfaces,
                                .congestion_control = said.congestion_control.value_or("cubic"),
                                .datagrams = {.on = said.datagrams.value_or(true)}};
-    static std::once_flag warned;  // Each process warns once, because hosts may differ.
+    static std::once_flag warned;  // Every process warns, because the interfaces of hosts may differ.
     std::call_once(warned, [&] {
       if (const std::string text = what_matches_nothing(settings); !text.empty())
         log_warning(rank, "transport tcp: {}", text);
@@ -86,7 +86,7 @@ json Wires::offers() {
   std::vector<std::string> wanted{with_.asked_for};
   if (with_.asked_for.empty()) {
     wanted = {"tcp"};
-    std::string why_not;  // The reason is not used, because another wire is chosen.
+    std::string why_not;  // The reason is not reported, because the user has not asked for ucx.
     if (offers["fast"] && ucx_has_fast_device(why_not)) wanted.emplace_back("ucx");
   }
   for (const std::string& name : wanted) try {

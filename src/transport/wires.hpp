@@ -1,20 +1,20 @@
 // Wires: chooses the wire and connects it. A wire is the object by which a rank exchanges messages with the ranks of
-// other hosts. There are three: "tcp", "ucx" and "mpi".
+// other hosts. There are three wires: "tcp", "ucx" and "mpi".
 //
 // Every rank publishes which wires it can use. All ranks then choose the same wire: the best one that every rank can
 // use. If it cannot connect on some rank, all ranks try the next one. If the user has named a wire, the ranks try no
 // other.
 //
-// The order of preference depends on the situation. A wire that some rank lacks is skipped.
+// The order of preference depends on the situation. A wire that some rank cannot use is skipped. The bootstrap is the
+// means by which ranks exchange bytes before they are connected. It may bring a wire of its own. A fast device is a
+// network device that may be faster than TCP, such as InfiniBand or Slingshot.
 //
 //   the user has named a wire                          that wire only
 //   the bootstrap prefers its own wire                 that wire only
 //   some rank has a fast device                        ucx, mpi, tcp
 //   no rank has a fast device                          tcp, mpi
 //
-// A fast device is one that may be faster than TCP (InfiniBand, Slingshot). A rank can use ucx if UCX finds a fast
-// device. It can use mpi if the ranks were started with MPI. The bootstrap is the means by which ranks exchange bytes
-// before they are connected; it may bring a wire.
+// A rank can use ucx if UCX finds a fast device. A rank can use mpi if the ranks were started with MPI.
 #pragma once
 
 #include <cstddef>

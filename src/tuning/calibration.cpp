@@ -1,9 +1,9 @@
 // Implementation of the calibration, which measures tuning values, the numbers by which algorithms are chosen.
 // calibration.hpp explains how it compares values.
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is the tuning value from which size on
-// another protocol is used. A sample is one collective of one size with one tuning. A round performs, once each, all
-// samples for one cut-off, or all samples for the length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size from which on
+// another protocol is used. A sample is one collective of one size with one tuning. A round performs a list of samples
+// once each: those for one cut-off, or those for the length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -39,12 +39,12 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 constexpr double kClearly = 1.1;
 
 /// Maximum number of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks
-/// poll. The first limit is for all peers together, the second for one peer. Longer vectors are slower in programs than
-/// a few calls here suggest.
+/// poll. The first limit is for all peers together, the second for one peer. Reason: longer vectors are slower in
+/// programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are
-/// not tried, because chunks must stay in a cache. Stores to memory take several times as long.
+/// not tried, because chunks must stay in a cache. Memory outside the caches takes several times as long.
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 

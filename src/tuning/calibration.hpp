@@ -7,16 +7,18 @@
 //
 // The ranks of one host first make a communicator. Ranks that share a core move to other cores. All then time a
 // barrier, because its time shows the distance between their cores, such as one common cache or two. Values are valid
-// for one distance only. Between two caches, for example, letting the operating system copy is faster from 16 KiB on.
-// Within one cache it may always be slower. Values of a known distance are not measured again. A virtual machine may be
-// moved to other cores during the calibration. A second timed barrier at the end detects that.
+// for one distance only. Between two caches, for example, a copy by the operating system is faster than a copy through
+// shared memory from 16 KiB on. Within one cache, the operating system may be slower for all sizes. Values of a known
+// distance are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed
+// barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between them. One round performs
-// every call with every tried value. Other load on the machine therefore affects all values alike. Rounds run forward
-// and backward in turn, because the later of two calls profits from data in the caches.
+// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. A round is
+// here one pass over all calls with all tried values. Other load on the machine therefore affects all values alike.
+// Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the caches.
 //
-// The time of a call is that of its slowest rank, and the result is the fastest round of each direction. Calls in which
-// a rank lost its core are ignored. The built-in value stays unless another one is clearly faster in both directions.
+// The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
+// forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
+// clearly faster in both directions.
 //
 // In the end every rank has all times and computes the same values. If a rank is lost, the communicator's calls throw,
 // and so does the calibration.
@@ -41,17 +43,18 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Makes a communicator and times a barrier. All ranks of `here` call it, which are processes of one host with a core
-  /// each. Timing takes a millisecond, or some more while ranks share a core. `timeout`: limit of the initialization
-  /// and of each call. Throws the errors of a communicator, as do all functions here that all ranks call.
+  /// Makes a communicator and times a barrier. All ranks of `here` call it. They must be processes of one host. The
+  /// host must have a core for each. Timing takes a millisecond, or some more while ranks share a core. `timeout`
+  /// limits the initialization and each call. This constructor and all functions that all ranks call throw the errors
+  /// of a communicator.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
   /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the barriers, one for
   /// all other calls.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Returns the nanoseconds of the fastest of several barriers. Empty if the machine was too busy.
+  /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// Returns, on all ranks, the argument that rank 0 passed. All ranks call it.
+  /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
   bool told(bool by_rank_0);
 
   /// Measures all values, if there is a barrier_ns(). All ranks call it. Takes 20 to 60 ms. Starts no call after 100

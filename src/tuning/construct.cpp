@@ -1,5 +1,6 @@
 // Public constructor of Communicator, which may first measure missing tuning values. The measurement itself makes
-// communicators. This file is therefore in tuning/, which may include communicator/, and not the reverse.
+// communicators. This file is therefore in tuning/, which may include communicator/. The folder communicator/ must not
+// include tuning/.
 #include <memory>
 
 #include "collectives/communicator.hpp"

@@ -1,6 +1,6 @@
-// Implementation of measured tuning. Looks tuning values up in the file of rank 0, or measures them. There are values
-// of the machine, and values of the wire, the transport between hosts. The distance between ranks is the time of a
-// barrier, which shows whether their cores share a cache.
+// Implementation of measured tuning. Looks tuning values up in the file of rank 0, or measures them. Some values belong
+// to the machine, others to the wire, the transport between hosts. The distance between ranks is the time of a barrier,
+// which shows whether their cores share a cache.
 #include "tuning/measured_tuning.hpp"
 
 #include <fmt/format.h>
@@ -36,8 +36,8 @@ constexpr std::string_view kBuild = "debug";
 constexpr int kBuiltIn = 4;
 
 /// Measures the wire between the first ranks of two hosts, while all other hosts do so in pairs, too. The two hosts of
-/// a pair are half of all hosts apart, because neighbours may be on one switch or one machine. The result therefore
-/// includes switches that are too slow for all hosts at once.
+/// a pair are half of all hosts apart. Hosts with neighbouring numbers may be on one switch or one machine. The result
+/// therefore shows whether switches are too slow for all hosts at once.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(

@@ -10,8 +10,8 @@
 //
 // Price: a measurement takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each distance between
 // the ranks' cores, such as one common cache or two. A timed barrier shows the distance. Every later construction of a
-// communicator times one, which takes 3 ms and nine exchanges between the ranks. Values measured in an unusual moment
-// stay until their entry is deleted.
+// communicator times such a barrier. That takes 3 ms and nine exchanges between the ranks. Values that were measured
+// under unusual load stay until a user deletes their entry.
 #pragma once
 
 #include <chrono>
@@ -28,14 +28,14 @@
 
 namespace collectives {
 
-/// Returns the key under which values that `ranks` ranks of a host have measured are stored.
+/// Returns the key of the cache entry for values that `ranks` ranks of a host have measured.
 Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<double> barrier_ns);
 
 /// Returns the tuning for `host`, the host of rank 0. All ranks call it. Makes nine exchanges between the ranks, or
 /// none if nothing can be measured.
 TuningParameters tuning_of_machine(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
 
-/// Fills in the values of the wire in `numbers`. All ranks call it. Makes up to three exchanges.
+/// Stores the values of the wire in `numbers`. All ranks call it. Makes up to three exchanges between the ranks.
 void measure_wire(Bootstrap&, const Topology&, Wire&, TuningParameters& numbers, Deadline);
 
 }  // namespace collectives

@@ -54,8 +54,8 @@ constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
-/// Returns the ratio of the barrier times of `entry` and `key`, the larger to the smaller. Returns infinity if they
-/// differ in anything else.
+/// Returns the ratio of the barrier times of `entry` and `key`, the larger to the smaller. Returns infinity if `entry`
+/// and `key` differ in any other field.
 double distance(const Json& entry, const Json& key) {
   constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");

@@ -23,11 +23,12 @@ struct Situation {
   std::string cpu;           ///< name of the processor
   int cores = 0;             ///< number of cores that the ranks of the host may use
   int ranks = 0;             ///< number of ranks on the host
-  bool kernel_copy = false;  ///< whether the operating system may copy between their memories
-  /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: any
+  bool kernel_copy = false;  ///< whether the operating system may copy between the memories of ranks
+  /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: all
+  /// match
   std::optional<double> barrier_ns = {};
-  /// for values of the wire: name of the wire between hosts and of its ends; the other fields of ranks are then not
-  /// used
+  /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host;
+  /// otherwise only `library` and `cpu` are also used
   std::string wire = {};
 };
 
@@ -44,10 +45,10 @@ class TuningCache {
   const std::string& path() const noexcept { return path_; }
 
   /// Returns `onto` with the values of the matching entry. If several entries match, takes the one with the most
-  /// similar barrier time. Empty if no entry matches.
+  /// similar barrier time. Returns nothing if no entry matches.
   std::optional<TuningParameters> find(const Situation&,
                                        const TuningParameters& onto = built_in_tuning()) const noexcept;
-  /// Adds an entry. Replaces the one of the same situation. `tuning`: values by name.
+  /// Adds an entry, which replaces an entry of the same situation. `tuning`: values by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
   /// Returns all entries of the file.
   nlohmann::ordered_json entries() const noexcept;

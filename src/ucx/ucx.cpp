@@ -18,7 +18,7 @@
 namespace collectives {
 namespace {
 
-// Maximum wait for a peer, which may be busy outside the library.
+// Maximum time that flush() and abandon() wait for peers. A peer may be busy outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 // Maximum payload, in bytes, that is sent eagerly, that is, at once with the header. A longer payload is announced, and
 // the receiver fetches it. A fetch costs a round trip and saves a copy on both sides. Over TCP on loopback, 64 KiB take

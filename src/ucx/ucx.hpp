@@ -2,9 +2,9 @@
 // message of UCX: it runs a handler in the receiving process. UCX chooses the network devices.
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
-// makes sure that peers belong to the same job. UcxControlChannel carries the control messages, short texts beside the
-// data. UcxTransport carries the data. It lends frames (each is memory for one message), limits the number of messages
-// in flight, and puts messages in order.
+// makes sure that peers belong to the same job. UcxControlChannel carries the control messages, short texts apart from
+// the data. UcxTransport carries the data. It lends frames (each is memory for one message), limits the number of
+// messages in flight, and puts messages in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
 // that active messages arrive in order, so the receiver sorts messages by number.

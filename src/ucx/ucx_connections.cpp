@@ -18,7 +18,7 @@ using namespace ucx;
 
 namespace {
 
-// Maximum wait for a peer, which may be busy outside the library.
+// Maximum time that requests and close() wait for peers. A peer may be busy outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
 std::uint64_t key_of(std::string_view token) {
@@ -78,7 +78,7 @@ void UcxConnections::make_endpoint(Connection& other, const std::string& address
 
 void UcxConnections::progress() {
   if (!worker_) return;     // The connections are closed.
-  constexpr int kMost = 8;  // Limit that bounds the time of one call.
+  constexpr int kMost = 8;  // Maximum calls of ucp_worker_progress(), which bounds the time of progress().
   const Quiet quiet;
   for (int i = 0; i < kMost && ucp_worker_progress(worker_->get()) != 0; ++i) {
   }

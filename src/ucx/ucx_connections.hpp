@@ -25,7 +25,8 @@
 namespace collectives {
 namespace ucx {
 
-/// Kinds of active messages. kHello to kReady are for the handshake. kNews reports which messages were released.
+/// Kinds of active messages. kHello to kReady are for the handshake. kNews reports which messages its sender has
+/// released, that is, has read.
 enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
 /// Header of every active message. Both sides have the same byte order, because UCX's addresses require it.
@@ -34,7 +35,7 @@ struct Header {
   std::uint64_t key = 0;       // hash of the token, the secret of the job
   std::uint32_t from = 0;      // sending rank
   std::uint16_t number = 0;    // number of the message; data and control messages are numbered separately
-  std::uint16_t released = 0;  // `from` has released all messages to it before this number
+  std::uint16_t released = 0;  // `from` has released all messages with lower numbers that were sent to it
 };
 
 }  // namespace ucx
@@ -55,7 +56,7 @@ class UcxConnections {
     bool up = false;                  // Whether UCX has completed this rank's end of the connection.
     bool cut = false;                 // Whether close() drops unfinished messages to and from the peer.
     std::optional<std::string> lost;  // UCX's error text once the peer is lost.
-    bool flushed = false;             // Whether nothing was sent to the peer since the last flush began.
+    bool flushed = false;             // Whether nothing was sent since the last flush (wait for delivery) began.
     void* pending = nullptr;          // UCX's request of that flush, until it has completed.
   };
 

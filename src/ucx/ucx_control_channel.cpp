@@ -1,5 +1,5 @@
-// Implementation of the control channel over UCX. It sends short texts beside the data, and puts arriving texts in the
-// order of their numbers.
+// Implementation of the control channel over UCX. It sends short texts apart from the data. It puts arriving texts in
+// the order of their numbers.
 #include "ucx/ucx_control_channel.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Control channel over UCX: exchanges control messages, short texts beside the data, with the ranks of other hosts.
+// Control channel over UCX: exchanges control messages, short texts apart from the data, with the ranks of other hosts.
 // Each text is the payload of an active message of UCX.
 //
 // UCX does not promise that active messages arrive in order. The texts to a peer are therefore numbered, and the
@@ -20,8 +20,8 @@ namespace collectives {
 
 class UcxControlChannel final : public ControlChannel {
  public:
-  /// Sets the handler of control messages. `connections` must outlive this object. They must be closed before it is
-  /// destroyed.
+  /// Sets the handler of control messages. `connections` must outlive this object, and must be closed before this
+  /// object is destroyed.
   explicit UcxControlChannel(UcxConnections& connections);
 
   /// Sends `text` to `to`. Drops the text if the peer is lost, the connections are closed, or too many texts are

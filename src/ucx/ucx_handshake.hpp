@@ -1,9 +1,9 @@
 // Handshake over UCX: makes sure that the process at the other end of each connection is a rank of the same job.
 //
 // Each rank sends a hello with its token, a secret of the job, to each peer. The peer answers with a welcome, or
-// refuses a process that has another token. UCX connects in the background, and both sides have to call UCX for that.
-// Each side therefore sends kReady once UCX has completed its end. Processes of other jobs are refused as long as the
-// connections are open.
+// refuses a process that has another token. UCX completes a connection only while both sides call UCX. Each side sends
+// kReady once UCX has completed its end. It calls UCX until the peer's kReady arrives. Processes of other jobs are
+// refused as long as the connections are open.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ namespace collectives {
 
 class UcxHandshake {
  public:
-  /// Sets the handlers of the handshake. `connections` must outlive this object. They must be closed before it is
-  /// destroyed.
+  /// Sets the handlers of the handshake. `connections` must outlive this object, and must be closed before this object
+  /// is destroyed.
   UcxHandshake(UcxConnections& connections, std::string token);
   UcxHandshake(const UcxHandshake&) = delete;
   UcxHandshake& operator=(const UcxHandshake&) = delete;

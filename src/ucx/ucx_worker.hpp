@@ -43,7 +43,7 @@ void check(ucs_status_t, std::string_view call);
 }  // namespace ucx
 
 /// UCX context with one worker. Only one thread may use it at a time. Its construction takes about 2 ms. It holds a few
-/// descriptors and 4 MiB.
+/// file descriptors and 4 MiB of memory.
 class UcxWorker {
  public:
   static constexpr std::size_t kAlignment = 64;  // Alignment of payloads in bytes.

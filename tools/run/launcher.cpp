@@ -276,8 +276,8 @@ class Launcher {
   }
 
   /// Prints which rank failed first, once that is decided. The connections of a dying rank close before waitid()
-  /// reports its end, so other ranks may exit with an error before that. Ranks that were killed by a signal are
-  /// therefore the cause rather than ranks that exited.
+  /// reports its end, so other ranks may exit with an error before that. If some ranks were killed by a signal and
+  /// others exited, a killed rank is therefore taken for the cause.
   void judge() {
     if (failures_.empty() || judged_) return;
     const auto killed = [](const Failure& failure) { return failure.how.si_code != CLD_EXITED; };

@@ -1,5 +1,5 @@
 // Implementation of the simulation of events. It computes when Steps, the actions of ranks, begin and end, and when
-// messages pass links. The head of steps/step_player.hpp explains which Step can run next. A channel carries the
+// messages pass links. StepPlayer (steps/step_player.hpp) decides which Step can run next. A channel carries the
 // messages from one rank to another. "Played" means simulated.
 #include "tools/simulation/play.hpp"
 

@@ -1,4 +1,5 @@
-// Search for groups of hosts (blocks) that do the same. The simulator then simulates (plays) only one block.
+// Search for blocks: groups of hosts that exchange the same messages, except for the numbers of hosts. The simulator
+// then simulates (plays) only one block.
 #pragma once
 
 #include <optional>
