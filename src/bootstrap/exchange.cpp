@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "collectives/error.hpp"
 
 namespace collectives {
 
@@ -27,6 +28,16 @@ std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline dead
                   fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
                   static_cast<Rank>(rank), "construction");
   return all;
+}
+
+json attempt(const std::function<json()>& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    return {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
+  } catch (const std::exception& error) {
+    return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
+  }
 }
 
 }  // namespace collectives

@@ -4,12 +4,12 @@
 // A rank that fails sends an object with "error" and "code". All ranks then throw that error with the same text.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
-#include "collectives/error.hpp"
 
 namespace collectives {
 
@@ -22,15 +22,6 @@ std::vector<nlohmann::json> exchange(Bootstrap&, const nlohmann::json& mine, Dea
                                      OnError on_error = OnError::rethrow);
 
 /// Returns the result of `work`. If `work` throws, returns an object with "error" and "code".
-template <class Work>
-nlohmann::json attempt(Work&& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
-  } catch (const std::exception& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
-  }
-}
+nlohmann::json attempt(const std::function<nlohmann::json()>& work);
 
 }  // namespace collectives

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/environment.hpp"

@@ -8,7 +8,7 @@
 // recognized by the kernel's boot id.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <vector>
 

@@ -8,7 +8,7 @@
 // one entry may get lost, and is then measured again. An invalid file is ignored. The log reports it at level info.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
