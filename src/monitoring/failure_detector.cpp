@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Time between two checks for lost peers. A check costs one system call per peer.
+// Time between two checks for lost peers. One rank of the host makes one system call per rank for each check.
 constexpr auto kCheckLostEvery = 10ms;
 // Time between two reads of control messages, which ranks of other hosts send. A read costs one system call.
 constexpr auto kCheckControlEvery = 1ms;
@@ -177,9 +177,10 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   lost_checked_ = now;
   if (control_)
     if (const auto lost = control_->first_lost(call.sequence)) report_lost(call, lost->rank, lost->how);
+  arena_.search_ended(now, kCheckLostEvery);
   const Peers here = view_.grid.here();
   for (int local = 0; local < arena_.ranks(); ++local) {
-    if (arena_.alive(local)) continue;
+    if (!arena_.ended(local)) continue;
     const RankBlock& block = arena_.block(local);
     // A process that ended after its rank had completed this call is no failure.
     if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;

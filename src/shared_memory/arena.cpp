@@ -71,7 +71,8 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const auto ranks = static_cast<std::size_t>(shape.ranks);
   const std::size_t page = 4096;
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
-  blocks_at_ = round_up(abort_at_ + sizeof(AbortBlock), page);
+  searched_at_ = abort_at_ + sizeof(AbortBlock);
+  blocks_at_ = round_up(searched_at_ + sizeof(PolledWord), page);
   host_collective_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
   const std::size_t places = ranks * static_cast<std::size_t>(shape.subgroups);
   directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
@@ -108,6 +109,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   arena->base_ = mapping->base;
   new (mapping->base) ArenaHeader{kMagic, kProtocol, mapping->token, mapping->bytes};
   new (mapping->base + arena->abort_at_) AbortBlock;
+  new (mapping->base + arena->searched_at_) PolledWord;
   for (int local = 0; local < shape.ranks; ++local) {
     new (&arena->block(local)) RankBlock;
     for (int subgroup = 0; subgroup < shape.subgroups; ++subgroup)
@@ -191,6 +193,16 @@ bool Arena::alive(int local) const noexcept {
   lock.l_start = local;
   lock.l_len = 1;
   return ::fcntl(place_.number(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept {
+  const auto begun = static_cast<std::uint64_t>(now.count());
+  std::uint64_t latest = searched().load(std::memory_order_relaxed);
+  // A time in the future is another time namespace's, and delays no search.
+  if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
+  if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
+  for (int local = 0; local < ranks(); ++local)
+    if (!ended(local) && !alive(local)) block(local).ended.value.store(1, std::memory_order_release);
 }
 
 }  // namespace collectives

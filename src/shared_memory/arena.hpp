@@ -3,7 +3,7 @@
 // arena. It is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
-//                  first failure of the communicator
+//                  first failure of the communicator, and the time of the latest search for ended ranks
 //   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
 //                  (collective, count, type ...) of each of its newest calls
 //   collectives    per rank and subgroup: counters of intra-host collectives (subgroup_memory.hpp)
@@ -25,13 +25,15 @@
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
-// helper process is needed, and a reused PID misleads no peer. A waiting rank makes one system call per peer every 10
-// ms. A forked child inherits the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made
-// by the bare `clone` system call keeps its parent's lock until the child calls exec or ends. Reason: `clone` runs no
-// fork handlers, which close the descriptor.
+// helper process is needed, and a reused PID misleads no peer. One rank of the host asks for all ranks, by one system
+// call per rank, and marks the ended ranks in their blocks. Reason: the kernel takes longer the more locks the file
+// has, so p ranks that each ask for p ranks would take time proportional to p^3. A forked child inherits the descriptor
+// that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare `clone` system call keeps its
+// parent's lock until the child calls exec or ends. Reason: `clone` runs no fork handlers, which close the descriptor.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,7 +47,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 18;
+inline constexpr std::uint64_t kProtocol = 19;
 
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
@@ -87,6 +89,7 @@ struct RankBlock {
   PolledWord remote_access;    ///< 1 while it reads or writes buffers of its peers
   PolledWord heartbeat;        ///< its latest sign of life, in nanoseconds of the coarse clock
   PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: none
+  PolledWord ended;            ///< 1: a peer has found that the rank's process has ended or that the rank has left
   std::atomic<std::int32_t> process{0};
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
@@ -232,6 +235,11 @@ class Arena {
   bool failed() const noexcept { return abort_block().state.load() != 0; }
   /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
+  /// Marks the local ranks that no longer hold their locks, unless a rank of this host began to do so less than `every`
+  /// before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
+  void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
+  /// Returns true if search_ended() of any rank of this host has found that a local rank has ended.
+  bool ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire) != 0; }
 
  private:
   struct Mapping;
@@ -244,6 +252,10 @@ class Arena {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
   }
   void hold_place();
+  /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
+  std::atomic<std::uint64_t>& searched() const noexcept {
+    return reinterpret_cast<PolledWord*>(base_ + searched_at_)->value;
+  }
 
   std::shared_ptr<Mapping> mapping_;
   std::byte* base_ = nullptr;
@@ -251,9 +263,9 @@ class Arena {
   int self_ = 0;
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
-  std::size_t abort_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0, gpu_blocks_at_ = 0,
-              lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0,
-              channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+  std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
+              gpu_blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 
 }  // namespace collectives

@@ -106,6 +106,29 @@ TEST(Arena, DetectsAProcessThatEndsSilently) {
   for (const int fd : {said[0], said[1], go[0], go[1]}) ::close(fd);
 }
 
+TEST(Arena, MarksEndedRanksForAllRanksOfTheHost) {
+  constexpr ArenaShape kThreeRanks{.ranks = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64};
+  constexpr auto kEvery = std::chrono::milliseconds(10);
+  const auto first = Arena::create(kThreeRanks);
+  auto second = Arena::join(first->handle(), kThreeRanks, 1), third = Arena::join(first->handle(), kThreeRanks, 2);
+  const std::chrono::nanoseconds begun = std::chrono::hours(1);
+  first->search_ended(begun, kEvery);
+  EXPECT_FALSE(first->ended(0) || first->ended(1) || first->ended(2));
+
+  second.reset();
+  third->search_ended(begun + kEvery / 2, kEvery);
+  EXPECT_FALSE(third->ended(1)) << "a search began 5 ms ago";
+  third->search_ended(begun + kEvery, kEvery);
+  EXPECT_TRUE(third->ended(1));
+  EXPECT_TRUE(first->ended(1)) << "rank 2 has found it";
+
+  // A rank whose clock is an hour behind searches too.
+  third.reset();
+  first->search_ended(begun - std::chrono::minutes(59), kEvery);
+  EXPECT_TRUE(first->ended(2));
+  EXPECT_FALSE(first->ended(0));
+}
+
 TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   const auto arena = Arena::create(kTwoRanks);
   const std::string handle = arena->handle();
