@@ -80,6 +80,28 @@ function(collectives_hardly_optimised target)
   endif()
 endfunction()
 
+# collectives_hardly_optimised_sources(SOURCES...): for sources of this folder that parse a command line or print
+# results, in targets outside the library. The header of CLI11 emits hundreds of functions in each source.
+# tools/arguments.cpp, on a busy machine, takes these seconds to compile with the address sanitizer:
+#
+#                                               -O0   -Og   -O1
+#   with the undefined-behaviour sanitizer       18    20    31
+#   without it                                   12    15    23
+#
+# GCC 12 may crash on a precompiled header of another optimization level, so these sources use none.
+function(collectives_hardly_optimised_sources)
+  set(options)
+  if(COLLECTIVES_SANITIZE)
+    set(options -O0)
+    if(COLLECTIVES_SANITIZE MATCHES address)
+      list(APPEND options -fno-sanitize=undefined)
+    endif()
+  elseif(CMAKE_BUILD_TYPE STREQUAL Release)
+    set(options -O1)
+  endif()
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${options}")
+endfunction()
+
 # collectives_cuda_defaults(TARGET): for CUDA sources. The arithmetic equals the processor's: no fused operations, and
 # constants are computed by the host compiler.
 function(collectives_cuda_defaults target)

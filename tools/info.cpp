@@ -14,7 +14,6 @@
 // variables that a communicator would refuse, give an error of one line and the exit status 2.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -22,12 +21,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <ranges>
 #include <stdexcept>
 #include <string>
@@ -50,6 +50,7 @@
 #include "communicator/settings.hpp"
 #include "core/tuning.hpp"
 #include "device/loader.hpp"
+#include "tools/arguments.hpp"
 #include "tools/monitor.hpp"
 #include "tools/named.hpp"
 #include "tools/simulate.hpp"
@@ -287,14 +288,6 @@ void print(const Json& value, std::size_t indent = 0) {
   }
 }
 
-/// Options of `collectives_info explain`, as the user has typed them.
-struct Question {
-  std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto", wire;
-  int ranks = 2, ranks_per_host = 0, cores_per_host = 0, domains = 1, cores_together = 0;
-  Rank root = 0;
-  bool deterministic = false, sizes = false, force = false;
-};
-
 void print_sizes(Request request, const Topology& topology, const TuningParameters& tuning) {
   constexpr std::size_t kSmallest = 8, kLargest = std::size_t{1} << 30;
   fmt::print("{}{}, {}, backend {}\n", to_string(request.collective), request.deterministic ? ", deterministic" : "",
@@ -315,7 +308,7 @@ void print_sizes(Request request, const Topology& topology, const TuningParamete
 }
 
 /// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
-void answer(const Question& question) {
+void answer(const ExplainOptions& question) {
   Request request;
   request.collective = named("collective", question.collective, kCollectives);
   request.type = named("--type", question.type, kDataTypes);
@@ -359,81 +352,27 @@ void answer(const Question& question) {
   fmt::print("{}", explain(choose_plan(request, topology, tuning), request, topology));
 }
 
-constexpr int kMostRanks = 1 << 20;
-
-/// Adds the subcommand `explain`. Parsing the command line fills `question`.
-CLI::App& add_explain(CLI::App& app, Question& question) {
-  CLI::App& explaining =
-      *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
-  explaining.add_option("collective", question.collective,
-                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce or barrier [all_reduce]");
-  explaining.add_option("--bytes", question.bytes, "of the whole vector [1M]");
-  explaining.add_option("--ranks", question.ranks, "[2]")->check(CLI::Range(1, kMostRanks));
-  explaining.add_option("--ranks-per-host", question.ranks_per_host, "[all]")->check(CLI::Range(1, kMostRanks));
-  explaining.add_option("--cores-per-host", question.cores_per_host, "[unknown]")->check(CLI::Range(1, kMostRanks));
-  explaining
-      .add_option("--cores-together", question.cores_together,
-                  "Of the one machine that all hosts are containers or namespaces of [each is a machine]")
-      ->check(CLI::Range(1, kMostRanks));
-  explaining.add_option("--domains", question.domains, "Sockets or caches of the one host [1]")
-      ->check(CLI::Range(1, kMostRanks));
-  explaining.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
-  explaining.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
-  explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
-  explaining.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
-  explaining.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
-  explaining.add_flag("--force", question.force, "so also where that is slower");
-  explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
-  explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
-  return explaining;
-}
-
-/// Returns the error in one line. If an argument was not expected, the line also names the valid ones. `commands` lists
-/// valid subcommands for that line.
-std::string error_line(const std::exception& error, const CLI::App& asked, std::string_view commands) {
-  std::string line = error.what();
-  std::ranges::replace(line, '\n', ' ');
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return line;
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : asked.get_options()) {
-    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
-  }
-  return line + fmt::format("; valid: {}{}", commands, fmt::join(flags, ", "));
-}
-
 int run(int argc, char** argv) {
-  CLI::App app("What this build and this machine can do.", "collectives_info");
-  bool json = false;
-  app.add_flag("--json", json, "as JSON");
-  Question question;
-  const CLI::App& explaining = add_explain(app, question);
-  SimulateOptions to_simulate;
-  const CLI::App& simulating = add_simulate(app, to_simulate);
-  MonitorOptions monitor_options;
-  const CLI::App& monitoring = add_monitor(app, monitor_options);
-  const auto asked = [&]() -> const CLI::App& {
-    return explaining.parsed() ? explaining : simulating.parsed() ? simulating : monitoring.parsed() ? monitoring : app;
-  };
   try {
-    app.parse(argc, argv);
+    const std::optional<Arguments> arguments = parse_arguments(argc, argv);
+    if (!arguments) return 0;
     resolve_options({});
     given_tuning({});
-    if (explaining.parsed()) {
-      answer(question);
-    } else if (simulating.parsed()) {
-      answer(to_simulate);
-    } else if (monitoring.parsed()) {
-      answer(monitor_options);
-    } else if (json) {
-      fmt::print("{}\n", json_text(everything(), 2));
-    } else {
-      print(everything());
+    switch (arguments->command) {
+      case Command::explain: answer(arguments->explain); break;
+      case Command::simulate: answer(arguments->simulate); break;
+      case Command::watch: answer(arguments->watch); break;
+      case Command::none:
+        if (arguments->json) {
+          fmt::print("{}\n", json_text(everything(), 2));
+        } else {
+          print(everything());
+        }
     }
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", asked().help());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "collectives_info: {}\n",
-               error_line(error, asked(), &asked() != &app ? "" : "explain, simulate, watch, "));
+    std::string line = error.what();
+    std::ranges::replace(line, '\n', ' ');
+    fmt::print(stderr, "collectives_info: {}\n", line);
     return 2;
   }
   return 0;

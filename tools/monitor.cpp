@@ -21,6 +21,7 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -280,15 +281,6 @@ std::vector<Process> processes(int pid) {
 }
 
 }  // namespace
-
-CLI::App& add_monitor(CLI::App& app, MonitorOptions& question) {
-  CLI::App& watching = *app.add_subcommand("watch", "Counters and operations of the processes that run here.");
-  watching.add_flag("--once", question.once, "all there is so far, and no more");
-  watching.add_flag("--json", question.json, "the same as JSON");
-  watching.add_option("--pid", question.pid, "of this process only [all]")->check(CLI::Range(1, 1 << 30));
-  watching.add_option("--interval", question.interval, "between two looks: 500ms, 2s [1s]");
-  return watching;
-}
 
 void answer(const MonitorOptions& question) {
   const auto interval = parse_duration(question.interval);

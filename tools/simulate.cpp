@@ -3,7 +3,6 @@
 #include "tools/simulate.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
@@ -28,8 +27,6 @@
 
 namespace collectives {
 namespace {
-
-constexpr int kMostRanks = 1 << 18;
 
 /// Returns `value`, which was parsed from `text`. If it is empty, throws std::invalid_argument with examples of valid
 /// texts.
@@ -132,32 +129,6 @@ void print_sizes(Request request, const Machine& machine) {
 
 }  // namespace
 
-CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
-  CLI::App& simulating =
-      *app.add_subcommand("simulate", "How long a collective would take on a machine that need not be here.");
-  simulating.add_option("collective", question.collective,
-                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce or barrier [all_reduce]");
-  simulating.add_option("--bytes", question.bytes, "of the whole vector [1M]");
-  simulating.add_option("--hosts", question.hosts, "[2]")->check(CLI::Range(1, kMostRanks));
-  simulating.add_option("--ranks-per-host", question.ranks_per_host, "[1]")->check(CLI::Range(1, kMostRanks));
-  simulating.add_option("--link", question.link,
-                        "of each host, each way: 100gbit, 12.5GB [wire_us_per_byte of the tuning]");
-  simulating.add_option("--latency", question.latency, "from host to host: 5us, 800ns [wire_us of the tuning]");
-  simulating.add_option("--uplink", question.uplink, "of each switch, each way: 400gbit [never in the way]");
-  simulating.add_option("--hosts-per-switch", question.hosts_per_switch, "[all]")->check(CLI::Range(1, kMostRanks));
-  simulating.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
-  simulating.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
-  simulating.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
-  simulating.add_option("--root", question.root, "of broadcast and reduce [0]")->check(CLI::Range(0, kMostRanks - 1));
-  simulating.add_option("--tuning", question.tuning, "a file with numbers [COLLECTIVES_TUNING]");
-  simulating.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
-  simulating.add_flag("--force", question.force, "so also where that is slower");
-  simulating.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
-  simulating.add_flag("--all", question.all, "the runners-up as well");
-  simulating.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
-  return simulating;
-}
-
 void answer(const SimulateOptions& question) {
   Request request;
   request.collective = named("collective", question.collective, kCollectives);
@@ -171,9 +142,9 @@ void answer(const SimulateOptions& question) {
   if (!supports(request.type, request.op))
     throw std::invalid_argument(
         fmt::format("--op {} has no {}; valid: f32, f64, f16, bf16", question.op, question.type));
-  if (question.hosts > kMostRanks / question.ranks_per_host)
+  if (question.hosts > SimulateOptions::kMostRanks / question.ranks_per_host)
     throw std::invalid_argument(fmt::format("--hosts {} with {} ranks each; valid: up to {} ranks", question.hosts,
-                                            question.ranks_per_host, kMostRanks));
+                                            question.ranks_per_host, SimulateOptions::kMostRanks));
   const int ranks = question.hosts * question.ranks_per_host;
   if (question.root >= ranks)
     throw std::invalid_argument(fmt::format("--root {}; valid: 0 to {}", question.root, ranks - 1));

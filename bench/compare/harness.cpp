@@ -1,11 +1,10 @@
-// Implementation of the harness: reads the command line of a contender's program, and times every cell. A contender is
+// Implementation of the harness: times every cell that the command line of a contender's program names. A contender is
 // a library that is timed. A cell is one collective at one size.
 #include "harness.hpp"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -17,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.hpp"
+#include "arguments.hpp"
 #include "base/json.hpp"
 #include "collectives_bench/statistics.hpp"
 #include "noise.hpp"
@@ -29,8 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPage = 4096;  // buffers of every contender start on a page
-constexpr Operation kOperations[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
-                                     Operation::broadcast};
 constexpr double kMicrosecondsPerSecond = 1e6;
 
 double microseconds_since(Clock::time_point start) {
@@ -70,80 +67,6 @@ struct Cell {
   bool back_to_back;
   std::size_t bytes;  ///< requested length of the whole vector; parts are rounded up to one element
 };
-
-struct Arguments {
-  std::string sync_file, output, contender, role, variant;
-  int round = 0;
-  std::vector<Operation> operations;
-  bool out_of_place = true, in_place = false;
-  std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
-  std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
-  double seconds_per_cell = 0.05, patience = 2;
-  NoiseFilter::Limits noise;
-  std::vector<std::string> backends{""};  ///< backends of the contender; the first, "", is its default
-  bool oversubscribed = false;
-};
-
-std::size_t bytes_from(const std::string& option, const std::string& text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes) throw BadArguments(fmt::format("{} {}: not a number of bytes, such as 8 or 64M", option, text));
-  return *bytes;
-}
-
-/// Throws BadArguments, or CLI::ParseError for --help and errors that CLI11 finds.
-Arguments parse_arguments(int argc, char** argv) {
-  Arguments arguments;
-  CLI::App app("One contender of the comparison, one round. Started by scripts/compare.sh under mpirun.");
-  std::vector<std::string> operations, back_to_back, backends;
-  double stolen = 100, patience = 60;
-  std::string min_bytes = "8", max_bytes = "64M", rotate = "0", in_place = "no";
-  app.add_option("--sync-file", arguments.sync_file, "An empty file that all ranks map to synchronize")->required();
-  app.add_option("--output", arguments.output, "Append one JSON line per cell to this file")->required();
-  app.add_option("--contender", arguments.contender, "Its name in the results")->required();
-  app.add_option("--role", arguments.role, "ours, peer, best-setting or bound")->required();
-  app.add_option("--variant", arguments.variant, "One of several kinds of use of the same library");
-  app.add_option("--round", arguments.round, "Number of this round in the results");
-  app.add_option("--collectives", operations, "Which")->delimiter(',');
-  app.add_option("--in-place", in_place, "no, yes or both; broadcast has no other form")
-      ->check(CLI::IsMember({"no", "yes", "both"}));
-  app.add_option("--min-bytes", min_bytes, "Smallest vector");
-  app.add_option("--max-bytes", max_bytes, "Largest vector");
-  app.add_option("--factor", arguments.factor, "From one size to the next")->check(CLI::Range(2, 1 << 20));
-  app.add_option("--rotate", rotate, "Take buffers in turn from this many bytes");
-  app.add_option("--back-to-back", back_to_back, "Also time loops of all-reduces of these sizes")->delimiter(',');
-  app.add_option("--seconds-per-cell", arguments.seconds_per_cell, "Timed calls of one cell take about this long");
-  app.add_option("--patience", arguments.patience, "Leave out what needs more seconds for its fewest calls");
-  app.add_option("--near", arguments.noise.barrier_ns, "Time while a barrier takes at most this many nanoseconds");
-  app.add_option("--stolen", stolen, "Time while the host takes away at most this percentage of the cores' time")
-      ->check(CLI::Range(0., 100.));
-  app.add_option("--quiet-patience", patience, "Seconds to wait for both, in all, for each backend");
-  app.add_option("--backends", backends, "Time these of the contender's backends too, in turns with it as it comes")
-      ->delimiter(',');
-  app.add_flag("--oversubscribed", arguments.oversubscribed, "More ranks than cores: waiting gives the core away");
-  app.parse(argc, argv);
-  arguments.backends.insert(arguments.backends.end(), backends.begin(), backends.end());
-  if (!(stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // CLI11 accepts NaN in every range
-  arguments.noise.stolen = stolen / 100;
-  arguments.noise.patience = std::chrono::duration<double>(patience * static_cast<double>(arguments.backends.size()));
-  arguments.min_bytes = bytes_from("--min-bytes", min_bytes);
-  arguments.max_bytes = bytes_from("--max-bytes", max_bytes);
-  arguments.rotate = bytes_from("--rotate", rotate);
-  if (arguments.min_bytes < sizeof(float) || arguments.min_bytes > arguments.max_bytes) {
-    throw BadArguments(fmt::format("--min-bytes {} --max-bytes {}: no sizes from 4 bytes up", min_bytes, max_bytes));
-  }
-  for (const std::string& text : back_to_back) arguments.back_to_back.push_back(bytes_from("--back-to-back", text));
-  arguments.out_of_place = in_place != "yes";
-  arguments.in_place = in_place != "no";
-  for (const std::string& name : operations) {
-    const auto* const found = std::ranges::find_if(kOperations, [&](Operation o) { return to_string(o) == name; });
-    if (found == std::end(kOperations)) {
-      throw BadArguments("--collectives " + name + ": known are all_reduce, reduce_scatter, all_gather, broadcast");
-    }
-    arguments.operations.push_back(*found);
-  }
-  if (operations.empty()) arguments.operations.assign(std::begin(kOperations), std::end(kOperations));
-  return arguments;
-}
 
 /// Returns the cells, grouped into sweeps. The cells of a sweep differ in size only, and their sizes ascend. No sweep
 /// is empty.
@@ -469,15 +392,13 @@ int run_contender(int argc, char** argv, const ContenderFactory& make) {
   try {
     const auto place = place_from_launcher();
     if (!place) throw BadArguments("not started by mpirun or collectives_run");
-    run(parse_arguments(argc, argv), place->first, place->second, make);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
+    const std::optional<Arguments> arguments = parse_arguments(argc, argv);
+    if (!arguments) {
       fmt::print("Started by scripts/compare.sh, which says what to pass.\n");
       return 0;
     }
-    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
-    return 2;
+    run(*arguments, place->first, place->second, make);
+    return 0;
   } catch (const BadArguments& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());
     return 2;

@@ -10,7 +10,6 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,21 +17,17 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cuda/kernels.hpp"
+#include "gpu_bench_arguments.hpp"
 
 namespace collectives::gpu_bench {
 namespace {
-
-struct Sizes {
-  std::size_t bytes = std::size_t{1} << 30;     // bytes of one f32 vector in casts and reductions
-  std::size_t elements = std::size_t{1} << 28;  // number of elements from which top-k selects
-  int repeats = 21;
-};
 
 class Bench {
  public:
@@ -173,22 +168,11 @@ class Bench {
 
 int run(int argc, char** argv) {
   Sizes sizes;
-  CLI::App app("Times the kernels of a GPU against its copy bandwidth.", "gpu_bench");
-  app.add_option("--bytes", sizes.bytes, "Of a vector of casts and reductions")
-      ->check(CLI::Range(std::size_t{1} << 12, std::size_t{1} << 36))
-      ->capture_default_str();
-  app.add_option("--elements", sizes.elements, "Of a gradient of which some are chosen")
-      ->check(CLI::Range(std::size_t{1000}, (std::size_t{1} << 32) - 1))
-      ->capture_default_str();
-  app.add_option("--repeats", sizes.repeats, "Of which a figure is the median")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
+    const std::optional<Sizes> parsed = parse_sizes(argc, argv);
+    if (!parsed) return 0;
+    sizes = *parsed;
+  } catch (const std::invalid_argument& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());
     return 2;
   }

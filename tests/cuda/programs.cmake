@@ -7,7 +7,7 @@ add_executable(gpu_bench_on_fake_cuda ${PROJECT_SOURCE_DIR}/bench/micro/gpu_benc
 collectives_defaults(gpu_bench_on_fake_cuda)
 collectives_hardly_optimised(gpu_bench_on_fake_cuda)
 target_include_directories(gpu_bench_on_fake_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(gpu_bench_on_fake_cuda PRIVATE cuda_kernels_on_fake_cuda collectives CLI11::CLI11 fmt::fmt)
+target_link_libraries(gpu_bench_on_fake_cuda PRIVATE gpu_bench_arguments cuda_kernels_on_fake_cuda collectives fmt::fmt)
 add_test(NAME on_fake_cuda.gpu_bench COMMAND gpu_bench_on_fake_cuda --bytes 65536 --elements 20000 --repeats 3)
 on_fake_cuda(on_fake_cuda.gpu_bench)
 set_tests_properties(on_fake_cuda.gpu_bench PROPERTIES PASS_REGULAR_EXPRESSION "cast-reduce-scale of 4 x f32, fused .* GB/s")
