@@ -1,12 +1,13 @@
 // Tests of failures of programs under mpirun, on one host, and with ranks that claim hosts of their own and are
 // connected by MPI. Every rank must report the failure. If mpirun ends the job itself, no process may hang or remain.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <regex>
 #include <string>
 
+#include "support/pattern.hpp"
 #include "support/programs.hpp"
 
 // Paths, defined in a file that CMake writes (PATHS of collectives_test).
@@ -63,13 +64,11 @@ TEST(UnderMpirunOnTwoHosts, TheHostOfRankZeroMeasuresForAll) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const Outcome outcome = run();
     EXPECT_EQ(outcome.status, 0) << outcome.out;
-    std::smatch said;
-    ASSERT_TRUE(std::regex_search(
-        outcome.out, said,
-        std::regex("inline [0-9]+, tuning (measured on this machine |built-in .the machine was too busy).*")))
-        << outcome.out;
+    const Pattern pattern("inline [0-9]+, tuning (measured on this machine |built-in .the machine was too busy).*");
+    const auto said = pattern.first_in(outcome.out);
+    ASSERT_TRUE(said) << outcome.out;
     int alike = 0;
-    for (std::size_t at = 0; (at = outcome.out.find(said.str(), at)) != std::string::npos; ++at) ++alike;
+    for (std::size_t at = 0; (at = outcome.out.find(said->text, at)) != std::string::npos; ++at) ++alike;
     EXPECT_EQ(alike, 3) << outcome.out;
   }
   std::filesystem::remove_all(cache);

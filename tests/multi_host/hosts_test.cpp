@@ -2,6 +2,7 @@
 // the programs. Hosts die, links stall or stay cut, interfaces have no route, and a firewall drops packets. The tests
 // need root, and are skipped without it.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>

@@ -1,8 +1,10 @@
-// Tests of helpers that other tests use: the watchdog, and ranks that are threads.
+// Tests of helpers that other tests use: the watchdog, ranks that are threads, and regular expressions.
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "support/pattern.hpp"
+#include "support/programs.hpp"
 #include "support/ranks.hpp"
 #include "support/watchdog.hpp"
 
@@ -49,6 +51,30 @@ TEST(Ranks, AFailureComesOutWithItsRankInFront) {
     EXPECT_EQ(error.operation(), "all_reduce #2");
   }
   EXPECT_THROW(run_ranks(1, [](Bootstrap&) { throw 3; }), std::runtime_error);
+}
+
+TEST(Pattern, FindsMatchesAndTheirGroups) {
+  const Pattern pattern("rank ([0-9]+)");
+  const std::string text = "from rank 12 to rank 3";
+  ASSERT_TRUE(pattern.first_in(text));
+  EXPECT_EQ(pattern.first_in(text)->text, "rank 12");
+  EXPECT_EQ(pattern.first_in(text)->group, "12");
+  EXPECT_FALSE(pattern.at_beginning_of(text));
+  EXPECT_TRUE(pattern.at_beginning_of(text.substr(5)));
+  EXPECT_FALSE(pattern.first_in(""));
+  EXPECT_EQ(pattern.all_in(text).size(), 2u);
+  EXPECT_EQ(pattern.removed_from(text), "from  to ");
+}
+
+TEST(Pattern, TheBeginningOfATextMatchesOnce) {
+  EXPECT_EQ(Pattern("^a|b").removed_from("aab"), "a");
+  EXPECT_EQ(Pattern("^a").removed_from("aa"), "a");
+  EXPECT_EQ(Pattern("no group").first_in("no group")->group, "");
+}
+
+TEST(Occurrences, CountsMatchesThatDoNotOverlap) {
+  EXPECT_EQ(occurrences("aaaa", "aa"), 2);
+  EXPECT_EQ(occurrences("1 and 22", "[0-9]+"), 2);
 }
 
 }  // namespace

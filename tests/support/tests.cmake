@@ -57,7 +57,29 @@ function(collectives_test name)
   endif()
 endfunction()
 
-# collectives_paths(TARGET [NAME PATH]...): adds a source to TARGET that defines each NAME as its PATH.
+# collectives_test_library(NAME SOURCES...): builds a static library for tests, compiled as LIGHT tests are. GCC uses
+# the precompiled headers only if the library links Google Test, whose options they were compiled with.
+function(collectives_test_library name)
+  add_library(${name} STATIC ${ARGN})
+  collectives_defaults(${name})
+  collectives_optimise_test(${name} OFF ON "")
+  collectives_in_programs(${name})
+  if(TARGET collectives_light_test_headers)
+    collectives_reuse_headers(${name} collectives_light_test_headers)
+  else()
+    collectives_reuse_headers(${name} collectives_test_headers)
+  endif()
+endfunction()
+
+# collectives_in_programs(TARGET): compiles a library as code of programs alone, so that it shares their precompiled
+# headers.
+function(collectives_in_programs target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIE)
+endfunction()
+
+# collectives_paths(TARGET [NAME PATH]...): adds a source to TARGET that defines each NAME as its PATH. It includes
+# nothing, so it is compiled without the precompiled headers, which take 0.8 s to read.
 function(collectives_paths target)
   set(text "// Paths of this build, for the tests of ${target}.\n")
   while(ARGN)
@@ -68,6 +90,7 @@ function(collectives_paths target)
   if(any)
     file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}_paths.cpp CONTENT "${text}")
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${target}_paths.cpp)
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/${target}_paths.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   endif()
 endfunction()
 

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
+
+#include "support/pattern.hpp"
 
 namespace collectives::house {
 namespace {
@@ -72,9 +73,9 @@ std::vector<std::string> Layers::from_the_top() const {
 bool may_include(const Layer& from, const Layer& to) { return to.level < from.level || to.folder == from.folder; }
 
 std::string included(std::string_view line) {
-  static const std::regex pattern(R"(^\s*#\s*include\s*(["<][^">]*[">]).*)");
-  std::cmatch match;
-  return std::regex_match(line.data(), line.data() + line.size(), match, pattern) ? match[1].str() : "";
+  static const testing::Pattern pattern(R"(\s*#\s*include\s*(["<][^">]*[">]).*$)");
+  const auto match = pattern.at_beginning_of(line);
+  return match ? std::string(match->group) : "";
 }
 
 std::vector<Finding> order_faults(const SourceTree& tree, const Layers& layers) {
@@ -85,15 +86,14 @@ std::vector<Finding> order_faults(const SourceTree& tree, const Layers& layers) 
 }
 
 std::vector<std::string> pictured_levels(std::string_view svg, const Layers& layers) {
-  static const std::regex element("<text[^>]*>([^<]*)</text>");
+  static const testing::Pattern element("<text[^>]*>([^<]*)</text>");
   std::vector<std::string> levels;
-  for (std::cregex_iterator found(svg.data(), svg.data() + svg.size(), element), end; found != end; ++found) {
-    const std::string text = (*found)[1];
-    const auto names = folders_of(text);
+  for (const testing::Match& match : element.all_in(svg)) {
+    const auto names = folders_of(match.group);
     const bool only_layers = std::all_of(names.begin(), names.end(), [&](std::string_view name) {
       return std::any_of(layers.all().begin(), layers.all().end(), [&](const auto& l) { return l.folder == name; });
     });
-    if (only_layers) levels.push_back(text);
+    if (only_layers) levels.emplace_back(match.group);
   }
   return levels;
 }

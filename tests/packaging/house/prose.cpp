@@ -5,16 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
+
+#include "support/pattern.hpp"
 
 namespace collectives::house {
 namespace {
-
-bool matches(std::string_view text, const std::regex& pattern, std::cmatch* match = nullptr) {
-  std::cmatch unused;
-  return std::regex_search(text.data(), text.data() + text.size(), match != nullptr ? *match : unused, pattern,
-                           std::regex_constants::match_continuous);
-}
 
 /// Collects the lines of a paragraph. At the end of the paragraph, adds its sentences to the prose of the file.
 class Paragraph {
@@ -59,10 +54,10 @@ class Markdown {
     if (fenced_ || text.empty() || text.starts_with("![") || text[0] == '#' || text[0] == '<')
       return fenced_as_text_ ? paragraph_.skip(text) : paragraph_.end();
     if (text[0] == '|' || line.starts_with("    ")) return paragraph_.skip(text);
-    static const std::regex item(R"(([-*+]|\d+\.)\s+)");
-    if (std::cmatch bullet; matches(text, item, &bullet)) {
+    static const testing::Pattern item(R"(([-*+]|\d+\.)\s+)");
+    if (const auto bullet = item.at_beginning_of(text)) {
       paragraph_.end();
-      text.remove_prefix(static_cast<std::size_t>(bullet.length()));
+      text.remove_prefix(bullet->text.size());
     }
     paragraph_.add(number, text);
   }
@@ -107,17 +102,17 @@ class CodeComments {
   }
   void read_behind_code(std::size_t number, std::string_view line) {
     paragraph_.end();
-    static const std::regex comment(R"(//[/!]*<?\s(.*)$)");
+    static const testing::Pattern comment(R"(//[/!]*<?\s(.*)$)");
     for (std::size_t at = line.find("//"); at != line.npos; at = line.find("//", at + 1)) {
-      std::cmatch match;
-      if ((at > 0 && line[at - 1] == ':') || !matches(line.substr(at), comment, &match)) continue;
-      if (line.find('"', at) == line.npos) paragraph_.add(number, trimmed(match[1].str()));
+      const auto match = comment.at_beginning_of(line.substr(at));
+      if ((at > 0 && line[at - 1] == ':') || !match) continue;
+      if (line.find('"', at) == line.npos) paragraph_.add(number, trimmed(match->group));
       return paragraph_.end();
     }
   }
   void read_comment(std::size_t number, std::string_view comment) {
-    static const std::regex no_prose(R"(Copyright|SPDX|clang-format|NOLINT|[-=*~ ]+$)");
-    if (comment.empty() || matches(comment, no_prose)) return paragraph_.end();
+    static const testing::Pattern no_prose(R"(Copyright|SPDX|clang-format|NOLINT|[-=*~ ]+$)");
+    if (comment.empty() || no_prose.at_beginning_of(comment)) return paragraph_.end();
     if (comment.starts_with("  ") || comment[0] == '\t' || comment[0] == '|') return paragraph_.skip(comment);
     paragraph_.add(number, trimmed(comment));
   }

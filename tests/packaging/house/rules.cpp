@@ -1,9 +1,8 @@
 // Implementation of the rules on include lines that an order of layers cannot express, and of the rule on getenv().
 #include <fmt/format.h>
 
-#include <regex>
-
 #include "packaging/house/layers.hpp"
+#include "support/pattern.hpp"
 
 namespace collectives::house {
 namespace {
@@ -59,26 +58,26 @@ constexpr Rule kRules[] = {
 
 struct CompiledRule {
   const Rule& rule;
-  std::regex files, headers;
+  testing::Pattern files, headers;
 
   bool is_broken_by(const std::string& path, const std::string& header) const {
-    if (!std::regex_search(path, files)) return false;
-    const bool hit = std::regex_search(header, headers, std::regex_constants::match_continuous);
+    if (!files.first_in(path)) return false;
+    const bool hit = headers.at_beginning_of(header).has_value();
     return hit == (rule.verb == may_not);
   }
 };
 
 std::vector<CompiledRule> compiled_rules() {
   std::vector<CompiledRule> rules;
-  for (const Rule& rule : kRules) rules.push_back({rule, std::regex(rule.files), std::regex(rule.headers)});
+  for (const Rule& rule : kRules) rules.push_back({rule, testing::Pattern(rule.files), testing::Pattern(rule.headers)});
   return rules;
 }
 
 /// Returns why `line` must not call getenv(), or null. Only base reads the library's own variables; bootstrap reads
 /// those of launchers, such as RANK and TF_CONFIG.
 const char* fault_of_getenv(const std::string& path, std::string_view line) {
-  static const std::regex call(R"(getenv\s*\()");
-  if (!std::regex_search(line.begin(), line.end(), call) || is_below(path, {"src/base"})) return nullptr;
+  static const testing::Pattern call(R"(getenv\s*\()");
+  if (!call.first_in(line) || is_below(path, {"src/base"})) return nullptr;
   if (!is_below(path, {"src/bootstrap"})) return "calls getenv: the environment is read in src/base/";
   return line.find("COLLECTIVES_") == line.npos ? nullptr : "reads a COLLECTIVES_ variable: that is left to src/base/";
 }

@@ -9,9 +9,10 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <regex>
 #include <stdexcept>
+
+#include "base/json.hpp"
+#include "support/pattern.hpp"
 
 namespace collectives::house {
 namespace {
@@ -41,8 +42,8 @@ std::string output_of(const std::string& command) {
 /// Returns a qualified name without the namespace of the library, and without the numbers that ctags gives to
 /// namespaces and lambdas that have no name.
 std::string short_name(const std::string& name) {
-  static const std::regex unnamed("^collectives::|__anon[0-9a-f]+(::)?");
-  std::string text = std::regex_replace(name, unnamed, "");
+  static const testing::Pattern unnamed("^collectives::|__anon[0-9a-f]+(::)?");
+  std::string text = unnamed.removed_from(name);
   std::replace(text.begin(), text.end(), ' ', '_');  // operator bool
   return text;
 }
@@ -113,7 +114,7 @@ std::vector<Tag> run_ctags(const std::string& ctags, const std::filesystem::path
   if (output.empty()) throw std::runtime_error("universal-ctags is missing: scripts/install_packages.sh installs it");
   std::vector<Tag> tags;
   for (const std::string_view line : lines_of(output)) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = parse_json(line);
     if (json.at("_type") != "tag") continue;
     tags.push_back({json.at("path"), json.at("name"), json.at("kind"), json.value("scope", ""), json.at("line"),
                     json.value("end", std::size_t{0})});

@@ -2,8 +2,9 @@
 #include "packaging/house/yields.hpp"
 
 #include <algorithm>
-#include <regex>
 #include <string>
+
+#include "support/pattern.hpp"
 
 namespace collectives::house {
 namespace {
@@ -22,8 +23,9 @@ constexpr Permission kPermissions[] = {{"src/base/wait.hpp", true, true},
 }  // namespace
 
 std::vector<Finding> raw_yields(const SourceTree& tree) {
-  static const std::regex yield(R"re(\b(sched_yield|pthread_yield|thrd_yield|SYS_sched_yield|this_thread::yield)\b)re");
-  static const std::regex spin(
+  static const testing::Pattern yield(
+      R"re(\b(sched_yield|pthread_yield|thrd_yield|SYS_sched_yield|this_thread::yield)\b)re");
+  static const testing::Pattern spin(
       R"re(\b(_mm_pause|__builtin_ia32_pause|__yield)\b|\basm\b.*\("(yield|pause|rep; ?nop)")re");
   std::vector<Finding> findings;
   for (const SourceFile& file : tree) {
@@ -33,11 +35,11 @@ std::vector<Finding> raw_yields(const SourceTree& tree) {
     const std::string code = code_only(file.text);
     const auto code_lines = lines_of(code), lines = lines_of(file.text);
     for (std::size_t i = 0; i < code_lines.size(); ++i) {
-      const std::string blanked(code_lines[i]), line(lines[i]);
-      if (std::regex_search(blanked, yield) && !(known && permission->yields))
+      const std::string_view blanked = code_lines[i];
+      if (yield.first_in(blanked) && !(known && permission->yields))
         findings.push_back({file.path, i + 1, "yields: use a class of src/base/wait.hpp or bounded_yield.hpp"});
-      const bool in_code = blanked.find("asm") != std::string::npos || std::regex_search(blanked, spin);
-      if (in_code && std::regex_search(line, spin) && !(known && permission->spins))
+      const bool in_code = blanked.find("asm") != blanked.npos || spin.first_in(blanked);
+      if (in_code && spin.first_in(lines[i]) && !(known && permission->spins))
         findings.push_back({file.path, i + 1, "spins: use a class of src/base/wait.hpp"});
     }
   }

@@ -1,0 +1,41 @@
+// Implementation of the helpers for tests that run programs.
+#include "support/programs.hpp"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "support/pattern.hpp"
+
+namespace collectives::testing {
+
+Outcome run_command(const std::string& command, const std::function<void(const std::string&)>& heard) {
+  Outcome outcome;
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
+    outcome.out += buffer;
+    if (heard) heard(outcome.out);
+  }
+  outcome.status = ::pclose(pipe);
+  return outcome;
+}
+
+int processes_of(std::string_view path) {
+  int count = 0;
+  DIR* proc = ::opendir("/proc");
+  while (const dirent* entry = ::readdir(proc)) {
+    char target[4096];
+    const ssize_t length = ::readlink((std::string("/proc/") + entry->d_name + "/exe").c_str(), target, sizeof target);
+    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path) ++count;
+  }
+  ::closedir(proc);
+  return count;
+}
+
+int occurrences(std::string_view text, const std::string& pattern) {
+  return static_cast<int>(Pattern(pattern).all_in(text).size());
+}
+
+}  // namespace collectives::testing
