@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <iterator>
+#include <string>
 
 #include "base/environment.hpp"
 #include "base/text.hpp"
@@ -57,11 +57,10 @@ namespace detail {
 
 void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::format_args args) noexcept {
   try {
-    fmt::memory_buffer line;
-    const auto out = std::back_inserter(line);
-    fmt::format_to(out, "collectives: {}: ", to_string(level));
-    if (rank != kNoRank) fmt::format_to(out, "rank {}: ", rank);
-    fmt::vformat_to(out, format, args);
+    // fmt::format_to() would compile fmt's formatting of all types here, which takes four seconds.
+    std::string line = fmt::format("collectives: {}: ", to_string(level));
+    if (rank != kNoRank) line += fmt::format("rank {}: ", rank);
+    line += fmt::vformat(format, args);
     std::ranges::replace_if(line, is_control, ' ');
     line.push_back('\n');
     // A closed or full stderr is no reason to fail.
