@@ -74,7 +74,8 @@ std::exception_ptr resolve_settings(const CommunicatorOptions& options, const Wi
   return nullptr;
 }
 
-/// Logs a warning for each unknown variable of the environment. Does so once per process.
+/// Logs a warning for each variable that has the library's prefix but that the library does not know. Does so once per
+/// process.
 void warn_of_unknown_variables() {
   static std::once_flag warned;
   std::call_once(warned, [] {

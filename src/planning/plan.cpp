@@ -3,7 +3,7 @@
 //
 // All ranks choose the same plan, because they choose from equal inputs. The inputs are the arguments of the call
 // (Request), the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of the calling rank and
-// the addresses of its buffers are no inputs. Price: a plan cannot use properties that differ between ranks.
+// the addresses of its buffers are not inputs. Price: a plan cannot use properties that differ between ranks.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it

@@ -59,7 +59,8 @@ struct ScaledSum : Sum<T> {
   }
 };
 
-/// Kernel of average. For integers the mean is exact and truncated toward zero.
+/// Kernel of average. The sum of integers is exact, because `Wide` cannot overflow, and the quotient is
+/// truncated toward zero.
 template <class T>
 struct Mean {
   __extension__ using Int128 = __int128;

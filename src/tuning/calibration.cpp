@@ -1,9 +1,9 @@
 // Implementation of the calibration, which measures tuning values, the numbers by which algorithms are chosen.
 // calibration.hpp explains how it compares values.
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size from which on
-// another protocol is used. A sample is one collective of one size with one tuning. A round performs a list of samples
-// once each: those for one cut-off, or those for the length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size at
+// which the protocol changes. A sample is a collective of one size with one tuning. Here, a round times each sample of
+// one list once. A list holds the samples for one cut-off, or those for the length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -30,13 +30,15 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 /// Maximum number of timed rounds. One round that is not timed comes first.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of rounds in each direction (forward, backward) in which all ranks kept their cores.
+/// Minimum number of undisturbed rounds in each order of the samples, forward and backward. A round is undisturbed if no
+/// rank lost its core.
 constexpr int kLeastRounds = 2;
 /// Duration of the calibration after which kLeastRounds rounds suffice.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
 /// Duration of the calibration after which it stops.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Minimum ratio of times with which a new value replaces the built-in one. A smaller gain may be noise.
+/// Minimum ratio of the time with the built-in value to the time with a new value that replaces it. A smaller gain may
+/// be noise.
 constexpr double kClearly = 1.1;
 
 /// Maximum number of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks

@@ -12,8 +12,8 @@
 // distance are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed
 // barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. A round is
-// here one pass over all calls with all tried values. Other load on the machine therefore affects all values alike.
+// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. Here, a
+// round times each call of a list once with each tried value. Other load on the machine therefore affects all values alike.
 // Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the caches.
 //
 // The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
