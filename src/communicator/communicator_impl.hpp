@@ -18,9 +18,10 @@
 //   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
-// inherit the threads. In the child, every call is refused. There the destructor of the Communicator closes no connection,
-// frees no memory and sends no message. Each process has its own counter of forks. A child inherits the value and adds 1. The difference identifies
-// the child. Price: each call compares the counter with its value at construction.
+// inherit the threads. In the child, every call is refused. There the destructor of the Communicator closes no
+// connection, frees no memory and sends no message. Each process has its own counter of forks. A child inherits the
+// value and adds 1. The difference identifies the child. Price: each call compares the counter with its value at
+// construction.
 #pragma once
 
 #include <exception>

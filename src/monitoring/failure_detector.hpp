@@ -11,9 +11,9 @@
 //
 // Ends of processes. Each rank of a host holds an open-file-description lock on its byte of the arena. The kernel
 // releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). Every 10 ms,
-// one waiting rank of the host checks the locks of all ranks and marks the ended ranks (arena.hpp). The wire, the transport between hosts,
-// reports failed ranks of other hosts (Wire::poll_failed_peer). The price: a child made by the bare `clone` system call
-// runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
+// one waiting rank of the host checks the locks of all ranks and marks the ended ranks (arena.hpp). The wire, the
+// transport between hosts, reports failed ranks of other hosts (Wire::poll_failed_peer). The price: a child made by the
+// bare `clone` system call runs no fork handlers. It keeps the lock of its parent until it calls exec or ends.
 //
 // One error on all ranks. The first failure is stored in the abort block, a part of the arena. Ranks of the same host
 // read the failure there. Ranks of other hosts receive the failure as a control message, which travels over the wire
@@ -65,7 +65,8 @@ class FailureDetector {
   }
   /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
   /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
-  /// broadcast, has to call this function itself. Every 10 ms, one rank of the host makes one system call per rank of the host.
+  /// broadcast, has to call this function itself. Every 10 ms, one rank of the host makes one system call per rank of
+  /// the host.
   void check_lost_peers(const CallInfo& call);
   void complete(std::uint64_t sequence) noexcept { arrivals_.complete(sequence); }
   /// Publishes whether this rank waits for its GPU only. Timeout errors of other ranks name that GPU.

@@ -3,7 +3,8 @@
 //
 // Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
 // belongs to one rank. A chunk holds elements of every slice. The first chunk holds the first elements of every
-// slice, and the next chunk holds the following elements. A rank performs up to three moves on each chunk, in this order:
+// slice, and the next chunk holds the following elements. A rank performs up to three moves on each chunk, in this
+// order:
 //
 //   stage()    copies this rank's values of the chunk into its own ring
 //   combine()  in a reduction, combines the values of all ranks for this rank's slice

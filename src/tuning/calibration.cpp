@@ -30,8 +30,8 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 /// Maximum number of timed rounds. One round that is not timed comes first.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed rounds in each order of the samples, forward and backward. A round is undisturbed if no
-/// rank lost its core.
+/// Minimum number of undisturbed rounds in each order of the samples, forward and backward. A round is undisturbed if
+/// no rank lost its core.
 constexpr int kLeastRounds = 2;
 /// Duration of the calibration after which kLeastRounds rounds suffice.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);

@@ -13,8 +13,9 @@
 // barrier at the end detects that.
 //
 // The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. Here, a
-// round times each call of a list once with each tried value. Other load on the machine therefore affects all values alike.
-// Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the caches.
+// round times each call of a list once with each tried value. Other load on the machine therefore affects all values
+// alike. Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the
+// caches.
 //
 // The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
 // forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
