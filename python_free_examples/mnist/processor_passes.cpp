@@ -81,15 +81,18 @@ class OnednnBuilder : public PassBuilder {
     here_ = out;
     if (!training()) return;
 
+    // oneDNN selects the layout of the output's gradient. With AVX2 its fast code for one channel of pixels needs
+    // another layout than the output has.
     const dnnl::convolution_backward_weights::primitive_desc weights(
-        {algorithm::convolution_direct, source, any_kernel, bias_layout, forward.dst_desc(), one, none, none}, engine_,
+        {algorithm::convolution_direct, source, any_kernel, bias_layout, any_output, one, none, none}, engine_,
         forward);
     const bool plain = weights.diff_weights_desc() == kernel.gradient.get_desc();
     const memory kernel_gradient = plain ? kernel.gradient : make(weights.diff_weights_desc());
     std::vector<Call> group;
+    const memory output_gradient = reordered(name + " output gradient", out.gradient, weights.diff_dst_desc(), group);
     group.push_back(call(name + " backward weights", dnnl::convolution_backward_weights(weights),
                          {{DNNL_ARG_SRC, in.value},
-                          {DNNL_ARG_DIFF_DST, out.gradient},
+                          {DNNL_ARG_DIFF_DST, output_gradient},
                           {DNNL_ARG_DIFF_WEIGHTS, kernel_gradient},
                           {DNNL_ARG_DIFF_BIAS, bias.gradient}}));
     if (!plain) group.push_back(reorder(name + " kernel gradient", kernel_gradient, kernel.gradient));

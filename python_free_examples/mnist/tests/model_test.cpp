@@ -3,9 +3,11 @@
 #include "model.hpp"
 
 #include <gtest/gtest.h>
+#include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "dataset.hpp"
@@ -161,6 +163,21 @@ TEST_P(EveryModel, BatchesOfEverySizeAgree) {
     model_.forward(one);
     for (std::size_t c = 0; c < kClasses; ++c) EXPECT_NEAR(one.logits[c], all.logits[i * kClasses + c], 1e-4);
   }
+}
+
+/// Reads oneDNN's log. Its reference code is up to 300 times slower than its fast code, and takes its place silently.
+TEST_P(EveryModel, NoCallRunsReferenceCode) {
+  const Pass& pass = model_.training_pass(kImages);
+  fill(pass.pixels);
+  ASSERT_EQ(dnnl_set_verbose(1), dnnl_success);
+  testing::internal::CaptureStdout();
+  model_.forward(pass);
+  cross_entropy(pass.logits, labels_, 1.0f, pass.logit_gradients);
+  model_.backward(pass, [](std::size_t) {});
+  const std::string log = testing::internal::GetCapturedStdout();
+  dnnl_set_verbose(0);
+  EXPECT_NE(log.find("backward_weights"), std::string::npos) << log;
+  EXPECT_EQ(log.find(",ref"), std::string::npos) << log;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(kModelNames),
