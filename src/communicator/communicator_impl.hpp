@@ -1,11 +1,11 @@
 // Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
-// Each call is checked and planned first. The plan names the algorithm of the call. From then on, an Operation
-// represents the call until its end. The function run() performs a blocking call. If the queue is empty, run() makes a
-// limited number of attempts to complete the operation at once. If the queue is not empty, or the attempts do not
-// suffice, the operation enters the queue. In this case, run() waits for the end of the operation. The function issue()
-// performs an asynchronous call: it queues the operation and returns. The queue performs operations in the order of the
-// calls.
+// Each call is first checked and planned, unless it repeats the call before it. The plan names the algorithm of the
+// call. From then on, an Operation represents the call until its end. The function run() performs a blocking call. If
+// the queue is empty, run() makes a limited number of attempts to complete the operation at once. If the queue is not
+// empty, or the attempts do not suffice, the operation enters the queue. In this case, run() waits for the end of the
+// operation. If the operation is in a GPU stream, run() only starts it. The function issue() performs an asynchronous
+// call: it queues the operation and returns. The queue performs operations in the order of the calls.
 //
 // The head of each file explains one part:
 //

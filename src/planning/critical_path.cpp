@@ -23,7 +23,7 @@ constexpr double kNotDue = std::numeric_limits<double>::infinity();
 
 /// Durations that a Step causes.
 struct StepTime {
-  double wire = 0;              // us that each message occupies a link
+  double wire = 0;              // microseconds for which each message occupies a link
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 

@@ -2,8 +2,9 @@
 // algorithm with the lowest estimate. A plan says how the ranks perform a call.
 //
 // All ranks choose the same plan, because they choose from equal inputs. The inputs are the arguments of the call
-// (Request), the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of the calling rank and
-// the addresses of its buffers are not inputs. Price: a plan cannot use properties that differ between ranks.
+// (Request), the options of top-k, the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of
+// the calling rank and the addresses of its buffers are not inputs. Price: a plan cannot use properties that differ
+// between ranks.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it

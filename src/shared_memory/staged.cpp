@@ -2,16 +2,15 @@
 // The head of staged.hpp explains the protocol.
 //
 // Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
-// belongs to one rank. A chunk holds elements of every slice. The first chunk holds the first elements of every
-// slice, and the next chunk holds the following elements. A rank performs up to three moves on each chunk, in this
-// order:
+// belongs to one rank. The vector is also divided into chunks. The first chunk is the first elements of every slice,
+// and the next chunk is the elements after them. A rank performs up to three moves on each chunk, in this order:
 //
 //   stage()    copies this rank's values of the chunk into its own ring
 //   combine()  in a reduction, combines the values of all ranks for this rank's slice
 //   collect()  copies the other slices of the chunk from the rings of the peers into the result
 //
-// A one-shot all-reduce skips combine(). Every rank stages its whole vector, and collect() combines the vectors of all
-// ranks.
+// In a gather, a rank stages only its own slice of a chunk. A one-shot all-reduce skips combine(), and its chunks are
+// plain ranges of the vector. Every rank stages its whole vector, and collect() combines the vectors of all ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. Their short collectives without a root use only the
 // beginning of the ring, called its front, to touch fewer pages.

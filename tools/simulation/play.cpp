@@ -20,12 +20,13 @@ namespace {
 /// Quantities of a Step that determine its duration.
 struct StepWork {
   std::size_t bytes = 0;
-  double work = 0;  ///< us that a rank itself adds, encodes and decodes
+  double work = 0;  ///< microseconds that the CPU of a rank takes to add, encode and decode
 };
 /// Links that the messages of a channel pass. If one block (group of hosts) is played for all, its ranks also stand for
 /// the ranks of other blocks.
 struct ChannelLinks {
-  int out = 0, in = 0, up = 0, down = 0;  // hosts and switches
+  int out = 0, in = 0;   // numbers of the sending and of the receiving host
+  int up = 0, down = 0;  // numbers of their switches
   bool between_hosts = false, between_switches = false;
 };
 
