@@ -5,8 +5,9 @@
 // ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host share
 // memory, the arena. An error on one rank is thrown on all ranks, with the same text.
 //
-// Price: the initialization makes four exchanges over the bootstrap, or six if there are several hosts. It makes nine
-// more if the tuning has to be looked up or measured (measured_tuning.hpp).
+// Price: the initialization makes four exchanges over the bootstrap, and at least two more if there are several hosts.
+// Looking up or measuring the tuning takes up to twelve more (measured_tuning.hpp). Opening a trace takes two, NCCL up
+// to four.
 #pragma once
 
 #include <memory>
@@ -42,8 +43,8 @@ struct CommunicatorContext {
   std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
 };
 
-/// Maximum number of exchanges over the bootstrap in one construction, if no tuning is measured. In two of them, NCCL
-/// connects all ranks. In two others, it connects the ranks of each host.
+/// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no
+/// trace. In two of them, NCCL connects all ranks. In two others, NCCL connects the ranks of each host.
 inline constexpr int kInitExchanges = 10;
 /// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;

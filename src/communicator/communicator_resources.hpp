@@ -1,4 +1,4 @@
-// CommunicatorResources: everything that a communicator gets once, when it is constructed: settings, topology,
+// CommunicatorResources: holds what a communicator gets once, in its construction. These are settings, topology,
 // connections to peers, and the objects that perform calls.
 //
 // The constructor makes the members in the order of their declaration. All ranks construct together, because they
@@ -37,7 +37,8 @@ struct CommunicatorResources {
   enum class Visibility : bool { hidden, visible };
 
   /// If split() has made an NCCL communicator of these ranks, `nccl_comm` is that one. If neither `options` nor the
-  /// environment gives a tuning, the functions in `measure` measure one. Null: built-in values.
+  /// environment gives a tuning, the functions in `measure` measure one. If `measure` is null, built-in values are
+  /// used.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;

@@ -27,7 +27,8 @@ class DeviceCalls {
   explicit DeviceCalls(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
   /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
-  /// invalid. Returns the error if the GPU fails to tell where the memory is. All ranks must then fail with this error.
+  /// invalid. Returns the error if the GPU fails to tell where the memory is. The caller passes this error to
+  /// prepare(), so that the operation fails on all ranks.
   std::exception_ptr place(Call& call, const Options& options) const;
 
   /// Makes `operation` an operation on GPU memory. The call is blocking if `blocking` is true. `refused`: the error

@@ -9,7 +9,7 @@
 
 namespace collectives {
 
-/// Returns whether the thread or its process has a trace identity. That is the file and the rank for its events.
+/// Returns whether the thread or its process has a trace identity, the file and the rank for the events of a thread.
 bool has_trace_identity();
 
 /// Returns the trace identity of the calling thread. If `context.trace` names a file, all ranks first open it. Opening

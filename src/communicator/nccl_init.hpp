@@ -18,8 +18,8 @@
 namespace collectives {
 
 /// Returns an NCCL communicator of `members`, which are in ascending order and include this rank. All ranks of the
-/// communicator call it together. Ranks may pass different sets. Each set contains the rank that passes it. Makes two
-/// exchanges over the bootstrap. An error on one rank is thrown on all, with the same text.
+/// communicator call it together. Ranks may pass different `members`. Makes two exchanges over the bootstrap. An error
+/// on one rank is thrown on all, with the same text.
 std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const CommunicatorContext& context,
                                          std::span<const Rank> members, FailureDetector& failure_detector,
                                          std::chrono::nanoseconds timeout);

@@ -5,7 +5,7 @@
 // and the log are written only on request.
 //
 // Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a short call that is not in the sample
-// does not complete at once, its start is known only to a microsecond or two.
+// does not complete at once, its start time is inexact by a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -64,7 +64,7 @@ class Observer {
             const FailureDetector& failure_detector) noexcept;
   /// Records that another operation has failed with the communicator.
   void fail_too(const Operation& operation) noexcept;
-  /// Records the ranks for which this rank waits long.
+  /// Records the ranks that have not entered `operation` yet.
   void look(const Operation& operation, const Missing&) noexcept;
   /// Logs `line`, which describes an operation that waits too long. Writes the recorded operations to the flight
   /// recorder's file.

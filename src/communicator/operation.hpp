@@ -1,5 +1,5 @@
-// Operation: one collective call, from its issue to its end. An unfinished operation lies in the queue of its
-// communicator. A Work is the program's handle of an operation.
+// Operation: one collective call, from its issue to its end. An operation that does not complete at once lies in the
+// queue of its communicator until its end. A Work is the program's handle of an operation.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ namespace collectives {
 struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  /// State of the operation. It is written after all other fields. Another thread may read them once it sees the end.
+  /// State of the operation. It is written after all other fields. Another thread may read the other fields once
+  /// `phase` shows the end.
   std::atomic<Phase> phase = Phase::idle;
   std::shared_ptr<const PlannedCall> call;
   Job job;
@@ -62,8 +63,8 @@ struct Operation {
 struct Work::State : Operation {
   Communicator::Impl* owner = nullptr;  ///< null after the communicator was destroyed
 
-  // For a Group, whose tensors are reduced by several operations: these operations, and the function that copies
-  // results back.
+  // Fields of a Group, which reduces its tensors by several operations. `members` are these operations. `finish` copies
+  // their results back.
   std::function<void()> finish;  ///< owns buffers of `members`, so it is declared before them and destroyed after them
   std::vector<Work> members;
 };

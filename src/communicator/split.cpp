@@ -15,7 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the texts of all ranks of the parent. All colors make each exchange together, by collectives of the parent.
+/// Returns the texts of all ranks of the parent. The ranks of all colors make each exchange together, by collectives of
+/// the parent.
 std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.size());
   std::vector<std::size_t> lengths(p);

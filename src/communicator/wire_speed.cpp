@@ -173,7 +173,7 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
       trip(talk, first, 1, kShort, not_this_one);
       talk.dozing = false;
     }
-    if (several.empty()) started = Clock::now();  // Starts after the first message has arrived.
+    if (several.empty()) started = Clock::now();  // The clock starts after the first message has arrived.
     for (int i = 0; i < kTripsOfOne; ++i) trip(talk, first, 1, kShort, single);
     const std::size_t with_this = several.size() + 1;
     const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
@@ -205,7 +205,7 @@ double measure_long_messages(Talk& talk, const Wire& wire, bool first, double ro
       next = kTwice;
     else
       next = swaps + 1 < kFewestSwaps || (swaps + 1 < kSwaps && us_since(started) < kSwapping) ? kAgain : kOver;
-    begun = Clock::now();  // Starts before the other rank does, which may begin to send at once.
+    begun = Clock::now();  // The clock starts before send(), because the other rank may answer at once.
     if (first) talk.send(next);
     if (next == kTwice) {
       train = twice(train, wire);

@@ -26,8 +26,8 @@ inline void check(cudaError_t status, const char* what) {
   throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
-/// Returns the number of blocks for `items` units of work. It is at most the number that the device runs at a time;
-/// each thread then takes several items.
+/// Returns the number of blocks for `items` units of work. It is at most the number that the device runs at a time. If
+/// there are more items than threads, each thread takes several.
 template <class Kernel>
 unsigned blocks_for(Kernel* kernel, std::size_t items) {
   int device = 0, processors = 0, at_once = 0;

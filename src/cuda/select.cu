@@ -1,8 +1,8 @@
 // GPU kernels of radix_select(), which selects the k elements of greatest magnitude (compression/radix_select.hpp). The
 // search finds the k-th greatest element digit by digit, from the most significant one. Kernels count how often each
-// value of a digit occurs. Each block of threads counts in its shared memory first. A block has kCopies copies of the
-// counters, because gradients have few exponents, so many threads count the same value. CUB, NVIDIA's library of GPU
-// algorithms, then collects the selected elements in one pass, in order.
+// value of a digit occurs. Each block of threads counts in its shared memory first. Gradients have few different
+// exponents, so many threads count the same value. A block therefore has kCopies copies of the counters. CUB, NVIDIA's
+// library of GPU algorithms, then collects the selected elements in one pass, in order.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 
@@ -25,7 +25,7 @@ constexpr int kCopies = 4;
 struct Scratch {
   Search* search;
   std::uint32_t* counts;      ///< One counter for each of the kBins values of a digit.
-  std::uint32_t* candidates;  ///< Indices of the candidates, the elements that may be selected.
+  std::uint32_t* candidates;  ///< Indices of the candidates, the elements that can still be selected.
   void* selection;            ///< Scratch memory of CUB.
   std::size_t selection_bytes;
 };
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kThreads)
   block.finish(counts);
 }
 
-/// Finds the next digit from the counters. Runs as one block with at least one thread per group of counters. `all`: the
-/// counters are from count_all_kernel; the kernel then does nothing if the candidates fit in memory.
+/// Finds the next digit from the counters. Runs as one block with at least one thread per group of counters. `all`:
+/// whether count_all_kernel has counted. In this case, the kernel does nothing if the candidates fit in memory.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(Search* search, std::uint32_t* counts, std::size_t k, std::size_t capacity, bool all) {
   static_assert(kThreads >= kBins / kGroup);

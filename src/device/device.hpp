@@ -5,11 +5,12 @@
 //
 // Rules for all functions:
 //
-// - No function waits for the GPU, with two exceptions: functions that free or pin memory, and copies from or to host
-//   memory that is not pinned.
+// - No function waits for the GPU, with two exceptions: functions that allocate, free, pin or unpin memory, and copies
+//   from or to host memory that is not pinned.
 // - Work goes into a stream, which performs it in order. To learn how far a stream has come, record an event and poll
 //   it. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in another call.
-// - Any thread may call any function at any time. The GPU that is current to the calling thread stays current.
+// - Any thread may call any function at any time. The GPU that is current to the calling thread stays current, except
+//   in make_current().
 // - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). The caller
 //   adds rank and operation to the error.
 //
@@ -23,7 +24,8 @@
 //   thread by thread.
 //
 // LD_LIBRARY_PATH makes any program use the second fake. The fakes do not show the speed, the memory model and the
-// driver of a real GPU. Price: for the second fake, kernels are launched by a function instead of `<<<>>>`.
+// driver of a real GPU. Price: src/cuda launches kernels by a function instead of `<<<>>>`, because the second fake
+// needs that.
 #pragma once
 
 #include <array>
@@ -123,13 +125,13 @@ class Device {
   };
 
   virtual ~Device() = default;
-  /// Return the other interfaces to this GPU. They live as long as the object.
+  /// Return the other interfaces to this GPU. They live as long as the Device.
   virtual PeerAccess& peer_access() noexcept = 0;
   virtual Kernels& kernels() noexcept = 0;
 
   // ---- identity ----
 
-  /// Returns the number of the GPU in this process.
+  /// Returns the number by which CUDA knows the GPU in this process.
   virtual int number() const = 0;
   /// Returns the name, for example "NVIDIA H100 80GB HBM3".
   virtual std::string name() const = 0;
@@ -145,7 +147,7 @@ class Device {
   /// Returns the allocation that contains `address`. Returns zeros if the address is no GPU memory, or if the memory
   /// has been freed. Costs one query to the driver.
   virtual Allocation allocation_of(const void* address) const = 0;
-  /// Allocates device memory, or pinned host memory. The result is aligned to 256 bytes.
+  /// Allocates device memory, or pinned host memory. May wait like free(). The result is aligned to 256 bytes.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   /// Frees memory. May wait for all work of the GPU. No work may be in progress, because a GPU that has stopped would
@@ -185,7 +187,8 @@ class Device {
 
   // ---- NCCL ----
 
-  /// Returns NCCL as this process finds it. Returns null and sets `why_not` to one line if NCCL cannot be used.
+  /// Returns the NCCL library that this process finds. Returns null and sets `why_not` to one line if NCCL cannot be
+  /// used.
   virtual const Nccl* nccl(std::string& why_not) = 0;
   /// Calls `work` while this GPU is current to the thread, as NCCL requires.
   virtual void while_current(const std::function<void()>& work) = 0;

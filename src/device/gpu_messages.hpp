@@ -6,8 +6,7 @@
 // in the caller's input or output. This payload must stay unchanged until the receiver gives the message back, that is,
 // reports that it has read the payload.
 //
-// To and from other hosts, a payload is sent and received in pinned memory, that is, CPU memory that the GPU can
-// access.
+// A payload to or from another host is copied through pinned memory, that is, CPU memory that the GPU can access.
 //
 // No GPU waits for another GPU. Instead, each rank waits for its own GPU: a sender sends a notice once its GPU has
 // written the payload. A receiver gives a message back once its GPU has read the payload.

@@ -51,7 +51,7 @@ class GpuPeers {
   /// Returns the address in this process of a peer's buffer, for copies and kernels. It is valid during the call for
   /// which the peer has shown the buffer.
   std::byte* pointer(int local, const RemoteBuffer& buffer);
-  /// Keeps the mappings open in the destructor.
+  /// Makes the destructor leave the mappings open.
   void leak_mappings() noexcept { leaks_mappings_ = true; }
 
  private:

@@ -6,7 +6,7 @@
 // ranks.
 //
 // Four kinds of buffers cannot be accessed by other ranks: several tensors of one call, managed memory, memory that the
-// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object. It
+// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object, and
 // copies the result back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector,
 // rounded up to a power of two. Memory that is too short for a later vector is freed only with the object. Reason:
 // freeing may wait for all work of the GPU.
@@ -41,7 +41,8 @@ class IntraHostCall {
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Gives up the call after a failure. Waits up to 200 ms for the stream.
   void abandon() noexcept;
-  /// Waits for the stream. Returns false if the stream does not finish in time.
+  /// Waits at most 10 s for the stream, or 200 ms during a call. Returns false if the stream does not finish in this
+  /// time.
   bool drained() noexcept;
 
   /// Returns true if the work that preceded the call in the caller's stream is done.

@@ -19,7 +19,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kVectorBytes = 16;  // Size of a kernel's vector access, in bytes.
+constexpr std::size_t kVectorBytes = 16;  // Number of bytes that a thread of a kernel accesses at a time.
 
 }  // namespace
 

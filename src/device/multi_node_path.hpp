@@ -19,10 +19,10 @@
 //   The ranks of a host synchronize only before phase 1 and after phase 4.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
-// With a compressor (TopK), a slice also has one owner on each host. The owner sends only the elements of greatest
-// magnitude of its slice of the sum (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients that was
-// not sent yet. In the first call of a tensor, the ranks of a host do not yet keep residuals of their slices. In that
-// call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
+// With a compressor (TopK), the rank that holds a slice after phase 1 is its owner. The owner sends only the elements
+// of greatest magnitude of its slice of the sum (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients
+// that was not sent yet. In the first call of a tensor, the ranks of a host do not yet keep residuals of their slices.
+// In that call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
 //
 // All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
 // exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
@@ -88,15 +88,15 @@ class MultiNodePath final : public PathExecutor {
   void describe_rail();
   void distribute_slice();
   void start_nccl(Collective collective, const std::byte* input, std::byte* output);
-  /// Returns true if the calls started by NCCL are in the stream.
+  /// Returns true if all started calls of NCCL are in the stream, or if NCCL is not used.
   bool in_stream() { return nccl_collective_ == nullptr || nccl_collective_->progress(); }
   /// Returns true if the stream has reached the last recording of its event. Throws the errors of work in the stream.
   bool reached() {
     return (nccl_collective_ == nullptr || nccl_collective_->nccl_comm().ready()) && host_.stream().reached();
   }
   std::size_t bytes() const { return slice_.count * task_.element; }
-  /// Returns this rank's sum. It has the alignment of the slice in this rank's buffer, so that kernels access both by
-  /// vectors.
+  /// Returns this rank's sum. It has the alignment of the slice in this rank's buffer, so that kernels access 16 bytes
+  /// at a time in both.
   std::byte* sum() const noexcept { return sum_.as<std::byte>(sum_at_); }
   /// Returns the sum as an address of element 0 of the vector. Only elements of the slice are accessed.
   std::byte* sum_as_vector() const noexcept {

@@ -47,8 +47,9 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// Returns the common length of the parts, because a collective of NCCL needs parts of equal length. If only the last
-/// part is longer, its excess is ignored. Returns 0 if the lengths differ in another manner.
+/// Returns the number of elements of each part that one collective of NCCL handles, because it needs parts of equal
+/// length. If only the last part is longer, its excess is not counted. Returns 0 if the lengths differ in another
+/// manner.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)
@@ -181,7 +182,7 @@ void NcclCollective::put_whole() {
       call_.collective == Collective::reduce_scatter ? element_at(call_.output, mine.first, element()) : call_.output;
   const std::size_t each = equal_count(parts);
   add(kind_of(call_.collective), input, output, each, 0);
-  for (Rank owner = 0; owner < size_; ++owner) {  // Elements beyond the common length.
+  for (Rank owner = 0; owner < size_; ++owner) {  // Elements beyond the common length `each`.
     const Range rest{parts[owner].first + each, parts[owner].count - each};
     if (call_.collective == Collective::all_gather)
       add(NcclComm::Kind::broadcast, element_at(input, each, element()),

@@ -1,7 +1,8 @@
 // NcclCollective: performs collectives on GPU memory with NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL performs a whole call if NCCL computes the result that ReduceOp promises. If the parts of the ranks differ in
-// length, the elements beyond the common length take one broadcast or reduction of NCCL per part.
+// NCCL performs a whole call if NCCL computes the result that ReduceOp promises. A collective of NCCL needs parts of
+// equal length. If only the last part is longer, one more broadcast or reduction handles its other elements. If the
+// lengths differ in another manner, each part takes one broadcast or reduction.
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its contribution
 // to a part, that is, its unreduced input, to the owner of the part. The owner's GPU combines the contributions in rank
@@ -83,8 +84,8 @@ class NcclCollective {
   void combine();
   void keep();
   Parts parts_of_round() const;
-  /// Return addresses in the scratch memory: the contribution of `rank`, this rank's sum, and the coded contribution
-  /// for `rank`.
+  /// Return addresses in the scratch memory. slot(): the contribution of `rank`. result(): this rank's sum. coded():
+  /// the coded contribution for `rank`.
   std::byte* slot(Rank rank) const;
   std::byte* result() const;
   std::byte* coded(Rank rank) const;

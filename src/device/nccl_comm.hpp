@@ -29,7 +29,7 @@ class NcclComm {
     std::size_t count = 0;  ///< Number of elements. For reduce_scatter and all_gather: of one rank's part.
     DataType type = DataType::f32;
     ReduceOp op = {};
-    Rank rank = 0;  ///< Root or peer.
+    Rank rank = 0;  ///< Root of the collective, or peer of the send or receive.
   };
 
   /// Gives up unfinished calls.
@@ -40,7 +40,7 @@ class NcclComm {
   /// part. Requires that ready() has returned true since the last start.
   virtual void start(std::span<const Call> calls, void* stream) = 0;
   /// Returns true if the last request is complete: the communicator is constructed, or the calls are in their stream.
-  /// Also throws errors that have occurred in streams since.
+  /// Also throws errors that have occurred in streams since the request.
   virtual bool ready() = 0;
 
   /// Starts to create an NCCL communicator of the members with the same `color`, in the order of `key`. A negative

@@ -41,7 +41,8 @@ struct DeviceCall {
   /// Arguments of the call, without the counts and tensors, which lie in the caller's stack frame.
   Call call;
   std::vector<Tensor> tensors;  ///< Copy of Call::tensors.
-  std::size_t mine = 0;         ///< First element of this rank's part in the vector, if the rank has a part.
+  /// Index in the vector of the first element of this rank's part; 0 if the rank has no part.
+  std::size_t mine = 0;
   std::optional<Device::Stream> stream;
   /// Event that is reached once the work that `stream` held at the call is done. Used only with a stream.
   Device::Event ready = nullptr;
@@ -49,7 +50,7 @@ struct DeviceCall {
   /// for the result.
   bool ends_in_stream = false;
   SparseTensor* tensor = nullptr;  ///< Tensor of a call with a compressor.
-  /// Error that the GPU reported during the call. The operation fails with it when it starts.
+  /// Error that the GPU reported before the operation started. The operation then fails at its start, with this error.
   std::exception_ptr refused;
   bool started = false;    ///< True: the path has started the operation.
   bool in_host = false;    ///< True: the CPU is performing its part of the operation.

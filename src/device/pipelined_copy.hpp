@@ -34,7 +34,7 @@ class PipelinedCopy final : public InputStream {
   struct Endpoints {
     const std::byte* from = nullptr;  ///< Input on the GPU.
     std::byte* to = nullptr;          ///< Result on the GPU, which may equal `from`.
-    std::byte* pinned = nullptr;      ///< Pinned memory of the same length.
+    std::byte* pinned = nullptr;      ///< Pinned CPU memory for the whole vector.
     Device::Stream to_host = nullptr, to_device = nullptr;
   };
   /// Starts the copies of `job`, an all-reduce. Addresses are those of element 0. The copies follow all earlier work in
@@ -53,9 +53,10 @@ class PipelinedCopy final : public InputStream {
   Endpoints endpoints_;
   Parts parts_;
   std::size_t element_ = 1, rounds_ = 0;
-  // Number of groups, and the size of a group: elements of each part, and rounds.
+  // Size of a group: `group_segment_` elements of each part, from `group_rounds_` rounds. `groups_`: number of groups.
   std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;
-  // Numbers of groups: copies started, arrived in CPU memory, and copied back.
+  // Numbers of groups. `begun_`: the copy to CPU memory has started. `ready_`: this copy has ended. `copied_back_`: the
+  // copy back has started.
   std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;
   std::vector<Device::Event> events_;  // Events of the groups in transit, used in turn.
 };

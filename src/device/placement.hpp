@@ -1,8 +1,8 @@
 // memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory, before anything is sent.
 //
-// Every call asks the driver about each buffer, because an address may have been reused for other memory. The answer is
-// part of the call's signature, which ranks compare. Ranks with different answers therefore get an error. A
-// communicator without a GPU does not ask the driver. Price: a query takes a fraction of a microsecond per buffer.
+// If the communicator has a GPU, every call asks the driver about each buffer, because an address may have been reused
+// for other memory. The answer is part of the call's signature, which ranks compare. Ranks with different answers
+// therefore get an error. Price: a query takes a fraction of a microsecond per buffer.
 #pragma once
 
 #include <cstddef>

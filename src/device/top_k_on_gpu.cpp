@@ -24,7 +24,7 @@ class GpuResidual final : public DeviceResidual {
  public:
   GpuResidual(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
       : device_(std::move(device)), n_(n), values_(*device_, false), pinned_(*device_, true) {
-    // Both vectors begin at a multiple of 16 bytes, so that kernels access them by vectors.
+    // Residual and velocity begin at a multiple of 16 bytes, so that kernels access 16 bytes at a time.
     const std::size_t whole_vectors = (n + 3) / 4 * 4;
     values_.grow((with_velocity ? 2 : 1) * whole_vectors * sizeof(float));
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;

@@ -49,8 +49,8 @@ class TopKOnGpu {
   void leak() noexcept;
 
   /// Begins a call. `local` is this rank's number in its host, which selects the slice; the slice may be empty.
-  /// Allocates memory, and moves the residual of `tensor` to this GPU. Requires TensorResidual::keeps if the ranks of a
-  /// host add first.
+  /// Allocates memory, and moves the residual of `tensor` to this GPU. If the ranks of a host add first, requires that
+  /// this rank keeps the residual of its slice (TensorResidual::keeps()).
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
   /// Selects from `gradient`, which holds the slice. Call publish_selection() once the stream has reached this point.
   void choose(const float* gradient);

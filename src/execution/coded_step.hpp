@@ -1,7 +1,7 @@
 // CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank. It takes values, may add
 // them, and may store and send the result.
 //
-// A codec converts f32 values to fewer bytes and back. Equal numbers of values always give equal numbers of bytes. A
+// A codec converts f32 values to fewer bytes and back. The number of bytes depends only on the number of values. A
 // codec has no state. A frame is the memory of a transport for one message. Values are encoded when they are written to
 // a frame, and decoded when they are read from one. No rank adds to a partial sum of other hosts, because each hop
 // would round the sum again. Each part (range) of the vector instead has an owner, a rank that adds the contributions
@@ -9,15 +9,15 @@
 // is encoded.
 //
 // All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
-// decode them. A rank that passes a received message on sends the received bytes. Some values are decoded and later
-// encoded again. Their bytes stay the same, because every codec fulfills encode(decode(wire)) == wire. Tests prove that
-// values are rounded at most twice, and equally on all ranks.
+// decode them. A rank that passes a received message on sends the received bytes. A Step may encode values that an
+// earlier Step has decoded. The bytes stay the same, because every codec fulfills encode(decode(wire)) == wire. Tests
+// prove that values are rounded at most twice, and equally on all ranks.
 //
 // Sums are computed tile by tile. A tile has about 1,024 elements. Its decoded values are thus still in the first-level
 // cache when they are added.
 //
-// Price: each owner exchanges messages with all other owners, not only with two neighbours as in a ring. Algorithms
-// that send partial sums on, such as recursive halving and doubling, cannot be used.
+// Price: each owner exchanges messages with all other hosts, not only with two neighbours as in a ring. Algorithms that
+// send partial sums on, such as recursive halving and doubling, cannot be used.
 #pragma once
 
 #include <cstddef>
@@ -38,11 +38,11 @@ class CodedStep {
   CodedStep(const RankView& view, StepMessages& messages, const ValuePlaces& places)
       : view_(view), messages_(messages), places_(places) {}
 
-  /// Begins an operation that has a codec.
+  /// Begins the operation of `job`. Requires that the job has a codec.
   void start(const Job& job);
   /// Performs `step`. Requires that its messages have arrived and that its outgoing messages have frames.
   void perform(const Step& step);
-  /// Returns the bytes and the time of coding since construction.
+  /// Returns the bytes sent before and after encoding, and the time of coding, since construction.
   const CodingReport& report() const noexcept { return report_; }
 
  private:

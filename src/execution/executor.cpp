@@ -2,9 +2,9 @@
 // each as soon as the Step can run. A Step is one action of a rank. It takes values, may reduce them, and may store and
 // send the result.
 //
-// A long vector is handled in rounds. A round performs all Steps on one segment of the vector. A frame is memory of a
-// transport for one message. The wire, the transport between hosts, may send from the caller's memory while the
-// executor continues.
+// A long vector is handled in rounds. A round performs all Steps on one segment of each part of the vector. A frame is
+// memory of a transport for one message. The wire, the transport between hosts, may send from the caller's memory while
+// the executor continues.
 #include "execution/executor.hpp"
 
 #include <utility>
@@ -114,8 +114,8 @@ bool Executor::ready(const Step& step) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!std::exchange(receive_target_known_, true)) receive_target_ = receive_target(step);
   if (!messages_.ready(step, receive_target_, bytes)) return false;
-  // The wire may still send from the destination, which must not be overwritten then. The receives come before this
-  // check. Reason: a peer in the same situation waits until this rank receives its messages.
+  // The wire may still send from the destination. If so, the destination must not be overwritten yet. The receives come
+  // before this check. Reason: a peer in the same situation waits until this rank receives its messages.
   const std::byte* const destination = places_.address(step.destination, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;
   // Coded messages are never sent from the caller's memory.

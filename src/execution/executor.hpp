@@ -1,10 +1,10 @@
 // Executor: performs the Steps of an operation in order. A Step is one action of a rank. It takes values of this rank
 // or of peers, may reduce them, and may store and send the result.
 //
-// The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. Its caller
-// waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls, test(),
-// wait() and the progress thread alike. The executor also does work that all algorithms need. It cuts long vectors into
-// segments, provides scratch memory, checks the tags of messages and counts bytes.
+// The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. The caller of
+// progress() waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls,
+// test(), wait() and the progress thread alike. The executor also does work that all algorithms need. It cuts long
+// vectors into segments, provides scratch memory, checks the tags of messages and counts bytes.
 //
 // A rank performs its Steps in the fixed order of steps/schedule.hpp. A frame is memory of a transport for one message.
 // A Step can run when its incoming messages have arrived and each of its outgoing messages has a frame.
@@ -19,8 +19,8 @@
 //
 // Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. If the
 // transport between hosts still sends from memory that a Step overwrites, the Step waits. An operation ends only when
-// the operating system has taken over all its data. With an engine for GPU memory, the CPU has to act between any two
-// Steps, and messages are not encoded.
+// none of its messages needs further calls of this process. With an engine for GPU memory, the CPU has to act between
+// any two Steps, and messages are not encoded.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,9 @@ class Executor {
   /// `routes`: the transport to each peer. `wire`: the transport in `routes` that must be progressed, such as the one
   /// between hosts. It may read memory after send_from() has returned. Null: there is none.
   ///
-  /// `engine`: works on values in GPU memory. Messages inside the host then hold addresses of values. No messages are
-  /// encoded. The engine also performs host Steps, in which ranks of the host work together. Null: the values are in
-  /// host memory, and a HostEngine with `host_collectives` works on them.
+  /// `engine`: works on values in GPU memory. With an engine, messages inside the host hold addresses of values, and no
+  /// message is encoded. The engine also performs host Steps, in which ranks of the host work together. Null: the
+  /// values are in host memory, and a HostEngine with `host_collectives` works on them.
   Executor(const RankView& view, std::vector<Route> routes, HostCollectives host_collectives, Transport* wire = nullptr,
            ValueEngine* engine = nullptr);
   Executor(const Executor&) = delete;  // members refer to one another
@@ -70,7 +70,7 @@ class Executor {
     job.single_step != nullptr ? host_engine_.start(job.single_step->task, job.host) : start_steps();
   }
   /// Performs Steps as far as possible without waiting. Returns true when the operation has finished. Throws Error, and
-  /// TagMismatch, whose `peer` is a rank.
+  /// TagMismatch, whose `peer` is a rank of the communicator.
   bool progress() {
     if (job_->single_step == nullptr) return progress_steps();
     if (trace_ != nullptr) trace_->phase(Trace::Phase::host_collective);
@@ -105,7 +105,8 @@ class Executor {
   void next_step();
   /// Starts a host Step.
   void begin_host(const Step&);
-  /// Returns whether a Step can run. Its messages have arrived, frames are free, and its destination is not being sent.
+  /// Returns whether a Step can run. This requires that its messages have arrived, that frames are free, and that no
+  /// transport still sends from its destination.
   bool ready(const Step&);
   /// Performs a Step. Returns false if it cannot begin yet, or if the engine has not finished it.
   template <class Engine>
@@ -135,7 +136,7 @@ class Executor {
   CodedStep coded_step_;
   bool host_begun_ = false, waits_for_input_ = false, receive_target_known_ = false;
   bool in_engine_ = false;               // whether the engine is performing the current Step
-  const std::byte* lent_ = nullptr;      // `lent` of that Step's result
+  const std::byte* lent_ = nullptr;      // Made::lent of the current Step, while the engine performs it
   std::byte* receive_target_ = nullptr;  // receive target of the current Step
   HostOperands host_operands_;
   std::vector<Source> sources_;

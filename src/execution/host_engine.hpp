@@ -1,5 +1,5 @@
-// HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. In a
-// host Step, ranks of one host perform a collective together through shared memory, an intra-host collective.
+// HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. A
+// host Step is an intra-host collective, which ranks of one host perform together through shared memory.
 //
 // HostEngine implements ValueEngine. The class is final and its short functions are inline. A call through a HostEngine
 // is therefore not virtual.
@@ -44,7 +44,8 @@ class HostEngine final : public ValueEngine {
 
   /// Starts an operation that is a single intra-host collective of all ranks of the host.
   void start(const HostTask& task, const HostOperands& with) { host_collective(Subgroup::host).start(task, with); }
-  /// Progresses the collective of a subgroup. Returns whether it has ended. Throws TagMismatch, whose `peer` is a rank.
+  /// Progresses the collective of a subgroup. Returns whether it has ended. Throws TagMismatch, whose `peer` is a rank
+  /// of the communicator.
   bool progress(Subgroup subgroup) try {
     return host_collective(subgroup).progress();
   } catch (const TagMismatch& mismatch) {  // an intra-host collective names a rank by its number on the host

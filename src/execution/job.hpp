@@ -14,10 +14,10 @@
 
 namespace collectives {
 
-/// Input of a job that arrives piece by piece. The output is used piece by piece, too. Each round handles one piece: it
-/// performs all Steps (actions of a rank) on one segment of the vector. The Steps keep the order of the plan. The
-/// result therefore has the same bits as with input that is complete at the start. Price: the executor calls ready()
-/// before every Step.
+/// Input of a job, if it arrives in pieces. The caller also takes the output in pieces. Each round handles one piece:
+/// it performs all Steps (actions of a rank) on one segment of each part of the vector. The Steps keep the order of the
+/// plan. The result therefore has the same bits as with input that is complete at the start. Price: the executor calls
+/// ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;
@@ -28,7 +28,7 @@ class InputStream {
 };
 
 /// Description of one operation or phase. `input` and `output` are addresses of element 0 of the whole vector. If a
-/// buffer holds only one part of the vector, its address is that at which element 0 would lie.
+/// buffer holds only one part of the vector, the address is the one at which element 0 would lie.
 struct Job {
   const Plan* plan = nullptr;
   RoundArgs args;  ///< arguments of the algorithm; `parts` cover the whole vector
@@ -39,8 +39,8 @@ struct Job {
   std::byte* output = nullptr;
   std::uint64_t tag = 0;
   InputStream* input_stream = nullptr;  ///< source of input that arrives in rounds; null: all input is there
-  /// The only Step of the operation, if that is a collective of the ranks of this host; `host` then holds its operands.
-  /// Null: the algorithm of the plan emits the Steps.
+  /// Intra-host collective, if it is the only Step of the operation. `host` holds its operands. Null: the algorithm of
+  /// the plan emits the Steps.
   const HostCall* single_step = nullptr;
   HostOperands host = {};
 };

@@ -1,6 +1,6 @@
 // Multi-phase operation: an operation whose later Steps are known only after earlier messages have arrived. A Step is
-// one action of a rank. An example is a sparse exchange. The operation consists of phases. The messages of one phase do
-// not depend on one another.
+// one action of a rank. An example is the exchange of the elements that top-k selects. The operation consists of
+// phases. The messages of one phase do not depend on one another.
 //
 // The executor performs each phase as one Job (job.hpp). An operation without phases is one Job, too. Deadlines,
 // mismatches and failures are handled as in every call. Between two phases, the operation computes on this rank without
@@ -32,7 +32,8 @@ class MultiPhaseOperation {
   virtual bool local_work() { return false; }
   /// Ends the operation after a failure, on this rank or another.
   virtual void abandon() noexcept = 0;
-  /// Called when the program has waited for the end of the operation. All ranks call it at the same program point.
+  /// Called when the program has waited for the end of the operation. The program does so at the same point on all
+  /// ranks.
   virtual void released() noexcept = 0;
 };
 

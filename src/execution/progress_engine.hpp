@@ -5,8 +5,9 @@
 //
 // A communicator is on the list of the thread that used it last, and only that thread progresses it. Another thread
 // that uses the communicator moves the communicator to its own list. The library thus calls MPI only in the program's
-// threads. Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. A
-// progress thread exists only if the program asks for it, or if NCCL is used and MPI accepts calls from all threads.
+// threads. Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. If MPI
+// carries the messages between hosts, a progress thread exists in two cases only. The program asks for it, or NCCL is
+// used and MPI accepts calls from all threads.
 //
 // Price: without a progress thread, an operation does not progress while its thread is outside the library.
 #pragma once

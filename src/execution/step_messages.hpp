@@ -107,8 +107,8 @@ class StepMessages {
   }
   /// Returns whether the wire still uses any of these bytes.
   bool uses(const std::byte* place, std::size_t bytes) const { return wire_ != nullptr && wire_->lent(place, bytes); }
-  /// Returns whether the wire has sent everything. The caller may then reuse its memory. Peers receive their data
-  /// without further calls on this rank.
+  /// Returns whether the wire has sent everything. If so, the caller may reuse the memory that was sent. Peers then
+  /// receive the data without further calls on this rank.
   bool drained() {
     if (wire_ == nullptr || !wire_->sending()) return true;
     wire_->progress();
@@ -116,7 +116,7 @@ class StepMessages {
     return !wire_->sending();
   }
 
-  /// Returns whether the rank last waited for the wire.
+  /// Returns whether the wire was the reason why the last Step or drained() had to wait.
   bool waits_for_wire() const noexcept { return waits_for_wire_; }
   void set_waits_for_wire(bool waits) noexcept { waits_for_wire_ = waits; }
   bool is_self(Rank rank) const noexcept { return rank == self_; }
@@ -141,7 +141,8 @@ class StepMessages {
   const std::vector<Route> routes_;
   Transport* const wire_;
   std::uint64_t tag_ = 0;
-  // Numbers of peers of the current Step whose messages have arrived, and of those to which there is a free frame.
+  // Numbers of peers of the current Step. `from_ready_`: those whose messages have arrived. `to_ready_`: those to which
+  // there is a free frame.
   std::size_t from_ready_ = 0, to_ready_ = 0;
   bool waits_for_wire_ = false;
   std::uint64_t bytes_sent_ = 0, bytes_to_other_hosts_ = 0;

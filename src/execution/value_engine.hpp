@@ -34,8 +34,8 @@ class ValueEngine {
   /// Starts a host Step: a collective that ranks of the host perform together. `with` must not change until the Step
   /// ends.
   virtual void begin_host_step(const Step& step, const HostOperands& with) = 0;
-  /// Performs what is possible now. Returns whether the host Step has ended. Throws TagMismatch, whose `peer` is a
-  /// rank.
+  /// Progresses the host Step without waiting. Returns whether the host Step has ended. Throws TagMismatch, whose
+  /// `peer` is a rank of the communicator.
   virtual bool progress_host_step() = 0;
   /// Returns memory for a partial result. The previous partial result may be overwritten.
   virtual std::byte* work(std::size_t bytes) = 0;

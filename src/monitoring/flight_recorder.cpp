@@ -70,7 +70,7 @@ class Text {
   std::size_t used_ = 0;
 };
 
-/// Size in bytes of the text with the last operations of a communicator.
+/// Maximum size in bytes of the text with the last operations of a communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
 /// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
 /// clock readings hardly slow it down. Shorter calls are timed by sampling.

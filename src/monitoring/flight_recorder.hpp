@@ -53,8 +53,8 @@ class FlightRecorder {
   void issue() noexcept { ++block_.issued; }
   /// Returns the number of operations so far.
   std::uint64_t issued() const noexcept { return block_.issued; }
-  /// Chooses at random whether the next call is timed. Returns the number of calls for which its time stands, or 0 if
-  /// it is not timed.
+  /// Chooses at random whether the next call is timed. Returns how many calls this call represents in the totals, or 0
+  /// if it is not timed.
   std::uint32_t sample() noexcept {
     if (--until_timed_ != 0) return 0;
     return draw();

@@ -93,7 +93,7 @@ void give_back(CommunicatorBlock&) noexcept;
 /// ends, because signal handlers read it.
 const ProcessPage* page_of_this_process() noexcept;
 
-/// Copies the entry of operation `sequence`. Returns false if the entry is or was overwritten.
+/// Copies the entry of operation `sequence`. Returns false if the entry was overwritten before or during the copy.
 bool copy_entry(const CommunicatorBlock&, std::uint64_t sequence, OperationEntry& copy) noexcept;
 
 /// Calls visit() with a copy of each recorded operation, oldest first.

@@ -17,7 +17,7 @@
 namespace collectives {
 namespace {
 
-/// Returns whether the operation has completed; `request` is then MPI_REQUEST_NULL.
+/// Returns whether the operation has completed. If so, sets `request` to MPI_REQUEST_NULL.
 bool finished(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) {
   int done = 0;
   check_mpi(MPI_Test(&request, &done, status), "MPI_Test");

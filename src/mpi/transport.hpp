@@ -56,7 +56,8 @@ class MpiTransport final : public Wire {
   const Message* receive(Rank from) override;
   void release(Rank from) override;
   bool sending() override;
-  /// Blocks until MPI has taken every message. MPI_Finalize delivers the messages that MPI has taken.
+  /// Blocks until MPI has completed the send of every message. MPI then delivers these messages, at the latest in
+  /// MPI_Finalize.
   void flush(Deadline) override;
   void post_control(Rank to, std::string_view text) override;
   /// Returns true if MPI was initialized with MPI_THREAD_MULTIPLE.

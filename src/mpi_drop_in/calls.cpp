@@ -190,8 +190,8 @@ ConstBuffer part(Job& job, const void* send, int send_count, MPI_Datatype send_t
   return {job.packed(send, send_count, send_type, layout), times(send_count, layout.bytes), DataType::u8};
 }
 
-/// Copies this rank's part if it overlaps the output. A part at `offset` in the output is in place for the library,
-/// too.
+/// Copies this rank's part if it overlaps the output. A part exactly at `offset` bytes in the output needs no copy,
+/// because the library performs this call in place.
 void keep_part_apart(Job& job, std::size_t offset) {
   if (job.input.data != static_cast<const std::byte*>(job.output.data) + offset) job.keep_apart();
 }

@@ -105,7 +105,7 @@ class OverMpi final : public Bootstrap {
   }
   /// Takes part in the last exchange, as a rank that has succeeded. Throws if another rank has failed.
   void succeed() { counts_of_all(0); }
-  /// Does the last exchange of a rank that has failed alone.
+  /// Performs the last exchange of a rank that has failed, unless all ranks know of a failure already.
   void fail() noexcept try {
     if (!over_) counts_of_all(kFailed);
   } catch (const std::exception&) {  // every rank throws in this exchange

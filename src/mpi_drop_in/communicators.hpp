@@ -39,8 +39,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Returns the reason why the library never performs calls of this communicator. Returns Reason::none if it can
   /// perform calls.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
-  /// Returns the reason why a call of `bytes` bytes is forwarded. Counts blocking calls; the first one after
-  /// settings().after calls builds the library's communicator.
+  /// Returns the reason why a call of `bytes` bytes is forwarded. Adds a blocking call to `calls_`. If `calls_` was
+  /// settings().after or more before, the call builds the library's communicator.
   Reason reason_to_forward(bool blocking, std::size_t bytes);
   /// Ends the library's communicator. Peers may still read data that this rank has sent.
   void drop() noexcept;
@@ -56,7 +56,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  std::size_t calls_ = 0;  ///< Blocking calls so far, plus their bytes in units of kBytesPerCall.
+  std::size_t calls_ = 0;  ///< Number of blocking calls so far, plus their bytes divided by kBytesPerCall.
   Reason reason_ = Reason::young;
   std::optional<Communicator> communicator_;
   std::atomic_flag busy_;

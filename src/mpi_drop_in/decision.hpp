@@ -78,8 +78,9 @@ struct Eligibility {
 
 /// Shortest broadcast and reduction that are taken over, in bytes.
 ///
-/// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast then returns before other ranks
-/// have arrived. In a reduction, all ranks but the root do. In a row of such calls this is faster.
+/// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast therefore returns before other
+/// ranks have arrived. In a reduction, all ranks but the root return early. In a series of such calls, MPI is faster
+/// for this reason.
 #ifdef MPICH
 inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0;
 #else
@@ -91,11 +92,12 @@ inline constexpr std::size_t kMaxPackedBytes = std::numeric_limits<int>::max();
 /// MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
 inline constexpr std::size_t kMinBytes[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
 
-/// Number of blocking calls of a communicator that are forwarded before it is built (COLLECTIVES_MPI_AFTER).
+/// Number of blocking calls of an MPI communicator that are forwarded before the library's communicator is built
+/// (COLLECTIVES_MPI_AFTER).
 ///
-/// By then the library would have saved about as much time as building takes. A program loses about that time per
-/// communicator at most, however early it frees the communicator. It gains almost the full advantage if the
-/// communicator stays. This is the ski-rental rule (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+/// In so many calls, the library would have saved about as much time as building takes. A program that frees its
+/// communicator early loses at most about this time. A program that keeps its communicator gains almost the full
+/// advantage. This is the ski-rental rule (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
 ///
 /// On one host a call saves 0.1 to 0.3 us, and 0.1 us for each 512 bytes. Building takes about 400 us.
 inline constexpr int kCallsBeforeIntercept = 2000;

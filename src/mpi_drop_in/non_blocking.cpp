@@ -26,7 +26,7 @@ struct Pending {
   int code = MPI_SUCCESS;
 };
 
-// Never destroyed, because MPI may call until the process ends.
+// Never destroyed, because MPI may call progress_all() until the process ends.
 std::mutex& mutex = *new std::mutex;
 std::vector<Pending*>& pending = *new std::vector<Pending*>;
 std::atomic<int> pending_count = 0;

@@ -6,7 +6,7 @@
 // that it calls in each of its calls, and the drop-in adds one. MPICH has no such list for other libraries, so its
 // non-blocking forms are forwarded. No thread is needed, so every thread level of MPI works.
 //
-// In the other direction, waits of the library progress MPI by the wait hook (base/wait.hpp).
+// Waits of the library also progress MPI, by the wait hook (base/wait.hpp).
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

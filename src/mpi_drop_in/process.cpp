@@ -100,8 +100,8 @@ bool the_mpi_it_was_built_for() {
   return false;
 }
 
-/// Ends the drop-in. MPI_Finalize calls it before anything else, because it deletes the attributes of MPI_COMM_SELF
-/// first. All of MPI still works then.
+/// Ends the drop-in. MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls this function. All of MPI
+/// still works at that time.
 int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   active_in_this_process = false;
   drop_all();
@@ -119,7 +119,7 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
 /// 0 logs the reason.
 bool agree() {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank_in_world);
-  // Number of calls before the library takes over; shortest vector in bytes whose sums of f32 are sent as bf16.
+  // First number: Settings::after. Second number: Settings::coded_from_bytes; negative: sums are not sent as bf16.
   long long agreed[] = {-1, -1};
   try {
     const Environment here = environment();

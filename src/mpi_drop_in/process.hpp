@@ -8,13 +8,14 @@
 
 namespace collectives::drop_in {
 
-/// Settings from rank 0's environment, equal on all ranks.
+/// Settings of the drop-in. All but `stats` come from rank 0's environment and are equal on all ranks.
 struct Settings {
-  std::size_t after = 0;      ///< Blocking calls that are forwarded before the library's communicator is built.
+  /// Number of blocking calls that are forwarded before the library's communicator is built.
+  std::size_t after = 0;
   bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
   bool coded = false;         ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
   std::size_t coded_from_bytes = 0;
-  bool stats = false;  ///< True: print statistics. It is a setting of this rank's own environment.
+  bool stats = false;  ///< True: print statistics. The setting comes from this rank's own environment.
 };
 
 extern std::atomic<bool> active_in_this_process;

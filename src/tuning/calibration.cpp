@@ -41,9 +41,9 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// be noise.
 constexpr double kClearly = 1.1;
 
-/// Maximum number of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks
-/// poll. The first limit is for all peers together, the second for one peer. Reason: longer vectors are slower in
-/// programs than in the few calls of a calibration.
+/// Maximum numbers of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks
+/// poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Reason: longer vectors are slower
+/// in programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are
@@ -397,7 +397,7 @@ std::size_t Calibration::found_chunk() const {
 }
 
 /// Returns the number of bytes that are copied in the time of one signal, which tells another rank that data are there.
-/// The time of a barrier is taken for that, because all ranks of a barrier signal at the same time.
+/// The time of a signal is taken from a barrier, because all ranks of a barrier signal at the same time.
 std::size_t Calibration::signal_bytes() const {
   constexpr double kCopiedInANanosecond = 8;  // bytes per nanosecond, copied in and out again
   return static_cast<std::size_t>(barrier_ns_.value_or(0) * kCopiedInANanosecond);

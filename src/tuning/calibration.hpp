@@ -58,7 +58,7 @@ class Calibration {
   /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
   bool told(bool by_rank_0);
 
-  /// Measures all values, if there is a barrier_ns(). All ranks call it. Takes 20 to 60 ms. Starts no call after 100
+  /// Measures all values, if barrier_ns() has a value. All ranks call it. Takes 20 to 60 ms. Starts no call after 100
   /// ms, even on a slow machine.
   void measure();
   /// Returns whether the results may be stored. False if nothing was measured, the machine was too busy, or ranks were
@@ -111,7 +111,8 @@ class Calibration {
   std::optional<Communicator> between_;
   const std::optional<double> barrier_ns_;
   std::chrono::steady_clock::time_point began_;  // start of measure()
-  double elapsed_us_ = 0;                        // time from then to the start of the last call; equal on all ranks
+  // Microseconds from `began_` to the start of the last call; equal on all ranks.
+  double elapsed_us_ = 0;
   std::vector<float> input_, output_;
   bool stayed_ = false;  // whether everything was measured, and the ranks stayed on their cores
   std::vector<Sample> samples_;

@@ -124,7 +124,7 @@ struct HostTuning {
 }  // namespace
 
 /// Takes the values from the file of rank 0, else measures them on its host. Measures only if ranks are processes with
-/// a core each, because otherwise times depend on other ranks or show nothing about processes.
+/// a core each. Ranks that share a core delay one another, and times of threads do not apply to processes.
 TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::chrono::nanoseconds timeout,
                                    Deadline deadline) {
   if (const std::string_view why = why_not_measured(host); !why.empty()) return built_in_because(why);
@@ -158,13 +158,13 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Minimum factor by which links are slower when all hosts send, for this to be stored. Below it, links count as
-/// independent.
+/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored, and the links count
+/// as independent.
 constexpr double kNoticeable = 1.1;
 
 /// Takes the values from the file of rank 0. If they are not there, the first ranks of two hosts measure them, while
-/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. That takes one exchange and
-/// 40 ms more.
+/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. The measurement in pairs
+/// takes one exchange and 40 ms more.
 void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, TuningParameters& numbers,
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();

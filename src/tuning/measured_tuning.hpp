@@ -5,8 +5,9 @@
 // (tuning_cache.hpp). Only the file of rank 0 is used.
 //
 // The ranks of rank 0's host measure the values of the machine, but only if they are processes with a core each. A
-// built-in value stays unless another one is clearly better. If the machine is too busy, the values are measured
-// another time. One rank of each host measures the values of the wire, the transport between hosts.
+// built-in value stays unless another one is clearly better. If the machine is too busy, nothing is stored, and a later
+// communicator measures the values. The first ranks of two hosts measure the values of the wire, the transport between
+// hosts. With four hosts or more, the first ranks of all hosts then measure in pairs.
 //
 // Price: a measurement takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each distance between
 // the ranks' cores, such as one common cache or two. A timed barrier shows the distance. Every later construction of a

@@ -24,11 +24,11 @@ struct Situation {
   int cores = 0;             ///< number of cores that the ranks of the host may use
   int ranks = 0;             ///< number of ranks on the host
   bool kernel_copy = false;  ///< whether the operating system may copy between the memories of ranks
-  /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: all
-  /// match
+  /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: any
+  /// time matches
   std::optional<double> barrier_ns = {};
   /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host;
-  /// otherwise only `library` and `cpu` are also used
+  /// if not empty, only `library` and `cpu` are also compared
   std::string wire = {};
 };
 

@@ -75,8 +75,8 @@ class UcxTransport final : public Wire {
   void progress() override {
     if (connections_.has_requests()) connections_.progress();
   }
-  /// Blocks until UCX no longer needs the memory of any message. A long message has then reached its receiver. Then
-  /// waits at most 0.1 s until the peers confirm short messages.
+  /// Blocks until UCX no longer needs the memory of any message. By this time, long messages have reached their
+  /// receivers. Afterwards, waits at most 0.1 s until the peers confirm the short messages.
   void flush(Deadline) override;
 
   int frames() const noexcept override { return kFrames; }
@@ -87,7 +87,8 @@ class UcxTransport final : public Wire {
   /// dropped.
   bool detects_peer_failure() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_failed_peer() override { return connections_.take_lost(controls_); }
-  /// Waits at most 0.1 s until UCX uses no memory of callers. If UCX then still uses some, closes all connections.
+  /// Waits at most 0.1 s until UCX uses no memory of callers. If UCX uses their memory even longer, closes all
+  /// connections.
   void abandon() noexcept override;
   void wait_for_event(std::chrono::nanoseconds at_most) override { connections_.wait_for_event(at_most); }
 

@@ -18,7 +18,7 @@ using namespace ucx;
 
 namespace {
 
-// Maximum time that requests and close() wait for peers. A peer may be busy outside the library.
+// Maximum time that wait_for_requests() and close() wait for peers. A peer may be busy outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
 std::uint64_t key_of(std::string_view token) {

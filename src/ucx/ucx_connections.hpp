@@ -56,8 +56,9 @@ class UcxConnections {
     bool up = false;                  // Whether UCX has completed this rank's end of the connection.
     bool cut = false;                 // Whether close() drops unfinished messages to and from the peer.
     std::optional<std::string> lost;  // UCX's error text once the peer is lost.
-    bool flushed = false;             // Whether nothing was sent since the last flush (wait for delivery) began.
-    void* pending = nullptr;          // UCX's request of that flush, until it has completed.
+    // Whether this rank has sent nothing since the last flush (wait for delivery) began.
+    bool flushed = false;
+    void* pending = nullptr;  // UCX's request of that flush, until it has completed.
   };
 
   /// Prepares the connections to `peers`, without endpoints.
@@ -95,8 +96,8 @@ class UcxConnections {
   /// Sends an active message like send(). The receiver need not be a peer. Returns the status of UCX.
   ucs_status_t post(ucp_ep_h to, ucx::Id, Outgoing&, const void* data, std::size_t bytes, std::uint32_t flags,
                     ucp_send_nbx_callback_t done);
-  /// Marks a message as no longer busy. No status is needed, because the error handler of the endpoint reports a failed
-  /// peer.
+  /// Marks a message as no longer busy. Takes no status of UCX, because the error handler of the endpoint reports a
+  /// failed peer.
   static void complete(Outgoing& message) noexcept {
     message.connections->end_request();
     message.busy = false;
