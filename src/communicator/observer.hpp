@@ -4,8 +4,8 @@
 // long calls and for a random sample of the short ones. The time of a sampled call counts for several calls. A trace
 // and the log are written only on request.
 //
-// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a short call that is not in the sample
-// does not complete at once, its start time is inexact by a microsecond or two.
+// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may be
+// outside the sample and not complete at once. Its start time is then inexact by a microsecond or two.
 #pragma once
 
 #include <chrono>

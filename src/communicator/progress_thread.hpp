@@ -29,8 +29,8 @@ class ProgressThread {
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Returns the lock of the communicator's operations, already taken. Without a progress thread, the lock is empty. A
-  /// communicator on a progress list moves to the list of the calling thread.
+  /// Returns the lock of the communicator's operations, already taken. Returns an empty lock if there is no progress
+  /// thread. A communicator on a progress list moves to the list of the calling thread.
   std::unique_lock<std::mutex> guard() {
     if (engine_ != nullptr) move_to_this_thread();
     return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();

@@ -187,14 +187,14 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
 double measure_long_messages(Talk& talk, const Wire& wire, bool first, double round_trip) {
   double fastest = std::numeric_limits<double>::max();  // Time of the fastest swap in microseconds.
   Train train = twice(first_train(wire), wire);
-  // Next action of the measurement. The first rank decides. A message's length tells the other rank.
+  // Next action of the measurement. The first rank decides. It tells the other rank by the length of a message.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
   int swaps = 0;
   auto begun = Clock::now();
   const auto started = begun;
   for (std::size_t next = kTwice; next != kOver;) {
     if (next == kTwice) {
-      talk.swap(train);  // Does not count: new memory takes longer than the wire.
+      talk.swap(train);  // This swap does not count: new memory takes longer than the wire.
       begun = Clock::now();
     }
     talk.swap(train);
@@ -285,7 +285,7 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
     talk.swap(train);
     times.push_back(us_since(begun) - alone.latency_us - alone.message_us);
   }
-  std::ranges::sort(times);  // Takes the median: other pairs may have been done in the shortest one.
+  std::ranges::sort(times);  // Takes the median: in the shortest swap, other pairs may have ended already.
   return times[times.size() / 2] / train.all();
 }
 

@@ -1,5 +1,5 @@
 // Implementation of the device path through CPU memory. It copies the input from the GPU to a buffer in pinned CPU
-// memory, lets the executor perform the call there, and copies the result back.
+// memory. The executor performs the call there, and the path copies the result back.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>
@@ -129,8 +129,8 @@ PathExecutor::PathState HostCopyPath::progress() {
   return PathState::done;
 }
 
-/// Waits at most 200 ms for each stream, so that copies from and to the caller's buffers have usually ended when the
-/// caller receives the error.
+/// Waits at most 200 ms for each stream. The copies from and to the caller's buffers have therefore usually ended when
+/// the caller receives the error.
 void HostCopyPath::abandon() noexcept {
   if (stream_ == nullptr) return;
   drain_stream(device_, stream_, input_copied_, kDrainTimeoutAfterFailure);

@@ -10,8 +10,8 @@
 // call before it. The totals count its time once for each of them. If a trace is written or debug messages are logged,
 // every call is timed.
 //
-// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a blocking call of less than 8 KiB is
-// not in the sample and does not complete in its first attempt, its start time is inexact by a microsecond or two.
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may
+// neither be in the sample nor complete in its first attempt. Its start time is then inexact by a microsecond or two.
 #pragma once
 
 #include <algorithm>

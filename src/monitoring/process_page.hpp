@@ -6,9 +6,9 @@
 // process ends. No file has to be deleted. The process itself also reads the page: after an error, or on a signal, it
 // writes the last operations to a file.
 //
-// Each communicator has a block of the page, which only its own process writes. A ring in the block holds one entry for
-// each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the entry's
-// sequence number is unchanged afterwards.
+// Each of up to 256 communicators has a block of the page, which only its own process writes. A ring in the block holds
+// one entry for each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the
+// entry's sequence number is unchanged afterwards.
 #pragma once
 
 #include <atomic>

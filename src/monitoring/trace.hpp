@@ -51,7 +51,7 @@ class TraceFile {
   void append(std::string_view events) noexcept;
   /// Nanoseconds to add to times of this host to get times of rank 0's host.
   std::int64_t clock_offset = 0;
-  /// Length at which the trace ends. The append() that reaches it is the last one.
+  /// Length of the file in bytes at which the trace ends. The append() that reaches this length is the last one.
   std::size_t most_bytes = kMostBytes;
 
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // Viewers hardly open larger files.
@@ -74,7 +74,7 @@ struct TraceIdentity {
 /// Trace of one communicator.
 class Trace {
  public:
-  /// Kinds of work of an operation, of which it does one at a time.
+  /// Kinds of work of an operation, which does one kind at a time.
   enum class Phase : std::uint8_t { none, host_collective, messages, between_hosts, coding, top_k };
 
   /// Writes the names of the tracks, which contain `title`. `communicator` is its number in the process.

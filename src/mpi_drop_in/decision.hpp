@@ -6,8 +6,8 @@
 // reduction, the root, and the length of the data in bytes.
 //
 // A decision never depends on how a rank describes its memory. It ignores addresses, alignment, and whether the call is
-// in place. It ignores how a datatype arranges bytes in memory. Ranks may use different datatypes in calls without a
-// reduction.
+// in place. It ignores how a datatype arranges bytes in memory, because ranks may use different datatypes in calls
+// without a reduction.
 //
 // A call whose arguments are wrong on this rank alone is forwarded, so that MPI reports the error.
 //

@@ -35,8 +35,8 @@ MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
     if (!active()) return original arguments;                                               \
     __VA_ARGS__;                                                                            \
   }
-// Defines a function that initializes MPI and then starts the drop-in. It calls MPI's own function, which may do more
-// than its C function.
+// Defines a function that initializes MPI and then starts the drop-in. It calls MPI's own Fortran function, which may
+// do more than the C function.
 #define COLLECTIVES_FORTRAN_INIT(name, parameters, arguments)                               \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \

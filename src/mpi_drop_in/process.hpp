@@ -10,7 +10,7 @@ namespace collectives::drop_in {
 
 /// Settings of the drop-in. All but `stats` come from rank 0's environment and are equal on all ranks.
 struct Settings {
-  /// Number of blocking calls that are forwarded before the library's communicator is built.
+  /// Limit of CommState::calls_, a number of blocking calls. At this limit, the library's communicator is built.
   std::size_t after = 0;
   bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
   bool coded = false;         ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).

@@ -5,12 +5,12 @@
 // pass through it. The calibration finds the sizes from which on another protocol is faster, and the best length of
 // chunks.
 //
-// The ranks of one host first make a communicator. Ranks that share a core move to other cores. All then time a
-// barrier, because its time shows the distance between their cores, such as one common cache or two. Values are valid
-// for one distance only. Between two caches, for example, a copy by the operating system is faster than a copy through
-// shared memory from 16 KiB on. Within one cache, the operating system may be slower for all sizes. Values of a known
-// distance are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed
-// barrier at the end detects that.
+// The ranks of one host first make a communicator. Ranks that share a core move to other cores. All ranks then time a
+// barrier. Its time shows the distance between the cores, such as one common cache or two. Values are valid for one
+// distance only. Between two caches, for example, a copy by the operating system is faster than a copy through shared
+// memory from 16 KiB on. Within one cache, the operating system may be slower for all sizes. Values of a known distance
+// are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed barrier
+// at the end detects that.
 //
 // The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. Here, a
 // round times each call of a list once with each tried value. Other load on the machine therefore affects all values

@@ -1,5 +1,5 @@
 // Implementation of the cache of tuning values. Finds the entry for a situation, and replaces the file. A situation
-// consists of the build of the library, the machine and its number of ranks, or the wire between hosts.
+// names the build of the library, and either the machine with its number of ranks, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
 #include <fcntl.h>
