@@ -1,5 +1,5 @@
-// GpuPeers: gives access to the GPU memory of the other ranks of this host. PeerMemory (peer_memory.hpp) does so for
-// CPU memory.
+// GpuPeers: gives access to the GPU memory of the other ranks of this host. PeerMemory (peer_memory.hpp) gives access
+// to CPU memory in a similar manner.
 //
 // Ranks of the same process use each other's addresses. A rank of another process opens an allocation by a handle, in
 // these steps:

@@ -1,5 +1,5 @@
 // HostShare: performs the share of one rank in a collective of the ranks of a host, on the rank's GPU. A share is the
-// range of the vector that one rank processes for all ranks of the host.
+// range of the vector that one rank processes for all ranks of the host (HostTask::share()).
 #pragma once
 
 #include <cstddef>

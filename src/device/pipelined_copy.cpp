@@ -1,8 +1,8 @@
 // Implementation of copies between a GPU and CPU memory that overlap with the rounds of a call.
 //
-// A part is one rank's share of the vector. A round performs all Steps (the single actions of a rank) on one segment of
-// each part. A group is the data of several rounds, which are copied together. A piece is the range of one part that a
-// group copies.
+// A part is a range of the vector: the range of one rank, or the whole vector if the algorithm does not divide it. A
+// round performs all Steps (the single actions of a rank) on one segment of each part. A group is the data of several
+// rounds, which are copied together. A piece is the range of one part that a group copies.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is one rank's
-// share of the vector. A round performs all Steps (the single actions of a rank) on one segment of each part.
+// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is a range of the
+// vector: the range of one rank, or the whole vector if the algorithm does not divide it. A round performs all Steps
+// (the single actions of a rank) on one segment of each part.
 //
 // The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
 // also reports the rounds that are complete. A round begins when its input has arrived, while the input of later rounds

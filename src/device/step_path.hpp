@@ -8,7 +8,8 @@
 //
 // - Kernels and copies of the GPU process the values (ValueEngine).
 // - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).
-// - In a host Step, a collective of the ranks of one host, each rank's kernel processes its share of the vector.
+// - In a host Step, a collective of the ranks of one host, each rank's kernel processes one share of the vector
+//   (device/host_share.hpp).
 //
 // Algorithms therefore need no second version for GPUs. The result has the same bits as on CPU memory.
 //

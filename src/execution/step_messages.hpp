@@ -105,7 +105,7 @@ class StepMessages {
   void progress() {
     if (wire_ != nullptr) wire_->progress();
   }
-  /// Returns whether the wire still uses any of these bytes.
+  /// Returns whether the wire still reads or writes any of the `bytes` bytes at `place`.
   bool uses(const std::byte* place, std::size_t bytes) const { return wire_ != nullptr && wire_->lent(place, bytes); }
   /// Returns whether the wire has sent everything. If so, the caller may reuse the memory that was sent. Peers then
   /// receive the data without further calls on this rank.

@@ -35,9 +35,9 @@ constexpr std::string_view kBuild = "debug";
 /// stores built-in values that a measurement has confirmed.
 constexpr int kBuiltIn = 4;
 
-/// Measures the wire between the first ranks of two hosts, while all other hosts do so in pairs, too. The two hosts of
-/// a pair are half of all hosts apart. Hosts with neighbouring numbers may be on one switch or one machine. The result
-/// therefore shows whether switches are too slow for all hosts at once.
+/// Measures the wire between the first ranks of two hosts, while all other hosts also measure in pairs. The two hosts
+/// of a pair are half of all hosts apart. Hosts with neighbouring numbers may be on one switch or one machine. The
+/// result therefore shows whether switches are too slow for all hosts at once.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
