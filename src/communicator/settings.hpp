@@ -1,5 +1,5 @@
-// Settings of a communicator. The program's value comes first, then that of the environment. Without both, a default
-// applies.
+// Settings of a communicator. The program's value of a setting precedes that of the environment. Without both, a
+// default applies.
 #pragma once
 
 #include <chrono>

@@ -50,7 +50,8 @@ bool Work::test() {
   }
   if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // thrown again in every later test()
-  const std::shared_ptr<State> state = std::move(state_);               // finished, so this handle becomes empty
+  // The operation has ended, so this handle becomes empty.
+  const std::shared_ptr<State> state = std::move(state_);
   if (state->multi_phase != nullptr) std::exchange(state->multi_phase, nullptr)->released();
   if (state->finish) std::exchange(state->finish, nullptr)();
   state->members.clear();

@@ -4,8 +4,8 @@
 // The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU. A late or
 // lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
 //
-// 1. A rank starts its kernel after all ranks have published their buffers. A rank publishes them once the GPU work
-//    before the call is done.
+// 1. A rank starts its kernel, which accesses the buffers of all ranks, after all ranks have published their buffers. A
+//    rank publishes its buffers once the GPU work before the call is done.
 // 2. A rank ends the call after all ranks have reported that their kernels are done.
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.

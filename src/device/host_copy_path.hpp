@@ -12,8 +12,8 @@
 // work on other rounds (pipelined_copy.hpp). When an operation begins, the copy of the last result to the GPU may still
 // be in progress. The operation waits for this copy before it uses the buffer.
 //
-// Price: each call copies the vector over the bus twice. Pinned memory of the size of the longest vector is kept. In a
-// call of one round, the copies do not overlap with the work of the CPU.
+// Price: a call copies the vector over the bus up to twice, once in each direction. Pinned memory of the size of the
+// longest vector is kept. In a call of one round, the copies do not overlap with the work of the CPU.
 #pragma once
 
 #include "collectives/memory.hpp"

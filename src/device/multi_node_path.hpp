@@ -28,8 +28,8 @@
 // exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
 // on CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
 //
-// Price: a slice is first added, then exchanged between hosts, then distributed. On CPU memory, a long call works in
-// rounds. These phases of different rounds then overlap.
+// Price: a slice is first added, then exchanged between hosts, then distributed. A long call on CPU memory works in
+// rounds, and these phases of different rounds overlap.
 #pragma once
 
 #include <memory>

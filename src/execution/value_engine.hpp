@@ -1,9 +1,9 @@
 // ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
 // of a rank. It takes values, may reduce them, and may store and send the result.
 //
-// The executor performs Steps and requests an engine to copy and to fold (reduce) values. HostEngine works in the
-// calling thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds
-// of memory.
+// The executor performs Steps. It lets an engine copy and fold (reduce) the values. HostEngine works in the calling
+// thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds of
+// memory.
 #pragma once
 
 #include <cstddef>

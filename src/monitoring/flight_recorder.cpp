@@ -1,5 +1,5 @@
 // Implementation of the flight recorder: converts the recorded operations to OperationRecords and to text. It writes
-// the text when a signal arrives.
+// the text to a file after a failure, or when a signal arrives.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fcntl.h>
@@ -73,7 +73,8 @@ class Text {
 /// Maximum size in bytes of the text with the last operations of a communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
 /// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
-/// clock readings hardly slow it down. Shorter calls are timed by sampling.
+/// clock readings hardly slow it down. Shorter blocking calls are timed by sampling if they complete in their first
+/// attempt.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
