@@ -24,8 +24,8 @@ class Codec;
 /// Places where the values of several ranks may be added before they are sent on.
 enum class PartialSums : std::uint8_t {
   allowed,     ///< Everywhere: a rank may send the sum of some ranks' values to another rank.
-  intra_host,  ///< Only inside a host. One rank, the owner, adds the sums of all hosts in host order.
-  forbidden    ///< Nowhere: one rank, the owner, adds the values of all ranks in rank order.
+  intra_host,  ///< Only inside a host. One rank, the owner of an element, adds the sums of all hosts in host order.
+  forbidden    ///< Nowhere: one rank, the owner of an element, adds the values of all ranks in rank order.
 };
 
 /// Request for a plan: the arguments of a call that are equal on all ranks. It contains no number of the calling rank,
@@ -68,7 +68,7 @@ enum class DevicePath : std::uint8_t {
   nccl,        ///< NCCL, in a stream.
   top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
   multi_host,  ///< GPU kernels add inside each host; between hosts, values pass through pinned memory.
-  steps        ///< GPUs perform the Steps of the algorithm, the actions of a rank.
+  steps        ///< GPUs perform the Steps of the algorithm; a Step is one action of a rank.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;

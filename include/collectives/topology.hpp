@@ -1,4 +1,4 @@
-// Topology: states which ranks run on which host, and what the ranks of a host share. A host is the set of ranks that
+// Topology: states which ranks run on which host, and what the ranks of a host share. A host is a set of ranks that
 // share memory. The communicator determines its topology at construction. A program can also construct one, for example
 // to plan a call for other machines.
 #pragma once

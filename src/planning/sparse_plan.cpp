@@ -45,7 +45,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   return plan;
 }
 
-/// Time in us per message and per byte of a sparse plan. It is longer if ranks share links or cores.
+/// Time in microseconds per message and per byte of a sparse plan. The time is longer if ranks share links or cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;
@@ -79,7 +79,7 @@ double bytes_of(const SparsePlan& plan, double entries) {
   return static_cast<double>(bytes);
 }
 
-/// Estimated times of the two forms in us, without the additions inside hosts.
+/// Estimated times of the two forms in microseconds, without the additions inside hosts.
 struct FormTimes {
   double gathered, split;
 };

@@ -3,7 +3,7 @@
 // Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
 // memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
 // into chunks. The first chunk holds the first elements of every slice, the next chunk the following ones. A rank
-// performs three moves on each chunk:
+// performs up to three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
 //   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
@@ -60,7 +60,8 @@ class Staged {
 
   /// `oversubscribed`: there are more ranks than cores.
   Staged(const SubgroupMemory&, const TuningParameters&, bool oversubscribed);
-  /// Begins a collective, and stages its first chunk if the ring has space. `number`: its number in the subgroup.
+  /// Begins a collective, and stages its first chunk if the ring has space. `number`: number of the collective in the
+  /// subgroup.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
   bool progress();
@@ -119,8 +120,8 @@ class Staged {
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
   std::uint64_t number_ = 0, tag_ = 0;   // number and tag of the current collective
-  std::uint64_t chunks_ = 0;             // number of its chunks
-  std::uint64_t from_ = 0;               // position at which it begins
+  std::uint64_t chunks_ = 0;             // number of chunks of the current collective
+  std::uint64_t from_ = 0;               // position at which the current collective begins
   std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes
   std::size_t segment_ = 0;              // number of elements of one slice in one chunk
   std::uint64_t apart_ = 0;              // distance between one move and the next, in chunks

@@ -2,7 +2,7 @@
 //
 //   part      the elements that belong to one rank
 //   segment   the elements of a part that are handled at once, because messages have a maximum length
-//   round     the work on one segment of every part: round k handles segment k of each
+//   round     the work on one segment of every part: round k handles segment k of each part
 #pragma once
 
 #include <algorithm>

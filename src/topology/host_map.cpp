@@ -81,7 +81,7 @@ std::string machine_name() {
 }
 
 /// Returns the number of cores that the ranks of one host may use together. If a launcher has bound the ranks to
-/// different cores, these add up.
+/// different cores, these cores add up.
 int cores_together(const std::vector<const json*>& ranks) {
   std::vector<int> all;
   int sum = 0, most = 0;

@@ -1,6 +1,6 @@
 // TensorResidual: the residual state of a tensor, in CPU memory or on a GPU. The residual is the part of gradients that
-// top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. ResidualState (residual_state.hpp)
-// holds both.
+// top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. ResidualState
+// (residual_state.hpp) holds both.
 #pragma once
 
 #include <memory>
