@@ -10,10 +10,10 @@
 // Every function has these properties:
 //
 // Errors. A function that can fail returns a collectives_error. If a function that makes an object fails, it sets the
-// handle to NULL. collectives_last_error() returns the text of the error. Similar functions return its ranks and its
-// operation. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a null handle. A
-// null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be allocated, the error
-// is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
+// handle to NULL. collectives_last_error() returns the text of the error. Similar functions return the ranks and the
+// operation of the error. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a
+// null handle. A null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be
+// allocated, the error is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
 //
 // Handles. A handle is made by a function whose last argument is the address of the handle. It is freed by its
 // ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless the comment of the

@@ -27,7 +27,7 @@
 // | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
 //
 // When the error of a failed operation is thrown, no other rank reads or writes the buffers of the operation any more.
-// The program may use and free them. After a failure, they contain:
+// The program may use and free them. After a failure, the buffers contain:
 //
 // | buffer                               | contents                                                        |
 // | ------------------------------------ | --------------------------------------------------------------- |

@@ -23,7 +23,7 @@ class Codec;
 
 /// Places where the values of several ranks may be added before they are sent on.
 enum class PartialSums : std::uint8_t {
-  allowed,     ///< Everywhere: a rank may send the sum of some ranks' values to another rank.
+  allowed,     ///< Everywhere: a rank may send the sum of several ranks' values to another rank.
   intra_host,  ///< Only inside a host. One rank, the owner of an element, adds the sums of all hosts in host order.
   forbidden    ///< Nowhere: one rank, the owner of an element, adds the values of all ranks in rank order.
 };

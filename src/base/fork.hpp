@@ -7,8 +7,8 @@
 //   OwnDescriptor     a file descriptor that stands for the process, such as one with a lock; a child closes it at once
 //   hold_over_forks   keeps a mutex of the process free in a child, so that the child can create communicators
 //
-// In a child, each call on an inherited communicator is refused. There the destructor of the communicator closes no
-// connection, frees no memory and sends no message.
+// In a child, each call on an inherited communicator is refused. In the child, the destructor of the communicator
+// closes no connection, frees no memory and sends no message.
 //
 // All three tools use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent
 // and in the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system

@@ -22,7 +22,7 @@
 // 20 ms if late yields recur.
 //
 // A process may use another library that progresses only inside its own calls, as MPI does. The function
-// set_wait_hook() installs a hook. Every CollectiveBackoff then calls this function, for example to progress MPI. Waits
+// set_wait_hook() installs a hook, which every CollectiveBackoff calls. The hook can progress MPI, for example. Waits
 // sleep for at most 50 us at a time while a hook is installed. The hook needs no thread, so it works with every thread
 // level of MPI.
 #pragma once

@@ -27,7 +27,7 @@ inline double message_inside_machine_us(const TuningParameters& tuning) {
 }
 
 /// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
-/// cache. The call takes almost no time.
+/// cache, at most 128 MiB. The call takes almost no time.
 TuningParameters built_in_tuning();
 
 /// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have

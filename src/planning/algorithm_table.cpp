@@ -176,8 +176,8 @@ bool flat(const CollectiveSpec& spec, const Topology& topology) {
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// Returns the row of a hierarchical algorithm. It reduces inside each host through shared memory. It uses the
-/// algorithm `Between` for messages between hosts.
+/// Returns the row of a hierarchical algorithm. The algorithm reduces inside each host through shared memory. For
+/// messages between hosts it uses the algorithm `Between`.
 ///
 /// The first row, with Ring, also handles calls on one host, and collectives that have only one hierarchical algorithm.
 /// Among the other rows, only those with Halving handle reduce-scatter and all-gather, and only Doubling handles

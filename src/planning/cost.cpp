@@ -133,8 +133,8 @@ class Counter final : public StepSink {
   std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
-/// Returns the ranks whose Steps are counted, at most 64. If there are more, these are the root and the ranks of four
-/// hosts: the largest host, the first, the last and the root's.
+/// Returns the ranks whose Steps are counted, at most 64. If there are more ranks, these are the root and the ranks of
+/// four hosts: the largest host, the first, the last and the root's.
 ///
 /// The busiest ranks are among them. Reason: algorithms treat all other hosts alike if they are equally large, and
 /// treat all but the first ranks of a host alike.

@@ -21,8 +21,8 @@
 
 namespace collectives::reduce_to_one {
 
-/// Reduce and broadcast between the root and all other ranks. Each takes one step. In a reduce the root receives n - 1
-/// buffers, and in a broadcast it sends as many.
+/// Reduce and broadcast between the root and all other ranks. A reduce takes one step, and so does a broadcast. In a
+/// reduce the root receives n - 1 buffers, and in a broadcast it sends as many.
 struct Star {
   const RankGroup& group;
   int root;

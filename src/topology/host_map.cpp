@@ -53,8 +53,8 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
   return name;
 }
 
-/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. Otherwise asks hwloc,
-/// but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
+/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. If neither sets it,
+/// asks hwloc, but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;

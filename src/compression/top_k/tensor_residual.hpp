@@ -18,8 +18,8 @@ class DeviceResidual {
   /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. Leaves an argument
   /// unchanged if the GPU has no such vector. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  /// True: a failed call has returned its selected values to the residual. They may include values that the type of
-  /// messages cannot represent.
+  /// True: a failed call has returned its selected values to the residual. The returned values may exceed the range of
+  /// the type in messages.
   bool returned = false;
 };
 
