@@ -51,7 +51,7 @@ struct Request {
 
 struct Algorithm;  // row of the table in src/planning/algorithm_table.cpp
 
-/// Estimated cost of a call with one algorithm, computed from the work of the busiest rank.
+/// Estimated cost of a call with one algorithm: time, messages and bytes.
 struct Estimate {
   std::string_view algorithm;
   double microseconds = 0;

@@ -1,5 +1,5 @@
-// Algorithms of the backend `reduce_to_one`. The values of all n ranks go to one rank, the root. The root sends the
-// result to the other ranks.
+// Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. In an all-reduce, the
+// root receives the values of the other ranks, and sends the result to them.
 //
 // The collectives below consist of reduces or sends to the root, and of broadcasts or sends from it. Reduce and
 // broadcast have one of two shapes:
