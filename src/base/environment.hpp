@@ -27,7 +27,7 @@ struct Environment {
   std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: UDP for short messages of the wire tcp
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
-  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
+  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host map one another's memory
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
@@ -39,9 +39,9 @@ struct Environment {
   std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the paths of its files
   /// COLLECTIVES_DUMP_SIGNAL: signal at which the flight recorder writes its files.
   std::optional<int> dump_signal;
-  std::optional<int> port;                          ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
-  std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
-  std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
+  std::optional<int> port;        ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
+  std::optional<int> cores;       ///< COLLECTIVES_CORES: cores that ranks of this host may use
+  std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
   std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
   /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI. A call counts once, and once more for
   /// each 512 bytes.

@@ -33,7 +33,7 @@ namespace collectives {
 namespace detail {
 // Number of forks that led to this process: a child inherits the number and adds 1.
 extern std::atomic<std::uint32_t> generation;
-}
+}  // namespace detail
 
 /// The process that created an object.
 class OwnerProcess {
