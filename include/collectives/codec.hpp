@@ -6,9 +6,9 @@
 // on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
 // In a reduction, the vector is divided into parts, and each part has one rank as its owner. The owner adds the
-// contributions in f32 in rank order. The ranks of a host may add their contributions first. The owner then adds the
-// sums of the hosts in host order. It scales the sum and encodes it. The other ranks decode the sum. The owner stores
-// the decoded values, too. All ranks therefore get the same bits.
+// contributions in f32 in rank order. In hierarchical algorithms, the ranks of a host first add their contributions.
+// The owner then adds the sums of the hosts in host order. The owner scales the sum and encodes it. The other ranks
+// decode the sum. The owner stores the decoded values, too. All ranks therefore get the same bits.
 //
 // A program can define its own codec, as a class derived from Codec.
 #pragma once

@@ -17,8 +17,8 @@ struct MachineParameters;  // internal numbers, in src/core/tuning_parameters.hp
 
 /// Tuning numbers of a communicator: eight that a program may set, and a handle of the internal ones.
 ///
-/// Rank 0 sends its numbers to all ranks, so that all ranks agree. If neither the program nor COLLECTIVES_TUNING gives
-/// numbers, some are measured at the first use on a machine and kept in a file.
+/// Rank 0 sends its numbers to all ranks, so that all ranks have equal numbers. If neither the program nor
+/// COLLECTIVES_TUNING gives numbers, some are measured at the first use on a machine and kept in a file.
 ///
 /// To change a number and keep the measured ones, copy Communicator::tuning(), set the number, and pass the copy as
 /// CommunicatorOptions::tuning. The copy has the handle `machine` of the internal numbers. A Tuning that a program

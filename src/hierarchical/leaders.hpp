@@ -6,8 +6,8 @@
 // - 1 messages of one part each. Few messages are better for short vectors, because each message costs a latency and
 // work of a core. If all ranks have equal parts, the longest message is half of the vector.
 //
-// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The whole vector is
-// handled in one round.
+// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The vector is not cut
+// into segments: all of it is handled at once.
 //
 // Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
 // message. The leader alone does work that the ranks of its host could share.

@@ -17,9 +17,9 @@
 namespace collectives {
 namespace {
 
-/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection takes three of them: it reads
-/// the gradient, and reads and writes the residual, the sum of the values not sent yet. The fourth time, the result is
-/// written, which is mostly zeros.
+/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, reads the
+/// residual, and writes the residual, the sum of the values not sent yet. The fourth time, the result is written, which
+/// is mostly zeros.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.

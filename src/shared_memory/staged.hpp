@@ -10,7 +10,8 @@
 //   collect  copies the slices that it lacks from the rings of its peers
 //
 // A one-shot collective has no owners. Every rank stages its whole vector, and folds the vectors of all ranks for
-// itself. One shot needs one synchronization instead of two. From three ranks on, it moves more bytes.
+// itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
+// protocol with owners.
 //
 // Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
 // still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A

@@ -37,7 +37,7 @@ std::string inode_of(const char* path) {
 }
 
 /// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
-/// host. The name contains the identity of:
+/// host. The bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name contains the identity of:
 /// - the kernel
 /// - the PID namespace, in which the arena is found through /proc
 /// - the user namespace, without which /proc would refuse to open the arena
