@@ -23,7 +23,7 @@ constexpr auto kSpin = 5us;
 // other programs little, whereas a sleep would wake up late.
 constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
-// in 15 us, so most waits end before 200 us. With 50 us the all-reduce took a fifth longer.
+// in 15 us, so most waits end before 200 us. With a limit of 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
 // Time after which a wait for a message of another host sleeps. Most messages arrive sooner, and a sleep wakes up late.
 constexpr auto kSpinForWire = 300us;

@@ -1,6 +1,6 @@
 // Implementation of the selection of the k greatest magnitudes, with vector instructions. A candidate is an element
-// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces their number.
-// select.hpp explains the method.
+// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces the number of
+// candidates. select.hpp explains the method.
 //
 // The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
 // which every processor has an instruction. The floor is a key that new candidates must exceed. It is -1 if there is no

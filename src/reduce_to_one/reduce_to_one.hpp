@@ -1,7 +1,7 @@
 // Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. In an all-reduce, the
 // root receives the values of the other ranks, and sends the result to them.
 //
-// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from it. Reduce and
+// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from the root. Reduce and
 // broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order

@@ -3,8 +3,8 @@
 //
 // The owner adds the contributions in rank order, scales once and rounds once. The result therefore has the same bits
 // on every backend. The ring and the hierarchical algorithms use a direct exchange if needs_direct() returns true
-// (reduction/reduction.hpp). needs_direct() returns true for integer averages and for ops that do not commute. Except
-// for min and max, it also returns true for 16-bit floats, and for all floats in `deterministic` calls. In a
+// (reduction/reduction.hpp). The function returns true for integer averages and for ops that do not commute. Except for
+// min and max, it also returns true for 16-bit floats, and for all floats in `deterministic` calls. In a
 // reduce-scatter, a rank sends as many bytes as in a ring. explain() prints "contributions travel unsummed".
 //
 // Price: each of p ranks exchanges messages with p - 1 peers, while in a ring it has two neighbours.
