@@ -31,9 +31,9 @@ struct WireFactory {
   std::string_view name = {};  ///< Name of its wires: "mpi".
   /// True: its wires are preferred to the library's own.
   bool preferred = false;
-  /// Makes a wire between `members`, which are ranks of the bootstrap. Its messages have up to `frame_bytes` bytes.
-  /// Member i becomes rank i of the wire. `context` is a number that distinguishes wires of one bootstrap with common
-  /// members. It is equal on all members.
+  /// Makes a wire between `members`, which are ranks of the bootstrap. A message of the wire has up to `frame_bytes`
+  /// bytes. Member i becomes rank i of the wire. `context` is a number that distinguishes wires of one bootstrap with
+  /// common members. It is equal on all members.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
       make = {};
   /// Lowest context that this process has not used. Null if there is no `make`.
@@ -44,7 +44,7 @@ struct WireFactory {
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
-  /// Returns "mpi", "environment" or "threads".
+  /// Returns the name of the bootstrap, such as "mpi", "environment" or "threads".
   virtual std::string_view name() const noexcept = 0;
   virtual Rank rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
@@ -80,7 +80,7 @@ COLLECTIVES_EXPORT std::vector<std::unique_ptr<Bootstrap>> bootstrap_threads(int
 ///
 ///   bootstrap           one line that names the wrong variable, port, host or key
 ///   timeout             names the ranks that did not connect
-///   invalid_argument    a malformed COLLECTIVES_PORT; rank() of the error is known
+///   invalid_argument    a malformed COLLECTIVES_PORT; Error::rank() returns the rank that has read it
 COLLECTIVES_EXPORT std::unique_ptr<Bootstrap> bootstrap_from_environment(
     std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 

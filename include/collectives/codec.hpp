@@ -5,9 +5,10 @@
 // A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
 // on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
-// Each part of the vector has an owner, one rank. The owner adds the contributions in f32 in rank order. It then scales
-// the sum and encodes it. The other ranks decode the sum. The owner stores the decoded values, too. All ranks therefore
-// get the same bits.
+// In a reduction, the vector is divided into parts, and each part has one rank as its owner. The owner adds the
+// contributions in f32 in rank order. In hierarchical algorithms, the ranks of a host first add their contributions.
+// The owner then adds the sums of the hosts in host order. The owner scales the sum and encodes it. The other ranks
+// decode the sum. The owner stores the decoded values, too. All ranks therefore get the same bits.
 //
 // A program can define its own codec, as a class derived from Codec.
 #pragma once
@@ -37,8 +38,9 @@ namespace collectives {
 ///
 /// Agreement. Every machine encodes the same values as the same bytes. All ranks pass codecs with equal names.
 ///
-/// encode() and decode() run on the calling thread of any rank, and must not call the library. The values are aligned
-/// for float. The encoded bytes may have any alignment. The object must outlive the calls that use it.
+/// encode() and decode() run on the thread of any call, or on the progress thread. They must not call the library. The
+/// values are aligned for float. The encoded bytes may have any alignment. The object must outlive the calls that use
+/// it.
 class COLLECTIVES_EXPORT Codec {
  public:
   virtual ~Codec();

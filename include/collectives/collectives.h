@@ -10,29 +10,29 @@
 // Every function has these properties:
 //
 // Errors. A function that can fail returns a collectives_error. If a function that makes an object fails, it sets the
-// handle to NULL. The text of the error is returned by collectives_last_error(), and its ranks and operation by similar
-// functions. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a null handle. A
-// null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be allocated, the error
-// is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
+// handle to NULL. collectives_last_error() returns the text of the error. Similar functions return the ranks and the
+// operation of the error. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a
+// null handle. A null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be
+// allocated, the error is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
 //
 // Handles. A handle is made by a function whose last argument is the address of the handle. It is freed by its
-// ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless its comment forbids
-// that.
+// ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless the comment of the
+// handle's function forbids that.
 //
 // Structs. The first field of each struct is `size`, which the program sets to the size of the struct. The size tells
 // the library which fields the program knows:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
-// Every other field may be 0 or NULL, which selects its default. New fields can therefore be added at the end. Programs
-// and libraries of different versions work together.
+// Every other field of an options struct may be 0 or NULL, which selects its default. Exception: a `factor` of 0 is the
+// number 0. New fields can therefore be added at the end. Programs and libraries of different versions work together.
 //
-// Text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are bytes,
-// and times are seconds.
+// Every text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are
+// bytes, and times are seconds.
 //
-// Threads. A communicator and the handles made from it accept one call at a time; any thread may call
-// collectives_abort(). A thread inside a call must not be cancelled (pthread_cancel). A child of fork() cannot use an
-// inherited communicator.
+// Threads. A communicator and the handles made from it accept one call at a time. Only collectives_abort() may be
+// called during another call, by any thread. A thread inside a call must not be cancelled (pthread_cancel). A child of
+// fork() cannot use an inherited communicator.
 #pragma once
 
 #include <stddef.h>

@@ -9,27 +9,29 @@
 // Every collective has these properties:
 //
 // Shape. The comment of each call states its shape: the required numbers of elements of its buffers. All ranks pass
-// equal counts, which may be 0.
+// equal counts, which may be 0. The comment of a call states where counts may differ.
 //
-// In place. Input and output of a call may be the same memory, if its comment allows it ("In place"). Any other overlap
-// of input and output throws Error{invalid_argument}.
+// In place. Input and output of a call may be the same memory, if the comment of the call allows it ("In place"). Any
+// other overlap of input and output throws Error{invalid_argument}.
 //
 // Order of addition. A plan is the algorithm that the library chooses for a call. It determines the order in which
 // contributions are added. Equal plans and inputs therefore give equal bits, on every rank and in every run. The option
 // `deterministic` adds contributions in rank order, which gives the same bits with every plan.
 //
-// Order of calls. All ranks must make the calls of one communicator in the same order. Their operations begin in this
-// order.
+// Order of calls. All ranks must make the calls of one communicator in the same order. The operations of these calls
+// begin in this order.
 //
-// Threads. A communicator accepts one call at a time. Any thread may call abort(). A child of fork() cannot use the
-// communicator.
+// Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. A
+// child of fork() cannot use the communicator.
 //
 // Errors. A call that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator stays
-// usable. After mismatch, timeout, peer_lost, aborted and system, the communicator is broken: calls that need other
-// ranks throw the same error again. The head of error.hpp lists what still works.
+// usable. After mismatch, timeout, peer_lost and aborted, the communicator is broken: calls that need other ranks throw
+// the same error again. After system, it is broken if a collective has failed. The head of error.hpp lists what still
+// works.
 //
-// Buffers. The program may use its buffers again when the call or wait() ends, also by an error. The one exception
-// concerns a rank whose process has been stopped (error.hpp).
+// Buffers. The program may use its buffers again when the blocking call or wait() ends, also by an error. There are two
+// exceptions. A rank whose process has been stopped may still access them (error.hpp). A blocking call with a GPU
+// stream may return before the GPU has used them (Options::stream).
 #pragma once
 
 #include <chrono>

@@ -10,21 +10,22 @@
 // Need. Both functions are optional, because calls accept any GPU memory. DeviceMemory::access() returns how calls
 // access the memory.
 //
-// NCCL. If NCCL connects the ranks, memory is registered with it (ncclCommRegister), and allocate_on_device() takes it
-// from NCCL (ncclMemAlloc). NCCL's collectives can then access the buffers directly, if the links and the network allow
-// it. Calls are faster if every rank's buffer is registered, each at the same offset in its registered range.
+// NCCL. If NCCL connects the ranks, memory is registered with NCCL (ncclCommRegister), and allocate_on_device() takes
+// new memory from NCCL (ncclMemAlloc). NCCL's collectives can then access the buffers directly, if the links and the
+// network allow it. Calls are faster if every rank's buffer is registered, each at the same offset in its registered
+// range.
 //
 // Each rank registers memory without the others and waits for no other rank. A rank may leave its memory unregistered.
 // NCCL's windows are not used, because all ranks must make them together.
 //
-// Without NCCL. The memory is like memory from cudaMalloc. The GPUs of other ranks of the host map it in the first call
-// that uses it, and keep it mapped.
+// Without NCCL. The memory is like memory from cudaMalloc. GPUs that can access one another's memory map it in the
+// first call that uses it, and keep it mapped. Without such access, each call copies the values.
 //
 // Waiting. Registering, allocating and destroying first wait until this communicator's unfinished operations end, at
 // the latest by their deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
 //
-// Owner. The program owns the object. The object may outlive the communicator. Its memory is then no longer registered.
-// Calls of other communicators may use the memory too, like any other GPU memory.
+// Owner. The program owns the DeviceMemory object. The object may outlive the communicator. Its memory is then no
+// longer registered. Calls of other communicators may use the memory too, like any other GPU memory.
 //
 // Threads. A communicator accepts one call at a time. These functions and the destructors count as its calls.
 #pragma once

@@ -1,5 +1,5 @@
-// Errors: the library throws exceptions of one type, Error. An Error has a code, and names the operation that failed
-// and the rank that caused the failure:
+// Errors: the library throws exceptions of one type, Error. An Error has a code. It also names the operation that
+// failed and the rank that caused the failure, if these are known:
 //
 // | code             | the communicator afterwards | what to do                                                |
 // | ---------------- | --------------------------- | --------------------------------------------------------- |
@@ -13,7 +13,7 @@
 // | system           | see below                   | raise the limit that the text names                       |
 //
 // On a broken communicator, abort(), explain(), the functions that return its properties, and its destructor still
-// work. Its memory stays valid. Every call that needs the other ranks throws the first error again.
+// work. Memory that it has allocated stays valid. Every call that needs the other ranks throws the first error again.
 //
 // `system` means that the operating system, CUDA, NCCL or MPI has refused a request, or that a user's op threw:
 //
@@ -27,7 +27,7 @@
 // | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
 //
 // When the error of a failed operation is thrown, no other rank reads or writes the buffers of the operation any more.
-// The program may use and free them. After a failure, they contain:
+// The program may use and free them. After a failure, the buffers contain:
 //
 // | buffer                               | contents                                                        |
 // | ------------------------------------ | --------------------------------------------------------------- |

@@ -5,7 +5,7 @@
 //   comm.all_reduce(gradient, ReduceOp::average);
 //   std::vector<float, SharedAllocator<float>> sum(1000, comm.allocator<float>());
 //
-// Memory from any of these functions has these properties:
+// Memory from allocate(), SharedMemory and SharedAllocator has these properties:
 //
 // Pages. The memory consists of huge pages if the system can provide them. All pages are present when the allocation
 // returns. pages() returns their kind.
@@ -13,8 +13,9 @@
 // Owner. The memory belongs to the process, not to the communicator. It may outlive the communicator. It works with
 // every communicator of the process.
 //
-// Peers. The other ranks (peers) map the memory in the first call that uses it. The program may free the memory while
-// peers still have it mapped. Like any buffer, it must not be freed while an operation of this rank uses it.
+// Peers. The other ranks of the host (peers) map the memory in the first call that uses it. The program may free the
+// memory while peers still have it mapped. Like any buffer, it must not be freed while an operation of this rank uses
+// it.
 //
 // No sharing. The system may refuse to share memory, for example because a seccomp filter forbids memfd_create. The
 // library then allocates ordinary memory. It logs one warning, and pages() returns private_pages.
@@ -26,7 +27,7 @@
 //
 // Errors. An allocation throws Error{system} if there is no memory. The text names the refused request and the setting
 // to change: RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE, or the memory limit of a control group. Later accesses never cause
-// SIGBUS.
+// SIGBUS, because all pages are present.
 //
 // Segments. The memory comes from segments, shared files in memory with one file descriptor each. A large allocation
 // has its own segment, which returns to the system when it is freed. Small allocations are pieces of a common segment,

@@ -23,9 +23,9 @@ class Codec;
 
 /// Places where the values of several ranks may be added before they are sent on.
 enum class PartialSums : std::uint8_t {
-  allowed,     ///< Everywhere: a rank may send the sum of some ranks' values to another rank.
-  intra_host,  ///< Only inside a host. One rank, the owner, adds the sums of all hosts in host order.
-  forbidden    ///< Nowhere: one rank, the owner, adds the values of all ranks in rank order.
+  allowed,     ///< Everywhere: a rank may send the sum of several ranks' values to another rank.
+  intra_host,  ///< Only inside a host. One rank, the owner of an element, adds the sums of all hosts in host order.
+  forbidden    ///< Nowhere: one rank, the owner of an element, adds the values of all ranks in rank order.
 };
 
 /// Request for a plan: the arguments of a call that are equal on all ranks. It contains no number of the calling rank,
@@ -51,7 +51,7 @@ struct Request {
 
 struct Algorithm;  // row of the table in src/planning/algorithm_table.cpp
 
-/// Estimated cost of a call with one algorithm, computed from the work of the busiest rank.
+/// Estimated cost of a call with one algorithm: time, messages and bytes.
 struct Estimate {
   std::string_view algorithm;
   double microseconds = 0;
@@ -68,7 +68,7 @@ enum class DevicePath : std::uint8_t {
   nccl,        ///< NCCL, in a stream.
   top_k,       ///< GPUs select the largest elements, hosts exchange them, and GPUs add them.
   multi_host,  ///< GPU kernels add inside each host; between hosts, values pass through pinned memory.
-  steps        ///< GPUs perform the Steps of the algorithm, the actions of a rank.
+  steps        ///< GPUs perform the Steps of the algorithm; a Step is one action of a rank.
 };
 inline constexpr std::size_t kDevicePaths = 7;
 COLLECTIVES_EXPORT std::string_view to_string(DevicePath) noexcept;

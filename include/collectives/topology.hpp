@@ -1,4 +1,4 @@
-// Topology: states which ranks run on which host, and what the ranks of a host share. A host is the set of ranks that
+// Topology: states which ranks run on which host, and what the ranks of a host share. A host is a set of ranks that
 // share memory. The communicator determines its topology at construction. A program can also construct one, for example
 // to plan a call for other machines.
 #pragma once
@@ -22,8 +22,9 @@ struct Topology {
   /// Domains are numbered from 0 in the order of first appearance. Empty if there is one domain, if domains are
   /// unknown, or if there are several hosts.
   std::vector<int> domains = {};
-  /// Number of each host's machine. Hosts may be containers or namespaces of one machine. They then share its cores.
-  /// Machines are numbered from 0 in the order of first appearance. Empty if every host is a machine of its own.
+  /// Number of each host's machine. Hosts may be containers or namespaces of one machine. Hosts of one machine share
+  /// its cores. Machines are numbered from 0 in the order of first appearance. Empty if every host is a machine of its
+  /// own.
   std::vector<int> machines = {};
   /// Number of cores that the ranks of each machine may use together.
   std::vector<int> machine_cores = {};

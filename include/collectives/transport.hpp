@@ -10,8 +10,9 @@
 // Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
 // cannot proceed, and the caller tries again later.
 //
-// Every message has a tag, a word chosen by the caller. The library's tag holds the number of the call and a hash of
-// its arguments. Ranks thus detect different calls. Only one thread at a time uses a Transport.
+// Every message has a tag, a number of 64 bits that the caller chooses. The library's tag holds the number of the call
+// and a hash of its arguments. A rank thus detects that a peer performs another call. Only one thread at a time uses a
+// Transport.
 #pragma once
 
 #include <chrono>

@@ -17,8 +17,8 @@ struct MachineParameters;  // internal numbers, in src/core/tuning_parameters.hp
 
 /// Tuning numbers of a communicator: eight that a program may set, and a handle of the internal ones.
 ///
-/// Rank 0 sends its numbers to all ranks, so that all ranks agree. If neither the program nor COLLECTIVES_TUNING gives
-/// numbers, some are measured at the first use on a machine and kept in a file.
+/// Rank 0 sends its numbers to all ranks, so that all ranks have equal numbers. If neither the program nor
+/// COLLECTIVES_TUNING gives numbers, some are measured at the first use on a machine and kept in a file.
 ///
 /// To change a number and keep the measured ones, copy Communicator::tuning(), set the number, and pass the copy as
 /// CommunicatorOptions::tuning. The copy has the handle `machine` of the internal numbers. A Tuning that a program
@@ -33,14 +33,15 @@ struct Tuning {
   /// Minimum length in bytes of an all-gather or broadcast in which the operating system copies between processes. The
   /// number is for two ranks, each with half of the vector. With more ranks, each part must be as long as with two.
   std::size_t single_copy_bytes = kNever;
-  /// Bytes of each rank's share of a chunk. The ranks of a host pass long vectors through shared memory in chunks.
+  /// Usual number of bytes that each rank writes to shared memory for one chunk. The ranks of a host pass long vectors
+  /// through shared memory in chunks. A chunk may be longer or shorter.
   std::size_t chunk_bytes = 64 << 10;
   std::size_t frame_bytes = 64 << 10;        ///< Maximum bytes of a message, if some messages stay inside a host.
   std::size_t wire_frame_bytes = 512 << 10;  ///< Maximum bytes of a message, if all messages leave the host.
   /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
   std::size_t wire_frames = 8;
-  double wire_us = 15.0;                  ///< Latency in us of a short message between hosts.
-  double wire_us_per_byte = 1.0 / 1.1e3;  ///< Time in us of a byte on a host's link.
+  double wire_us = 15.0;                  ///< Latency of a short message between hosts, in microseconds.
+  double wire_us_per_byte = 1.0 / 1.1e3;  ///< Time of a byte on a host's link, in microseconds.
 
   std::string source = "built-in";  ///< Origin of the numbers, in words.
   /// Internal numbers of the communicator that returned this tuning. They are never changed. Null: see above.

@@ -1,4 +1,4 @@
-// Wait for the benchmarks, which do not link the library's own waits (wait.hpp).
+// BoundedYield: the wait of the benchmarks, which do not link the library's own waits (wait.hpp).
 //
 // A loop that tests a condition calls wait() in each turn. For a bounded time wait() yields the core. After that, each
 // call sleeps for 50 us. The head of wait.hpp explains why no loop may yield for long.
@@ -11,10 +11,10 @@
 
 namespace collectives {
 
-/// State of one such loop. Each loop makes an object of its own.
+/// State of one loop that waits. Each loop makes an object of its own.
 class BoundedYield {
  public:
-  /// Yields until `bound` has passed since the first call. Sleeps after that.
+  /// Makes a wait. Each wait() yields until `bound` has passed since the first wait(). After that, each wait() sleeps.
   explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
   void wait() noexcept {
     if (sleeps_) return sleep();

@@ -31,7 +31,7 @@ constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
 // Prefix of variables for the test programs. The library ignores them.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
-// Prefix of variables that UCX reads. They configure UCX for this library alone, and the library ignores them.
+// Prefix of variables that UCX reads. They configure UCX for this library alone. The library itself does not read them.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
 // Readers: each parses the `text` of a variable. A reader stores the value and returns true if the text is valid.

@@ -1,8 +1,8 @@
 // Reads the environment of the process.
 //
-// The library reads all COLLECTIVES_ variables here. It also finds the cores that the process may use, the name of the
-// processor, and the memory that is still available. Parsing is a function of the environment's text, so tests pass
-// literals. Nothing is stored between calls.
+// The library reads all COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
+// of the processor, and the memory that is still available. Parsing is a function of the environment's text, so tests
+// pass literals. Nothing is stored between calls.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ struct Environment {
   std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: UDP for short messages of the wire tcp
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
-  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host open one another's memory
+  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host map one another's memory
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
@@ -37,15 +37,19 @@ struct Environment {
   std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: path of the trace file
   std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: maximum size of a host's trace file
   std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the paths of its files
-  std::optional<int> dump_signal;                   ///< COLLECTIVES_DUMP_SIGNAL: SIGUSR1 or SIGUSR2, writes those files
-  std::optional<int> port;                          ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
-  std::optional<int> cores;                         ///< COLLECTIVES_CORES: cores that ranks of this host may use
-  std::optional<int> listen_fd;                     ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
+  /// COLLECTIVES_DUMP_SIGNAL: signal at which the flight recorder writes its files.
+  std::optional<int> dump_signal;
+  std::optional<int> port;        ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
+  std::optional<int> cores;       ///< COLLECTIVES_CORES: cores that ranks of this host may use
+  std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
   std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
-  /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI.
+  /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI. A call counts once, and once more for
+  /// each 512 bytes.
   std::optional<int> mpi_after;
-  std::optional<std::string> mpi_wire;            ///< COLLECTIVES_MPI_WIRE: bf16: the drop-in sends sums of f32 as bf16
-  std::optional<std::size_t> mpi_wire_min_bytes;  ///< COLLECTIVES_MPI_WIRE_MIN_BYTES: shortest vector sent so
+  /// COLLECTIVES_MPI_WIRE: "bf16" if the drop-in sends the f32 values of sums as bf16.
+  std::optional<std::string> mpi_wire;
+  /// COLLECTIVES_MPI_WIRE_MIN_BYTES: minimum length of a vector that is sent as bf16.
+  std::optional<std::size_t> mpi_wire_min_bytes;
 };
 
 /// Parses "NAME=value" strings with a null at the end, like main's third argument. Throws Error{invalid_argument} that

@@ -22,8 +22,8 @@ std::string_view to_string(Errc code) noexcept {
 Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
     : std::runtime_error(what), code_(code), rank_(rank), peer_(peer), operation_(std::move(operation)) {}
 
-// The destructor is defined in this file, so that only one library contains the type. Exceptions can then be caught
-// across shared libraries.
+// The destructor is defined in this file, so that only one shared library contains the type information of Error.
+// Exceptions can then be caught across shared libraries.
 Error::~Error() = default;
 
 }  // namespace collectives

@@ -7,16 +7,16 @@
 //   OwnDescriptor     a file descriptor that stands for the process, such as one with a lock; a child closes it at once
 //   hold_over_forks   keeps a mutex of the process free in a child, so that the child can create communicators
 //
-// In a child, each call on an inherited communicator is refused. There the destructor of the communicator closes no
-// connection, frees no memory and sends no message.
+// In a child, each call on an inherited communicator is refused. In the child, the destructor of the communicator
+// closes no connection, frees no memory and sends no message.
 //
-// All three use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent and in
-// the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system call
-// does not run the handlers. A child of `clone` keeps the parent's locks until it calls exec or ends.
+// All three tools use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent
+// and in the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system
+// call does not run the handlers. A child of `clone` keeps the parent's locks until it calls exec or ends.
 //
-// Price: each call reads one counter. A child keeps inherited resources until it ends. If a parent is killed, its TCP
-// peers see the connections closed only after its children have ended. Until then, the calls of these peers end only by
-// their deadline.
+// Price: each call reads one counter. A child keeps inherited connections and memory until it ends. If a parent is
+// killed, its TCP peers see the connections closed only after its children have ended. Until then, the calls of these
+// peers end only by their deadline.
 #pragma once
 
 #include <pthread.h>
@@ -31,8 +31,9 @@
 
 namespace collectives {
 namespace detail {
-extern std::atomic<std::uint32_t> generation;  // number of forks before this process: a child inherits it, and adds 1
-}
+// Number of forks that led to this process: a child inherits the number and adds 1.
+extern std::atomic<std::uint32_t> generation;
+}  // namespace detail
 
 /// The process that created an object.
 class OwnerProcess {

@@ -1,5 +1,5 @@
 // Macro COLLECTIVES_SHARED, which marks functions that are compiled for CPUs and for GPUs. Each of these functions
-// processes one element or a few. GPU kernels call it in each thread. Tests on a CPU call it in a loop.
+// processes one element or a few. GPU kernels call these functions in each thread. Tests on a CPU call them in a loop.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
-// Conversion between JSON values and text. A source that calls the parser or the serializer of the JSON library itself
-// takes five seconds longer to compile, so one source does for all.
+// Conversion between JSON values and text. A source that calls the parser or the serializer of the JSON library takes
+// five seconds longer to compile. Therefore only json.cpp calls them.
 #pragma once
 
 #include <istream>

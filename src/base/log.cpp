@@ -18,7 +18,7 @@ constexpr int kUnset = -1;
 std::atomic<int> level_in_force = kUnset;
 
 /// Returns the level of COLLECTIVES_LOG, or `warning` if the variable is unset or malformed. The next communicator
-/// reports a malformed variable as an error, so the log need not.
+/// reports a malformed variable as an error, so the log does not report it.
 LogLevel level_from_environment() noexcept {
   try {
     return environment().log.value_or(LogLevel::warning);

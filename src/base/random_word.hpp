@@ -1,6 +1,6 @@
 // Random number that other processes cannot guess.
 //
-// std::random_device is not used, because its constructor queries the processor's identity. That takes tens of
+// std::random_device is not used, because its constructor queries the processor's identity. The query takes tens of
 // microseconds under a hypervisor.
 #pragma once
 

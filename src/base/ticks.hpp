@@ -1,8 +1,8 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
 // A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. Some counters have
-// no constant rate, or differ between cores. A tick is then a nanosecond of the steady clock. Records of calls hold
-// ticks. A reader of a record converts them to nanoseconds.
+// no constant rate, or differ between cores. On a machine with such a counter, a tick is a nanosecond of the steady
+// clock. Records of calls hold ticks. A reader of a record converts them to nanoseconds.
 #pragma once
 
 #include <chrono>

@@ -23,7 +23,7 @@ constexpr auto kSpin = 5us;
 // other programs little, whereas a sleep would wake up late.
 constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
-// in 15 us, so most waits end before 200 us. With 50 us the all-reduce took a fifth longer.
+// in 15 us, so most waits end before 200 us. With a limit of 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
 // Time after which a wait for a message of another host sleeps. Most messages arrive sooner, and a sleep wakes up late.
 constexpr auto kSpinForWire = 300us;
@@ -36,16 +36,16 @@ constexpr auto kLateYield = 2ms;
 // Time for which waits sleep at once after a single late yield. A system service or the start of a process may have
 // caused the yield, so the time is as short as a time slice.
 constexpr auto kSleepAtOnceAtFirst = 2500us;
-// Maximum of that time. Late yields that recur come from a busy program; each doubles the time. 20 ms are long compared
-// with a time slice.
+// Maximum time for which waits sleep at once. Late yields that recur come from a busy program, and each doubles the
+// time. 20 ms are long compared with a time slice.
 constexpr auto kSleepAtOnceAtMost = 20ms;
-// Maximum time between the end of these sleeps and a late yield that counts as recurring.
+// Maximum time from the end of sleeping at once to the next late yield, if that yield counts as recurring.
 constexpr auto kLateYieldsRecurIn = 20ms;
 
 // Number of fruitless tests in a row after which each further test sleeps. A fruitless test is a Work::test() that
 // found neither an end nor progress. 1,000 tests take 0.6 ms if the program yields for 0.6 us after each.
 constexpr int kTests = 1000;
-// Number of these tests while waits sleep at once, because each yield may then take a time slice.
+// Number of fruitless tests in a row while waits sleep at once, because each yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;
 // Returns the maximum CPU time of a row of tests in a program that only waits. A program that takes more computes
 // between its tests, and must not sleep. A test takes 0.2 to 0.5 us, and the program may take 1 us until the next test.
@@ -60,7 +60,7 @@ std::atomic<WaitHook> wait_hook = nullptr;
 /// Time at which the waits of this process last ceased or will cease to sleep at once, as a count of Clock. If two
 /// threads note a late yield at the same time, one of them may be lost.
 std::atomic<Clock::rep> last_until = 0;
-/// Time for which they sleep at once, as the last late yield has set it.
+/// Time for which the waits sleep at once, as the last late yield has set it.
 std::atomic<std::chrono::nanoseconds> last_length = 0ns;
 
 bool sleeps_at_once(Clock::time_point now) noexcept {

@@ -7,10 +7,10 @@
 //   yield   leaves the core to another thread at once; useful while that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
-// No loop may yield for long. Linux counts each yield as a whole time slice of use. A thread that yields beside busy
-// programs therefore loses its share of the core. Some versions of Linux (6.18 is one) wrongly schedule other threads
-// behind threads that yield without end. These other threads then have no core for up to a minute. Each loop therefore
-// uses one of two classes, which yield for a bounded time and then sleep:
+// No loop may yield for long. Linux counts each yield as the use of a whole time slice. A thread that yields beside
+// busy programs therefore loses its share of the core. Some versions of Linux (6.18 is one) wrongly schedule other
+// threads behind threads that yield without end. These other threads then have no core for up to a minute. Each loop
+// therefore uses one of two classes, which yield for a bounded time and then sleep:
 //
 //   CollectiveBackoff   for waits of a collective; also wakes up for a message from another host, and returns
 //                       true when the caller must check deadlines, aborts and lost peers
@@ -21,9 +21,10 @@
 // waits of this process then sleep at once, without yielding first: for 2.5 ms after a single late yield, and for up to
 // 20 ms if late yields recur.
 //
-// A process may use another library that progresses only inside its calls, as MPI does. set_wait_hook() installs one
-// function that every CollectiveBackoff calls. Waits sleep for at most 50 us at a time while a hook is installed. The
-// hook needs no thread, so it works with every thread level of MPI.
+// A process may use another library that progresses only inside its own calls, as MPI does. The function
+// set_wait_hook() installs a hook, which every CollectiveBackoff calls. The hook can progress MPI, for example. Waits
+// sleep for at most 50 us at a time while a hook is installed. The hook needs no thread, so it works with every thread
+// level of MPI.
 #pragma once
 
 #include <atomic>
@@ -46,8 +47,8 @@ constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
 /// each message may need several calls.
 constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
 
-/// Time at which the waits of this process stop to sleep at once, as a count of the steady clock. 0 if no yield was
-/// late since a wait last found this time in the past.
+/// Time until which the waits of this process sleep at once, as a count of the steady clock. A wait that finds the time
+/// in the past sets it to 0.
 extern std::atomic<std::chrono::steady_clock::rep> sleep_at_once_until;
 
 /// Yields for a bounded time, then sleeps. One object per wait.

@@ -5,10 +5,10 @@
 // long for the caches is therefore written with streaming stores, which bypass the caches. Other stores would first
 // read each cache line that they overwrite.
 //
-// Rounding uses integer arithmetic on every processor (reduction/formats.hpp). The processors' bf16 instructions
-// replace denormals by 0. Programs can also set a processor mode that does so. Price: rounding takes six operations in
-// place of one. They take no additional time if the data are in the second-level cache or beyond, because memory is
-// slower.
+// Rounding to bf16 uses integer arithmetic on every processor (reduction/formats.hpp). Reason: the processors' bf16
+// instructions replace denormals by 0. A processor mode that replaces denormals does not affect integer arithmetic.
+// Price: rounding takes six operations in place of one. The six operations take no additional time if the data are in
+// the second-level cache or beyond, because memory is slower.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 

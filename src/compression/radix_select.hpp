@@ -6,8 +6,8 @@
 // the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with this number or a
 // greater one are selected.
 //
-// 1. The first pass adds the new gradient to the vector, and counts the elements by their first digit. The counts give
-//    the first digit of the k-th greatest number.
+// 1. The first pass adds the new gradient to the vector of unsent values, and counts the elements by their first
+//    digit. The counts give the first digit of the k-th greatest number.
 // 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the memory for
 //    candidates is too small, further passes over all elements find the next digits, until the candidates fit.
 // 3. The next pass collects the candidates in the order of their indices.

@@ -1,6 +1,6 @@
 // Implementation of the selection of the k greatest magnitudes, with vector instructions. A candidate is an element
-// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces their number.
-// select.hpp explains the method.
+// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces the number of
+// candidates. select.hpp explains the method.
 //
 // The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
 // which every processor has an instruction. The floor is a key that new candidates must exceed. It is -1 if there is no
@@ -25,15 +25,15 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements per block. Before each block, the loop makes sure that the memory for candidates can hold all of
-/// its elements.
+/// Number of elements per block. Before each block, the loop makes sure that the memory for candidates can hold all
+/// elements of the block.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.
 inline constexpr std::size_t kAhead = 512;
 /// Elements per word of marks. Each bit of the word tells whether one of 64 elements becomes a candidate. If at most
-/// kFew bits are set, the candidates are stored one by one. Otherwise vector instructions store them, which takes
-/// longer than the addition itself.
+/// kFew bits are set, the candidates are stored one by one. If more bits are set, vector instructions store the
+/// candidates, which takes longer than the addition itself.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
 /// Extra elements of memory behind the last candidate. Stores of whole vectors may overwrite them. The longest vector
@@ -57,7 +57,7 @@ alignas(64) inline constexpr auto kNamedLanes = [] {
 struct Candidates {
   std::uint32_t* indices;
   std::uint32_t* bits;
-  std::size_t capacity;  ///< Capacity in elements. kOverhang elements follow it.
+  std::size_t capacity;  ///< Number of candidates that fit. The memory has kOverhang more elements.
   std::int32_t floor;
   std::size_t count = 0;
 };

@@ -49,7 +49,7 @@ void check_vocabulary(const Call& call, Rank rank);
 ///
 ///   - an unknown type or op, or an op that the type does not support
 ///   - a null pointer with elements
-///   - counts that do not match, or that overflow
+///   - numbers of elements that do not match one another, or that overflow
 ///   - different types of input and output
 ///   - a root out of range
 ///   - buffers that overlap without being in place

@@ -164,7 +164,7 @@ std::size_t last_level_cache() {
 TuningParameters built_in_tuning() {
   // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. Stores past the
   // caches save time once the buffers of a call evict each other from the last-level cache. The maximum is 128 MiB,
-  // because a job never has all of a very large cache.
+  // because the ranks never have all of a very large cache.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
   TuningParameters tuning;

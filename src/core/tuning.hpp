@@ -1,5 +1,5 @@
 // The tuning as text. A tuning is the table of numbers by which the library chooses the algorithm of each call: costs,
-// limits and sizes. The text is JSON. Rank 0 sends it to all ranks. Tuning files contain it.
+// limits and sizes. The text is JSON. Rank 0 sends it to all ranks. A tuning file contains a text of this form.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,14 +19,15 @@ nlohmann::json to_json(const TuningParameters&);
 /// A field may have the name of an earlier version; the first use of such a name logs a warning.
 void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
-/// Returns the time in us that a core spends at each end of a message between two hosts of one machine. No network
-/// adapter takes part in such a message. Each core therefore also spends half of the wire's latency.
+/// Returns the time in microseconds that a core spends at each end of a message between two hosts of one machine. No
+/// network adapter takes part in such a message. Each core therefore spends half of the wire's latency, in addition to
+/// its usual time for a message.
 inline double message_inside_machine_us(const TuningParameters& tuning) {
   return tuning.wire_us / 2 + tuning.wire_message_us;
 }
 
 /// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
-/// cache. The call takes almost no time.
+/// cache, at most 128 MiB. The call takes almost no time.
 TuningParameters built_in_tuning();
 
 /// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have

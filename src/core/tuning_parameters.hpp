@@ -17,9 +17,10 @@ namespace collectives {
 /// whole vector unless a field says otherwise. Times are microseconds.
 ///
 /// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
-/// which they exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of all
-/// ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single copy, the kernel
-/// copies from a peer's buffer. In the staged protocol, ranks copy their data to staging memory, from which peers read.
+/// which the ranks exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of
+/// all ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single copy, the
+/// kernel copies from a peer's buffer. In the staged protocol, ranks copy their data to staging memory, from which
+/// peers read.
 struct MachineParameters {
   std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
   std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).

@@ -1,4 +1,4 @@
-// Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the share of
+// Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the range of
 // the vector that one rail handles. An algorithm of this file reduces a slice among the ranks of its rail.
 //
 // The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is one message between two

@@ -31,8 +31,8 @@ constexpr Step host_step(Step::Kind kind, const Parts& parts, Peers owners, cons
           .owners = owners};
 }
 
-/// Returns a reduction whose source is the value that a rank sends to other hosts. This is the sum of its host, in the
-/// output. If each host has one rank, there is no such sum, and the source is the rank's input.
+/// Returns a reduction whose source is the value that a rank sends to other hosts. The value is the sum of the rank's
+/// host, and lies in the output. If each host has one rank, there is no such sum, and the source is the rank's input.
 constexpr Reduction host_sums(const Grid& grid) {
   return {.source = grid.one_rank_each() ? Place::input : Place::output};
 }

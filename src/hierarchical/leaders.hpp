@@ -2,12 +2,12 @@
 //
 // The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
 // of H hosts thus exchanges with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages. A part is
-// the share of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank of a host sends H
+// the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank of a host sends H
 // - 1 messages of one part each. Few messages are better for short vectors, because each message costs a latency and
 // work of a core. If all ranks have equal parts, the longest message is half of the vector.
 //
-// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The whole vector is
-// handled in one round.
+// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The vector is not cut
+// into segments: all of it is handled at once.
 //
 // Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
 // message. The leader alone does work that the ranks of its host could share.

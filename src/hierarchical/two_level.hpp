@@ -1,8 +1,8 @@
 // Two-level algorithms inside one host whose ranks run in several domains.
 //
 // A domain is the cores of one socket or of one last-level cache. The library hwloc finds the domains. A copy from one
-// domain to another takes more time than a copy inside a domain. With these algorithms, each byte crosses once per
-// domain instead of once per rank.
+// domain to another takes more time than a copy inside a domain. With these algorithms, each byte enters a domain once,
+// not once for each rank of the domain.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
 // domain. A host Step is a collective that ranks perform together through shared memory. Here an exchange along a rail

@@ -1,6 +1,7 @@
 // Table of algorithms, from which plans are chosen. A row is one algorithm: a function that emits the Steps of a rank,
 // and its properties. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
-// result. A backend is a family of algorithms, such as `ring`. Each backend has a row for every collective.
+// result. A backend is a family of algorithms, such as `ring`. For every collective, each backend has a row that can
+// perform it.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -175,10 +176,10 @@ bool flat(const CollectiveSpec& spec, const Topology& topology) {
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// Returns the row of a hierarchical algorithm. It reduces inside each host through shared memory. It uses the
-/// algorithm `Between` for messages between hosts.
+/// Returns the row of a hierarchical algorithm. The algorithm reduces inside each host through shared memory. For
+/// messages between hosts it uses the algorithm `Between`.
 ///
-/// The first row, with Ring, also handles jobs on one host, and collectives that have only one hierarchical algorithm.
+/// The first row, with Ring, also handles calls on one host, and collectives that have only one hierarchical algorithm.
 /// Among the other rows, only those with Halving handle reduce-scatter and all-gather, and only Doubling handles
 /// barriers.
 template <class Between, Rails rails>

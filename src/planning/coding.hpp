@@ -18,9 +18,9 @@ struct Coding {
   std::size_t bytes(std::size_t count) const noexcept {
     return codec == nullptr ? count * element : codec->encoded_bytes(count);
   }
-  /// Returns how many times a Step (an action of a rank) encodes or decodes its values. They are encoded once for all
-  /// receivers, and decoded once for each received message whose values are used. A message that is passed on is not
-  /// encoded again.
+  /// Returns how many times a Step (an action of a rank) encodes or decodes its values. The values are encoded once for
+  /// all receivers, and decoded once for each received message whose values are used. A message that is passed on is
+  /// not encoded again.
   std::size_t codings(const Step& step) const noexcept {
     if (codec == nullptr) return 0;
     const std::size_t out = step.to.empty() ? 0 : 1, kept = step.destination == Place::nowhere ? 0 : 1;

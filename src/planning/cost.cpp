@@ -79,7 +79,7 @@ class Counter final : public StepSink {
   std::size_t messages = 0, bytes_sent = 0, bytes_to_other_hosts = 0, bytes_from_other_hosts = 0;
   std::size_t ends = 0;          ///< messages sent to or received from other hosts
   bool several_streams = false;  ///< sends to more than one rank of other hosts
-  double waits_for_work = 0;     ///< us: share of the work for which an average rank only waits
+  double waits_for_work = 0;     ///< microseconds of the work in which an average rank only waits
 
  private:
   /// Counts the messages with all peers. Returns the time for bytes that stay inside the host.
@@ -133,8 +133,8 @@ class Counter final : public StepSink {
   std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
-/// Returns the ranks whose Steps are counted, at most 64. In a large job, these are the root and the ranks of four
-/// hosts: the largest host, the first, the last and the root's.
+/// Returns the ranks whose Steps are counted, at most 64. If there are more ranks, these are the root and the ranks of
+/// four hosts: the largest host, the first, the last and the root's.
 ///
 /// The busiest ranks are among them. Reason: algorithms treat all other hosts alike if they are equally large, and
 /// treat all but the first ranks of a host alike.
@@ -164,12 +164,12 @@ std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
 struct Together {
   double ends = 0;    ///< messages sent to or received from other hosts
   double bytes = 0;   ///< bytes sent to other hosts
-  double work = 0;    ///< us: bytes inside hosts, and arithmetic
-  double copies = 0;  ///< us: copies of bytes between hosts
+  double work = 0;    ///< microseconds for bytes inside hosts, and for arithmetic
+  double copies = 0;  ///< microseconds for copies of bytes between hosts
 };
 
-/// Share of the copying time for which links stand still, if there are more ranks than cores. A link stands still when
-/// its next sender waits for a core, unless another round keeps the link busy.
+/// Fraction of the copying time for which links stand still, if there are more ranks than cores. A link stands still
+/// when its next sender waits for a core, unless another round keeps the link busy.
 ///
 /// The value comes from a measurement with 4 hosts of one rank on two cores (bench/results/hosts.txt). A round of 1 MiB
 /// takes 3 % longer than the links need, and the cores are busy for 10 % of that time.

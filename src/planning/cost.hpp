@@ -26,18 +26,18 @@
 
 namespace collectives {
 
-/// Cost of a call. Times are in us. Fields marked "of one round" hold the cost of one round, all others that of all
-/// rounds together.
+/// Cost of a call. Times are in microseconds. Fields marked "of one round" hold the cost of one round, all others that
+/// of all rounds together.
 struct Cost {
   double waits = 0;     ///< of one round: time for which a rank waits for peers
   double handling = 0;  ///< of one round: system calls that send and receive messages between hosts
   double work = 0;      ///< copying bytes inside the host, and arithmetic
   double copies = 0;    ///< copying bytes to and from the kernel, while links carry other bytes of the message
-  double late = 0;      ///< share of `copies` for which links stand still, because there are more ranks than cores
+  double late = 0;      ///< time in `copies` for which links stand still, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
   double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap
   double machine = 0;   ///< of one round: handling of all messages of a machine with more ranks than cores
-  double inside = 0;    ///< of one round: share of `waits` for ranks of this host
+  double inside = 0;    ///< of one round: time in `waits` for ranks of this host
   double burst = 1;     ///< number of messages that are sent over a link at the same time
   double hops = 1;      ///< number of messages in the longest chain, in which each waits for the one before
   /// Whether each round passes from rank to rank while the next round follows it, as in broadcast and reduce. A rank
@@ -48,7 +48,7 @@ struct Cost {
   /// Returns how idle the cores are while links carry bytes, from 0 (busy) to 1 (idle). The time `late` counts in this
   /// proportion.
   double idleness() const;
-  /// Returns the time in us of `rounds` rounds, of which `rounds_in_flight` are in flight at once.
+  /// Returns the time in microseconds of `rounds` rounds, of which `rounds_in_flight` are in flight at once.
   double microseconds(std::size_t rounds, std::size_t rounds_in_flight) const;
 };
 

@@ -16,7 +16,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of Steps and messages of a round that is simulated. More would take longer than some 60 ms.
+/// Maximum number of Steps and messages of a round that is simulated. The simulation of a larger round would take more
+/// than about 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
@@ -27,8 +28,8 @@ struct StepTime {
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. It rarely
-/// holds more than one.
+/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. A channel
+/// rarely holds more than one message.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }

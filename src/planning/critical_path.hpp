@@ -16,7 +16,7 @@
 
 namespace collectives {
 
-/// Critical path of one round. Times are in us.
+/// Critical path of one round. Times are in microseconds.
 struct CriticalPath {
   double latency = 0;        ///< length of the path without the time for bytes
   double wire = 0;           ///< additional length due to the time for which links carry the bytes between hosts
@@ -25,8 +25,8 @@ struct CriticalPath {
   double bytes = 0;          ///< bytes of these messages
 };
 
-/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps and messages. They would take some
-/// 60 ms.
+/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps and messages. The simulation of a
+/// larger round would take more than about 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
                                           const TuningParameters&);
 

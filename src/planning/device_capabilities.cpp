@@ -1,3 +1,4 @@
+// Implementation of the capabilities of NCCL: states why NCCL cannot perform a reduction as ReduceOp promises.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

@@ -64,8 +64,8 @@ constexpr std::size_t kLongestMessage = 4 << 20;
 /// buffers, and a partial sum. 8 records are kept for the buffers and the partial sum.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
-/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The caller puts "several
-/// hosts, and" before the text.
+/// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The callers append the text
+/// to another reason, after "and".
 std::string why_not_reduced_in_hosts(const Topology& topology) {
   const Topology::Gpus& gpus = topology.gpus;
   if (!gpus.peer_access && !gpus.nccl_in_hosts)

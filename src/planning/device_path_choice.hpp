@@ -5,7 +5,7 @@
 // Some paths need a plan for host memory, too: the algorithm with which the call would be done in CPU memory. The path
 // `host_copy`, for example, copies the values to pinned memory and follows that plan.
 //
-// choose_device_path() chooses the path. The other properties of the plan are then changed to suit it
+// choose_device_path() chooses the path. The other properties of the plan are then changed to suit the path
 // (device_path_plan.hpp).
 #pragma once
 

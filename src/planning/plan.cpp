@@ -93,11 +93,11 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
   return Parts::listed(offsets.data(), topology.ranks());
 }
 
-/// Minimum length in bytes of messages that are cut shorter than the limit. Shorter ones cost the CPU more than their
-/// overlap saves.
+/// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
+/// their overlap saves.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// The minimum for broadcast and reduce. Their rounds follow one another from rank to rank, and no rank waits for the
-/// end of a round, so short messages cost less.
+/// Minimum length in bytes of the messages of broadcast and reduce. Their rounds follow one another from rank to rank,
+/// and no rank waits for the end of a round, so short messages cost less.
 constexpr std::size_t kShortestMessage = 4 << 10;
 /// Maximum time with shorter messages, relative to the time with longer ones, at which the shorter ones are taken. They
 /// must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above kShortMessage.
@@ -162,7 +162,7 @@ void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
 
 /// Returns the length of messages in bytes: the longest one whose time is close to the lowest. `max`: maximum length.
 /// `overlap`: whether rounds overlap; if they do not, shorter messages gain nothing. `time_with`: returns the estimate
-/// in us for a length.
+/// in microseconds for a length.
 template <class TimeWith>
 std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const TimeWith& time_with) {
   const std::size_t min = std::min(max, cost.flows ? kShortestMessage : overlap ? kShortMessage : max);

@@ -23,8 +23,8 @@ struct CallPlan {
   std::optional<SparsePlan> sparse = {};
 };
 
-/// Returns the plan of a call, with the sparse plan if the call has a compressor. `top_k` is null if it has none. No
-/// other function makes plans. Throws as choose_plan() does.
+/// Returns the plan of a call, with the sparse plan if the call has a compressor. `top_k` is null if the call has none.
+/// choose_plan() calls this function, too. Throws as choose_plan() does.
 CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

@@ -27,7 +27,7 @@ struct PlannedCall {
   Parts parts;
   /// Collective that is performed. It is the collective of the call, or a barrier if the call has no elements. The
   /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being more than 64 calls ahead.
-  /// The arrival records, the shared list of entered calls, hold only 64.
+  /// The arrival records, the shared list of entered calls, hold only 64 calls.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};

@@ -39,8 +39,9 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm. Describes nothing if there are several, or if it is no host Step from input
-/// to output. A Step is one action of a rank. In a host Step, ranks of a host work together through shared memory.
+/// Describes the only Step of an algorithm. Describes nothing if there are several Steps, or if the Step is no host
+/// Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work together through
+/// shared memory.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}

@@ -7,9 +7,9 @@
 // Steps, the actions of a rank. If the only Step is a collective of the ranks of one host, the planner describes it, so
 // that the executor can start it directly.
 //
-// For a later equal call, the planner finds the stored plan. It first compares with the last call, then looks up the
-// hash of the signature. The hash and the plan depend only on values that are equal on all ranks, so all ranks have the
-// same plan.
+// For a later equal call, the planner finds the stored plan. It first compares the call with the last one, then looks
+// up the hash of the signature. The hash and the plan depend only on values that are equal on all ranks, so all ranks
+// have the same plan.
 #pragma once
 
 #include <cstddef>

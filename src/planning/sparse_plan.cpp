@@ -17,9 +17,9 @@
 namespace collectives {
 namespace {
 
-/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, and reads
-/// and writes the residual, the sum of the values not sent yet. These are three times. The result is then written once,
-/// mostly with zeros.
+/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, reads the
+/// residual, and writes the residual, the sum of the values not sent yet. The fourth time, the result is written, which
+/// is mostly zeros.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.
@@ -45,7 +45,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   return plan;
 }
 
-/// Time in us per message and per byte of a sparse plan. It is longer if ranks share links or cores.
+/// Time in microseconds per message and per byte of a sparse plan. The time is longer if ranks share links or cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;
@@ -79,7 +79,7 @@ double bytes_of(const SparsePlan& plan, double entries) {
   return static_cast<double>(bytes);
 }
 
-/// Estimated times of the two forms in us, without the additions inside hosts.
+/// Estimated times of the two forms in microseconds, without the additions inside hosts.
 struct FormTimes {
   double gathered, split;
 };

@@ -1,7 +1,7 @@
-// Algorithms of the backend `reduce_to_one`. The values of all n ranks go to one rank, the root. The root sends the
-// result to the other ranks.
+// Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. In an all-reduce, the
+// root receives the values of the other ranks, and sends the result to them.
 //
-// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from it. Reduce and
+// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from the root. Reduce and
 // broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
@@ -21,8 +21,8 @@
 
 namespace collectives::reduce_to_one {
 
-/// Reduce and broadcast between the root and all other ranks. Each takes one step. In a reduce the root receives n - 1
-/// buffers, and in a broadcast it sends as many.
+/// Reduce and broadcast between the root and all other ranks. A reduce takes one step, and so does a broadcast. In a
+/// reduce the root receives n - 1 buffers, and in a broadcast it sends as many.
 struct Star {
   const RankGroup& group;
   int root;

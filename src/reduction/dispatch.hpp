@@ -14,8 +14,8 @@
 // SVE vectors therefore cannot be elements of arrays. The macro must be defined before any header of Highway is
 // included.
 //
-// Builds with sanitizers have only AVX2 or NEON, and the set without vectors. All sets compile the same source, and
-// with sanitizers each set takes minutes.
+// Builds with sanitizers have only AVX2 or NEON, and the set without vectors. Reason: with sanitizers, each further set
+// would take minutes to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

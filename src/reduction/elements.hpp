@@ -1,5 +1,5 @@
 // Arithmetic of reductions on single elements, as code for both CPUs and GPUs. The results have the same bits as those
-// of fold(), which combines whole vectors on the CPU (reduction.hpp).
+// of fold(), which combines whole vectors on the CPU (reduction.hpp). Only the payload of a NaN may differ.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //

@@ -2,10 +2,10 @@
 // that the CPU has. The elements of such a register are its lanes.
 //
 // Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
-// source. It combines them with those of all other sources, and stores the result to all outs. Every byte is thus
-// loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are processed
-// by two registers that overlap, or by smaller ones. No access is thus out of bounds. Both registers are loaded before
-// either is stored, because an out may be a source.
+// source. It combines them with the same elements of all other sources, and stores the result to all outs. Every byte
+// is thus loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are
+// processed by two registers that overlap, or by smaller ones. No access is thus out of bounds. Both registers are
+// loaded before either is stored, because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //

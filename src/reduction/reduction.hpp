@@ -2,7 +2,8 @@
 // writes the result to one or more destinations, the outs.
 //
 // This file defines how numbers are rounded and scaled. 16-bit floats are accumulated in f32, and integer averages in
-// wider types. A factor or divisor is applied once, and the result is rounded once. All CPUs give the same bits.
+// wider types. A factor or divisor is applied once, and the result is rounded once. All CPUs give the same bits, except
+// in the payload of a NaN.
 #pragma once
 
 #include <cstddef>

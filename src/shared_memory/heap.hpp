@@ -7,8 +7,8 @@
 //
 // A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request is large if it needs at
 // least half of a new common segment. The number of segments therefore grows only with the logarithm of the bytes. Few
-// segments are better, because each takes a file descriptor and a place in a table of every communicator. The heap
-// returns empty common segments to the system, but keeps the smallest one.
+// segments are better, because each takes a file descriptor and a place in the segment directory of every communicator.
+// The heap returns empty common segments to the system, but keeps the smallest one.
 //
 // Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
 // of fork() allocates only from segments that it has made itself.

@@ -1,6 +1,6 @@
 // Implementation of intra-host collectives, which the ranks of a host perform through shared memory. Each collective
-// first needs a free place in the rings of shared state: number n uses place n % kCollectivesAhead. Then the protocol
-// of its task (inline, staged, zero copy ...) performs the collective.
+// first needs a free place in the rings of shared state: number n uses place n % kCollectivesAhead. Then a protocol
+// (inline, staged, zero copy ...) performs the collective, as its task says.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Intra-host collectives: the ranks of one host, or of a subgroup of it, combine and exchange data through shared
-// memory. They send no messages. subgroup_memory.hpp describes the subgroups.
+// memory. The ranks send no messages. subgroup_memory.hpp describes the subgroups.
 //
 // A HostTask describes one collective (host_task.hpp). It is equal on all ranks of the subgroup. The size of the vector
 // and the location of the buffers decide which protocol performs the collective:
@@ -16,7 +16,7 @@
 // All ranks number the collectives of a subgroup equally. The shared state of collective n lies in place n % 64 of a
 // ring (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64. Readers
 // therefore need not report that they have read the data. If every rank needs data of every rank, no rank can be 64
-// collectives ahead. A root of broadcasts needs no data, so it can be 64 ahead, and then waits.
+// collectives ahead. A root of broadcasts needs no data, so it can be 64 collectives ahead. It then waits.
 //
 // Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 20 KiB of counters.
 //

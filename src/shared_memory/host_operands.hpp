@@ -27,8 +27,8 @@ struct HostOperands {
   std::uint64_t known_as = 0;
 };
 
-/// Exception inside the library: a tag shows that a peer performs another call. The communicator turns the exception
-/// into an Error with all details.
+/// C++ exception inside the library. It is thrown if a tag shows that a peer performs another call. The communicator
+/// turns the exception into an Error with all details.
 struct TagMismatch {
   Rank peer;  ///< local rank on the host, or rank of the communicator, depending on the function
 };

@@ -1,9 +1,9 @@
 // Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector and
 // chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
 //
-// The choice depends on the bytes that one rank publishes for its peers, and on limits in the tuning. Zero copy is not
-// a protocol here but a flag of the task. It replaces the chosen protocol if every rank has mapped the buffers of all
-// ranks.
+// The choice depends on the length of the vector, on the numbers of ranks and cores, and on limits in the tuning. Zero
+// copy is not a protocol here but a flag of the task. It replaces the chosen protocol if every rank has mapped the
+// buffers of all ranks.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -38,8 +38,8 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
-/// Returns twice the bytes of one rank's share in the single-copy protocol. For two ranks, this is the length of the
-/// whole vector. The tuning gives its limits as lengths of vectors of two ranks.
+/// Returns twice the bytes that one rank copies in the single-copy protocol. For two ranks, this is the length of the
+/// whole vector. The tuning states the limits of this protocol as lengths of vectors of two ranks.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;

@@ -66,7 +66,8 @@ struct HostTask {
     return (local == root) != combines();
   }
 
-  // In zero copy and single copy, each rank works on one share of the vector.
+  // In zero copy and single copy, each rank works on one share of the vector. The share is the rank's slice, or an
+  // equal part of the vector if the task has a root.
 
   /// Returns the range of elements that a rank's source buffer holds. `destination`: returns the range of its
   /// destination buffer instead.

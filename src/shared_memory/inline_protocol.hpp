@@ -2,12 +2,12 @@
 //
 // A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
 // tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
-// therefore delivers both data and signal. Misses of consecutive lines overlap. Each rank combines the values of all
-// ranks for itself, in rank order.
+// therefore delivers both data and signal. Misses of consecutive lines overlap. In a reduction, each rank combines the
+// values of all ranks for itself, in rank order.
 //
 // A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
-// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
-// then.
+// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot
+// before it is reused.
 //
 // A collective of a few bytes takes little longer than the travel of one cache line. To save time, prepare() runs once
 // for all collectives with equal operands. It computes everything that depends on the operands. A payload of one line
@@ -74,19 +74,19 @@ class InlineProtocol {
   std::byte* slot(int local) const { return slots_[static_cast<std::size_t>(local)] + slot_at_; }
 
   const int self_, ranks_;
-  std::vector<std::byte*> slots_;    // by rank: beginning of its ring of slots
+  std::vector<std::byte*> slots_;    // by rank: beginning of the rank's ring of slots
   std::size_t slot_bytes_;           // length of a slot
   std::size_t stride_;               // length of one copy in gathered_, in bytes
   bool prefaulted_ = false;          // whether this process has touched the pages of the peers' slots
-  std::vector<std::byte> gathered_;  // by rank: copy of its payload, if that has several lines
+  std::vector<std::byte> gathered_;  // by rank: copy of the rank's payload, if that has several lines
 
   // Results of prepare().
   std::uint64_t known_as_ = 0;      // name of the operands that are prepared; 0: none
   bool signal_only_ = false;        // whether the collective is a barrier, which has no payload
   std::vector<Own> packed_;         // parts of this rank's payload that are copied together; empty: they are adjacent
   const std::byte* own_ = nullptr;  // this rank's payload
-  std::size_t own_bytes_ = 0;       // its length
-  Span shown_[2];                   // parts of it that peers need
+  std::size_t own_bytes_ = 0;       // length of this rank's payload in bytes
+  Span shown_[2];                   // parts of this rank's payload that peers need
   std::size_t shown_bytes_ = 0;     // length of these parts
   std::vector<Wanted> wanted_;      // parts of the peers' payloads that this rank needs
   Own kept_{};                      // this rank's payload and its place in the result, if nothing is combined
@@ -95,10 +95,10 @@ class InlineProtocol {
   Fold fold_;
 
   std::uint64_t tag_ = 0;        // tag of the current collective
-  std::size_t slot_at_ = 0;      // offset in bytes of its slot in each rank's ring
+  std::size_t slot_at_ = 0;      // offset in bytes of the collective's slot in each rank's ring
   std::size_t reading_ = 0;      // index in wanted_ of the next part to read
-  std::size_t lines_read_ = 0;   // number of lines of that part that have been read
-  std::vector<Source> sources_;  // by rank: the next piece in its payload
+  std::size_t lines_read_ = 0;   // number of lines of the next part that have been read
+  std::vector<Source> sources_;  // by rank: the next piece in the rank's payload
   std::uint64_t bytes_shown_ = 0;
 };
 

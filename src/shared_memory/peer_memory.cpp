@@ -17,8 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; each is a system call
-constexpr auto kPatience = 300ms;  // time that an ending process gets before its refusal counts as an error
+constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; a check is a system call
+// Time after a refused copy in which a peer may still end; later the refusal is an error.
+constexpr auto kPatience = 300ms;
 
 }  // namespace
 

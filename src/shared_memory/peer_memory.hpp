@@ -7,8 +7,9 @@
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
-// The kernel refuses a copy if the peer's process is ending. This class does not throw then, because the failure
-// detector finds and reports lost peers. It throws only if the peer is still alive 300 ms after the refusal.
+// The kernel refuses a copy if the peer's process is ending. In this case, PeerMemory does not throw, because the
+// failure detector finds and reports lost peers. PeerMemory throws only if the peer is still alive 300 ms after the
+// refusal.
 #pragma once
 
 #include <chrono>

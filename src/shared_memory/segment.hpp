@@ -59,7 +59,7 @@ struct SegmentAddress {
   std::uint64_t pid = 0, fd = 0;
   std::uint64_t token = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t data = 0;  ///< its address in the process `pid`
+  std::uint64_t data = 0;  ///< address of the segment in the process `pid`
 };
 
 class Segment {
@@ -74,7 +74,7 @@ class Segment {
 
   std::byte* data() const noexcept { return memory_.data(); }
   std::size_t bytes() const noexcept { return memory_.bytes(); }
-  /// Returns true if other processes can map it.
+  /// Returns true if other processes can map the segment.
   bool shared() const noexcept { return static_cast<bool>(file_); }
   /// Returns whether this process made the segment: false in a child of fork().
   bool ours() const noexcept { return owner_process_.is_current(); }

@@ -1,4 +1,5 @@
-// Implementation of segment directories: announces the segments of this rank to its peers, and maps theirs.
+// Implementation of segment directories: announces the segments of this rank to its peers, and maps the segments of the
+// peers.
 //
 // A segment is memory of allocate(), one anonymous file (memfd) that other processes can map. The directory of a rank
 // is a table in the arena, the shared memory of the host. A segment is announced if it has a place in this table.

@@ -2,15 +2,16 @@
 //
 // Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
 // memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
-// into chunks. The first chunk holds the first elements of every slice, the next chunk the following ones. A rank
-// performs three moves on each chunk:
+// into chunks. The first chunk holds the first elements of every slice, and the next chunk holds the elements after
+// them. A rank performs up to three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
 //   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
 //   collect  copies the slices that it lacks from the rings of its peers
 //
 // A one-shot collective has no owners. Every rank stages its whole vector, and folds the vectors of all ranks for
-// itself. One shot needs one synchronization instead of two. From three ranks on, it moves more bytes.
+// itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
+// protocol with owners.
 //
 // Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
 // still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
@@ -60,7 +61,8 @@ class Staged {
 
   /// `oversubscribed`: there are more ranks than cores.
   Staged(const SubgroupMemory&, const TuningParameters&, bool oversubscribed);
-  /// Begins a collective, and stages its first chunk if the ring has space. `number`: its number in the subgroup.
+  /// Begins a collective, and stages its first chunk if the ring has space. `number`: number of the collective in the
+  /// subgroup.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
   bool progress();
@@ -119,8 +121,8 @@ class Staged {
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
   std::uint64_t number_ = 0, tag_ = 0;   // number and tag of the current collective
-  std::uint64_t chunks_ = 0;             // number of its chunks
-  std::uint64_t from_ = 0;               // position at which it begins
+  std::uint64_t chunks_ = 0;             // number of chunks of the current collective
+  std::uint64_t from_ = 0;               // position at which the current collective begins
   std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes
   std::size_t segment_ = 0;              // number of elements of one slice in one chunk
   std::uint64_t apart_ = 0;              // distance between one move and the next, in chunks

@@ -2,8 +2,8 @@
 // host. The arena is the memory that all ranks of a host share in one communicator.
 //
 // Every rank belongs to the subgroup of its whole host. A domain is a set of cores with a common cache or memory. If
-// the host has several domains, a rank also belongs to the subgroup of its domain and to that of its rail. A rail
-// consists of one rank of each domain.
+// the host has several domains with equally many ranks, a rank also belongs to the subgroups of its domain and its
+// rail. A rail consists of one rank of each domain.
 //
 // The members of a subgroup are numbered from 0. Only members access the memory of a subgroup. A failure in one
 // subgroup is a failure of the whole communicator.

@@ -1,13 +1,14 @@
 // Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
 //
-// The vector is divided into one share per rank. A rank loads its share from the buffers of all ranks, and combines the
-// values in rank order. It stores the result to the buffers of all ranks. An all-reduce of N bytes over p ranks loads
-// and stores 2pN bytes, which is the minimum. The ranks synchronize twice. Before the work, each rank waits until all
-// ranks have published where their buffers are. After the work, it waits until all ranks have finished their shares.
+// The vector is divided into one share per rank. In an all-reduce, a rank loads its share from the buffers of all
+// ranks, and combines the values in rank order. It stores the result to the buffers of all ranks. An all-reduce of N
+// bytes over p ranks loads pN bytes and stores pN bytes, which is the minimum. The ranks synchronize twice. Before the
+// work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
+// ranks have finished their shares.
 //
-// Zero copy requires that all buffers are mapped into all processes. If the host has more ranks than cores, some ranks
-// sleep. The shares are then cut into pieces, and any rank may take the next piece of any share. Running ranks thus do
-// the work of sleeping ones.
+// Zero copy requires that every buffer that peers access is mapped into their processes. If the host has more ranks
+// than cores, some ranks sleep. The shares are then cut into pieces, and any rank may take the next piece of any share.
+// Running ranks thus do the work of sleeping ones.
 //
 // Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
 // gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
@@ -16,8 +17,8 @@
 // Failures. After a failure of the communicator, calls throw, and the program may free its buffers. No peer may access
 // them any more. A rank therefore works piece by piece. For each piece, it first raises its flag remote_access in the
 // arena, the shared memory of the host. It then checks for a failure. A rank that throws an error first calls
-// FailureDetector::wait_for_remote_access_end(), which waits until no living rank has its flag raised. The wait ends
-// after half a second per rank. A warning then names the rank that has stopped while it worked on a piece.
+// FailureDetector::wait_for_remote_access_end(), which waits until no living rank has its flag raised. The wait for one
+// rank ends after half a second. A warning then names that rank, because it has stopped while it worked on a piece.
 //
 // Price of the flag: one ordered store per piece. A piece has at most 128 KiB, or 1 MiB if nothing is combined.
 #pragma once

@@ -19,7 +19,7 @@ namespace collectives {
 /// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. An algorithm gets no
 /// other information about ranks and hosts.
 ///
-/// Each communicator makes one rank view. The spans of `world` and `grid` point into this object.
+/// A communicator keeps one rank view, that of its own rank. The spans of `world` and `grid` point into this object.
 class RankView {
  public:
   RankView(const Topology&, Rank self);

@@ -2,7 +2,8 @@
 // each host.
 //
 // A column is called a rail. The ranks of a rail have the same local number, which is their index among the ranks of
-// their host. An algorithm may divide the vector among the rails. The share of a rail is a slice.
+// their host. An algorithm may divide the vector among the rails. A slice is the range of the vector that one rail
+// handles.
 #pragma once
 
 #include <span>

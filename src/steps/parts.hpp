@@ -1,8 +1,8 @@
 // Division of a vector into parts, segments and rounds.
 //
-//   part      the elements that belong to one rank
+//   part      the elements that belong to one rank; or all elements, if the algorithm does not divide the vector
 //   segment   the elements of a part that are handled at once, because messages have a maximum length
-//   round     the work on one segment of every part: round k handles segment k of each
+//   round     the work on one segment of every part: round k handles segment k of each part
 #pragma once
 
 #include <algorithm>

@@ -19,8 +19,8 @@
 // receive, and the rank that is furthest behind can always send. The tests prove this with the number of frames that
 // the plan assumes.
 //
-// Price: a message that arrives early waits for its tick. Rounds of the backend `ring` do not overlap if some of its
-// messages stay inside a host.
+// Price of this order: a message that arrives early waits for its tick. Rounds of the backend `ring` do not overlap if
+// some of its messages stay inside a host.
 #pragma once
 
 #include <cstddef>

@@ -9,10 +9,10 @@
 //   the prover in the tests                          contributions in place of numbers
 //
 // A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
-// one message. A channel has a limited number of frames. Each is in use from the send of a message until the receiver
-// has taken the message. An exchange is a Step that is no host Step. It is ready if each of its incoming channels has a
-// message and each of its outgoing channels has a free frame. A host Step is ready when all its ranks have reached it.
-// If no rank can advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
+// one message. A channel has a limited number of frames. A frame is in use from the send of a message until the
+// receiver has taken the message. An exchange is a Step that is no host Step. It is ready if each of its incoming
+// channels has a message and each of its outgoing channels has a free frame. A host Step is ready when all its ranks
+// have reached it. If no rank can advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
 // The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
 // simulated time, because a link carries messages in that order. The prover advances ranks in any order. The caller
@@ -105,7 +105,8 @@ class StepPlayer {
   struct Channel : ChannelData {
     Index source = 0, destination = 0;
     Index frames = kUnlimited;
-    /// messages that have arrived and are not taken; messages that are sent and not taken
+    /// Numbers of messages that the receiver has not taken. `arrived` counts those that have arrived, `untaken` all
+    /// that were sent.
     Index arrived = 0, untaken = 0;
     bool source_waits = false, destination_waits = false;
   };
@@ -206,7 +207,7 @@ class StepPlayer {
  private:
   struct Player {
     Schedule<Steps> schedule;
-    Index from_ready = 0, to_ready = 0;  // channels of the current Step that are ready
+    Index from_ready = 0, to_ready = 0;  // numbers of incoming and outgoing channels of the current Step that are ready
     bool reached = false;                // whether the rank has been counted at its host Step
   };
   struct Group {

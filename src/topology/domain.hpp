@@ -12,7 +12,8 @@ namespace collectives {
 std::string domain_of_this_thread();
 
 /// Returns the name for a thread on `cores` of a synthetic machine. `machine` is in hwloc's notation: "package:2 l3:2
-/// core:4 pu:1". Throws Error{invalid_argument} if hwloc does not understand it, and Error{unsupported} without hwloc.
+/// core:4 pu:1". Throws Error{invalid_argument} if hwloc does not understand `machine`, and Error{unsupported} without
+/// hwloc.
 std::string domain_on(const std::string& machine, const std::vector<unsigned>& cores);
 
 }  // namespace collectives

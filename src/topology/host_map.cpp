@@ -37,7 +37,7 @@ std::string inode_of(const char* path) {
 }
 
 /// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
-/// host. The name contains the identity of:
+/// host. The bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name contains the identity of:
 /// - the kernel
 /// - the PID namespace, in which the arena is found through /proc
 /// - the user namespace, without which /proc would refuse to open the arena
@@ -53,8 +53,8 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
   return name;
 }
 
-/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. Otherwise asks hwloc,
-/// but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
+/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. If neither sets it,
+/// asks hwloc, but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;
@@ -81,7 +81,7 @@ std::string machine_name() {
 }
 
 /// Returns the number of cores that the ranks of one host may use together. If a launcher has bound the ranks to
-/// different cores, these add up.
+/// different cores, these cores add up.
 int cores_together(const std::vector<const json*>& ranks) {
   std::vector<int> all;
   int sum = 0, most = 0;

@@ -4,8 +4,8 @@
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
 // descriptions, and every rank computes the same map from them.
 //
-// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. They are
-// recognized by the kernel's boot id.
+// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. Hosts of one
+// machine are recognized by their common boot id of the kernel.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -30,7 +30,7 @@ struct Host {
 
   std::vector<Rank> ranks;
   std::vector<int> processes;
-  int cores = 0;         ///< number of cores that its ranks may use together
+  int cores = 0;         ///< number of cores that the ranks of the host may use together
   bool threads = false;  ///< all ranks are threads of one process
 };
 

@@ -31,7 +31,7 @@ constexpr Algorithm kAgreeInside = phase_algorithm("top_k_agree_inside", emit_ag
 constexpr Algorithm kShareInside = phase_algorithm("top_k_share_inside", emit_share_inside);
 
 /// Returns the address that element 0 of the tensor would have, if `list`, which holds only the slice, were a part of
-/// it.
+/// the tensor.
 float* element_zero(std::vector<float>& list, Range slice) {
   return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(list.data()) - slice.first * sizeof(float));
 }

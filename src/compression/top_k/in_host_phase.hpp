@@ -2,7 +2,8 @@
 // elements of greatest magnitude to other hosts. Inside a host, the ranks add and gather whole vectors.
 //
 // The tensor is cut into slices. A rank with a slice is the owner of the slice. Each function describes one phase as a
-// job, which the executor then performs. The job keeps its tag, the number of the call with a hash of its arguments.
+// job, which the executor then performs. The functions leave the tag of the job unchanged. A tag is the number of the
+// call and a hash of the call's arguments.
 #pragma once
 
 #include <cstddef>

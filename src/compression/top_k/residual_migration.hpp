@@ -1,6 +1,6 @@
 // ResidualMigration: moves a rank's residual and velocity to the owners of slices. The residual is the part of
-// gradients that top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. A slice is a range
-// of the tensor. One rank of the host, its owner, keeps residual and velocity of the slice.
+// gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. A
+// slice is a range of the tensor. One rank of the host, its owner, keeps residual and velocity of the slice.
 //
 // The object keeps the rank's own vectors until the call that moves them has ended. If the call fails, these vectors
 // become the state of the rank again.
@@ -23,7 +23,7 @@ class ResidualMigration {
     state.residual.clear();
     state.velocity.clear();
   }
-  /// Return the vectors to move. An owner adds the vectors of all ranks of its host.
+  /// Return the vectors to move. Each owner adds its slice of the vectors of all ranks of the host.
   const float* residual() const noexcept { return residual_.data(); }
   const float* velocity() const noexcept { return velocity_.data(); }
   /// Frees the vectors, because the owners of the slices have them.

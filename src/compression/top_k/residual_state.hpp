@@ -1,6 +1,6 @@
 // ResidualState: the state of one tensor that a rank keeps between top-k calls, in CPU memory. A top-k call sends only
 // the k elements of greatest magnitude of a gradient. The residual is the part of gradients that was not sent yet. The
-// velocity is the sum of gradients that momentum keeps.
+// velocity is the decaying sum of gradients that momentum correction uses.
 //
 // A slice is the range of the tensor from which one rank selects. The state covers the whole tensor, or only the slice
 // of the rank. A checkpoint of a rank holds one state per tensor (TopK::save).
@@ -26,8 +26,9 @@ inline float received_value(float value, DataType type) {
 struct ResidualState {
   std::size_t count = 0;  ///< Number of elements of the tensor.
   std::uint64_t calls = 0;
-  /// Number of slices among the ranks of this host. Each slice has one rank, its owner, that keeps the state of the sum
-  /// of all gradients of the host. 0: the state belongs to this rank's gradients and covers the whole tensor.
+  /// Number of slices into which the ranks of this host divide the tensor. Each slice has one rank, its owner, that
+  /// keeps the state of the sum of all gradients of the host. 0: the state belongs to this rank's gradients and covers
+  /// the whole tensor.
   std::uint32_t slices = 0;
   Range slice;                  ///< Range of the tensor from which this rank selects.
   std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.

@@ -1,8 +1,9 @@
 // Implementation of the sparse exchange, in which the members (all ranks, or one rank per host) exchange their selected
 // elements. sparse_exchange.hpp describes its two forms.
 //
-// Each exchange is an all-gather or an all-to-all of bytes. next() describes it as a job, which the executor performs.
-// A record is the data of one member. In the gathered form, it holds the member's status and entries.
+// Each exchange is an all-gather or an all-to-all of bytes. next() describes each exchange as a job, which the executor
+// performs. A record is the data that one member sends in an exchange. In the gathered form, it holds the member's
+// status and entries. In the split form, it holds counts, entries of one range, or the sum of a range.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>

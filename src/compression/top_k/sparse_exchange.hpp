@@ -4,9 +4,9 @@
 // value. The members are all ranks, or the ranks of one rail: one rank of each host, all with the same local number.
 // The exchange has two forms:
 //
-// gathered: each member sends its k entries to every other member. It adds the entries of all members itself. This form
-// takes one exchange, and each member sends (m - 1) k entries. All lengths are known beforehand, because k is equal on
-// all members.
+// gathered: each member sends its k entries to every other member. Each member adds the entries of all members itself.
+// This form takes one exchange, and each member sends (m - 1) k entries. All lengths are known beforehand, because k is
+// equal on all members.
 //
 // split: each member owns a range of about n / m elements. If all members together have selected u distinct indices, a
 // member sends about (k + u) (m - 1) / m entries. This form takes four exchanges, because lengths must be sent first:

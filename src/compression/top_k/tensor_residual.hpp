@@ -1,6 +1,6 @@
 // TensorResidual: the residual state of a tensor, in CPU memory or on a GPU. The residual is the part of gradients that
-// top-k has not sent yet. The velocity is the sum of gradients that momentum keeps. ResidualState (residual_state.hpp)
-// holds both.
+// top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. ResidualState
+// (residual_state.hpp) holds both.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class DeviceResidual {
   /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. Leaves an argument
   /// unchanged if the GPU has no such vector. Throws Error{system}.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  /// True: a failed call has returned its selected values to the residual. They may include values that the type of
-  /// messages cannot represent.
+  /// True: a failed call has returned its selected values to the residual. The returned values may exceed the range of
+  /// the type in messages.
   bool returned = false;
 };
 

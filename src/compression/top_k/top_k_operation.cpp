@@ -1,6 +1,6 @@
 // Implementation of the phases of a top-k call, which sends only the k elements of greatest magnitude of the gradients.
-// top_k_operation.hpp describes the phases. A slice is the share of the tensor that one rank of a host adds and selects
-// from. An owner is a rank whose slice is not empty.
+// top_k_operation.hpp describes the phases. A slice is the range of the tensor from which one rank selects. It is a
+// part of the host's sum, or the whole tensor. An owner is a rank whose slice is not empty.
 #include "compression/top_k/top_k_operation.hpp"
 
 #include <fmt/format.h>
@@ -222,7 +222,7 @@ bool TopKOperation::next_phase(Job& job) {
 }
 
 /// Makes the residual state of this rank cover only its slice. If the state of any rank of the host covers another
-/// range, all ranks of the host first add their states. Another range also remains if only some ranks took part in an
+/// range, all ranks of the host first add their states. The ranges also differ if only some ranks took part in an
 /// earlier call, or if a failed call left its state on some ranks.
 void TopKOperation::keep_slice(bool moves) {
   ResidualState& state = residual_.state();

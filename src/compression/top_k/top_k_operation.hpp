@@ -10,7 +10,7 @@
 //   agree_to_move, migrate_residuals, move_residual, move_velocity
 //                  The ranks of a host add their residuals, if necessary (see below).
 //   add_inside     The ranks of a host add their gradients. The owner of each slice has the sum of the slice.
-//   choose         Each owner adds the sum to its residual, and selects its share of the k elements.
+//   choose         Each owner adds the sum to its residual, and selects the largest elements of its slice.
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
@@ -24,7 +24,8 @@
 // A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
 // before begin(), and reads received() after the exchange.
 //
-// Price: each slice gets its share of the k elements. The selection therefore depends on the number of ranks per host.
+// Price: each slice gets an equal number of the k elements. The selection therefore depends on the number of ranks per
+// host.
 #pragma once
 
 #include <chrono>

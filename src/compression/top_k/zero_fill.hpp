@@ -14,7 +14,7 @@ class ZeroFill {
     filled_ = 0;
   }
   bool is_complete() const noexcept { return filled_ == count_; }
-  /// Sets the next 65,536 elements to zero, or all that remain. That takes some microseconds.
+  /// Sets the next 65,536 elements to zero, or all that remain. A call takes some microseconds.
   void fill_some();
   /// Sets all remaining elements to zero.
   void fill_rest() { fill(count_ - filled_); }
