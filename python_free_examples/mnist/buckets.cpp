@@ -3,7 +3,7 @@
 // all-reduce has started and has not ended.
 //
 // The CPU may run ahead of a GPU. finish() and average() therefore first wait for the GPU, and progress the buckets in
-// flight meanwhile. The exposed time starts when the GPU is idle.
+// flight during this wait. The wait counts as computing: exposed time starts when the GPU is idle.
 #include "buckets.hpp"
 
 #include <algorithm>
