@@ -6,8 +6,8 @@
 
 namespace {
 
-/// Returns whether a sum of the library equals that of MPI. main() finalizes MPI after this call, so every object that
-/// was made from MPI is destroyed here.
+/// Returns whether a sum of the library equals that of MPI. Destroys every object that was made from MPI, because
+/// main() then finalizes MPI.
 bool same_sum() {
   collectives::Communicator comm(collectives::MpiBootstrap(MPI_COMM_WORLD));
   const std::vector<double> mine(5000, 1.0 + comm.rank());

@@ -68,8 +68,7 @@ class Contender {
   std::vector<Mapping> buffers_;
 };
 
-/// Makes the contender of this rank. `variant` selects a setting of the library, such as an algorithm; empty: the only
-/// one.
+/// Makes the contender of this rank. `variant` selects a setting of the library, such as an algorithm.
 using ContenderFactory = std::function<std::unique_ptr<Contender>(SyncFile&, const std::string& variant)>;
 
 /// Exception: the command line is invalid. what() is one line.
