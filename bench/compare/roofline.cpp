@@ -15,7 +15,7 @@
 //   stream  stores bypass the cache
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
-// For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
+// For `plain` and `stream`, the barrier at the end is part of the time. Reason: a result is complete only after all
 // ranks have stored it. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
 // chooses no algorithm, and detects no failures.
 #include <fcntl.h>
