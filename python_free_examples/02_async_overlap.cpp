@@ -27,7 +27,7 @@ int main() {
     gradients[l] = backward(layer, comm.rank());
     averages[l].resize(gradients[l].size());
     works.push_back(comm.all_reduce_async(gradients[l], averages[l], collectives::ReduceOp::average));
-    for (collectives::Work& work : works) work.test();  // progresses all of them without waiting
+    for (collectives::Work& work : works) work.test();  // progresses all operations without waiting
   }
   for (collectives::Work& work : works) work.wait();
 

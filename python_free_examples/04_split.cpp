@@ -6,7 +6,7 @@
 int main() {
   collectives::Communicator world = collectives::Communicator::from_environment();
 
-  // Ranks of equal color form one communicator. They are numbered by key, then by their rank here.
+  // Ranks of equal color form one communicator. They are numbered by key, then by their rank in `world`.
   const int color = world.rank() % 2;
   collectives::Communicator half = *world.split(color);
 

@@ -6,8 +6,8 @@
 
 namespace {
 
-/// Compares a sum of the library with that of MPI. Returns after every object that was made from MPI is destroyed,
-/// because main() then finalizes MPI.
+/// Returns whether a sum of the library equals that of MPI. Destroys every object that was made from MPI, because
+/// main() then finalizes MPI.
 bool same_sum() {
   collectives::Communicator comm(collectives::MpiBootstrap(MPI_COMM_WORLD));
   const std::vector<double> mine(5000, 1.0 + comm.rank());

@@ -1,5 +1,5 @@
-// Plans a call for a machine that is not this one. A plan is the algorithm and protocol of a call. It depends only on
-// the arguments of the function that makes it. 08_explain_plan
+// Plans a call for a machine that is not this one. A plan is the algorithm and protocol of a call. The choice of a plan
+// depends only on the arguments of the function that makes it.   08_explain_plan
 #include <collectives/collectives.hpp>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// A user-defined codec, which converts f32 values to fewer bytes for messages: blocks of 32 values share an exponent.
+// A user-defined codec. A codec converts f32 values to fewer bytes for messages. Here 32 values share an exponent.
 // collectives_run -n 4 10_codec
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <vector>
 
 // A block is one byte e, then a signed byte q for each value. The value is q * 2^(e - 134). The largest magnitude of q
-// in a block is from 64 to 127. A decoded block is therefore encoded with the same exponent again. Codecs must have
-// this property: encode(decode(wire)) == wire.
+// in a block is from 64 to 127. If a decoded block is encoded again, it therefore gets the same exponent. Codecs
+// must have this property: encode(decode(wire)) == wire.
 class SharedExponent final : public collectives::Codec {
  public:
   std::string_view name() const noexcept override { return "shared_exponent"; }
@@ -25,8 +25,8 @@ class SharedExponent final : public collectives::Codec {
         greatest = std::max(greatest, std::abs(value));
         finite = finite && std::isfinite(value);
       }
-      // The exponent byte is 0 if all values are negligible, and 255 if there is a NaN or an infinity. Other blocks
-      // have 1 to 254.
+      // The exponent byte is 0 if all magnitudes are below 2^-100, and 255 if there is a NaN or an infinity. Other
+      // blocks have 1 to 254.
       const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::min(std::ilogb(greatest) + 128, 254);
       *wire++ = static_cast<std::byte>(exponent);
       for (const float value : block) {

@@ -3,7 +3,8 @@
 //
 //   collectives_run -n 3 12_compress_with_error_feedback
 //
-// Ranks of one host would send the whole gradient, because they save no time on a wire. `force` compresses in any case.
+// Ranks of one host would normally send the whole gradient, because they save no time on a wire. `force` compresses
+// in any case.
 #include <algorithm>
 #include <cmath>
 #include <collectives/collectives.hpp>
@@ -19,14 +20,14 @@ int main() {
   const auto wish = [](int rank, std::size_t i) { return static_cast<float>(i % 10) + static_cast<float>(rank); };
   std::vector<float> weights(kCount), gradient(kCount);
 
-  collectives::TopK top_k({.density = 0.1});  // keeps the residual by the name of the tensor
+  collectives::TopK top_k({.density = 0.1});  // keeps a residual for each tensor name
   for (int step = 0; step < kSteps; ++step) {
     for (std::size_t i = 0; i < kCount; ++i) gradient[i] = weights[i] - wish(comm.rank(), i);
     comm.all_reduce(gradient, collectives::ReduceOp::average, {.name = "weights", .compressor = &top_k, .force = true});
     for (std::size_t i = 0; i < kCount; ++i) weights[i] -= 0.05F * gradient[i];
   }
 
-  // With the residual all weights converge. Without it the small gradients would never be sent.
+  // With the residual, all weights converge. Without a residual, the small gradients would never be sent.
   const float mean_rank = static_cast<float>(comm.size() - 1) / 2;
   float farthest = 0;
   for (std::size_t i = 0; i < kCount; ++i) farthest = std::max(farthest, std::abs(weights[i] - wish(0, i) - mean_rank));

@@ -1,5 +1,5 @@
-// A user-defined transport made of queues in memory. It is a wire, a transport between hosts. A bootstrap, which
-// connects ranks at the start, provides it by wire_factory().
+// A user-defined transport made of queues in memory. It is a wire, a transport between hosts. The ranks get the wire
+// from their bootstrap, which connects ranks at the start, by its wire_factory().
 //
 // Ranks are threads, each on a host of its own.   14_transport
 #include <collectives/collectives.hpp>
@@ -19,13 +19,14 @@ struct Mail {
   std::vector<Line> frame;
   Message message;
 };
-struct Link {  // from one rank to another
+struct Link {  // messages on the way from one rank to another
   std::deque<Mail> mail;
   std::deque<std::string> control;  // messages of the library itself, such as a report of a failure
 } links[kRanks][kRanks];
 std::mutex mutex;  // protects all links
 
-// Functions of a wire do not wait. Each does what is possible now, and the library calls it again.
+// Wire between ranks that are threads. Its functions do not wait. Each does what is possible now, and the library
+// calls it again.
 class PostWire final : public Wire {
  public:
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}

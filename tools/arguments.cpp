@@ -16,7 +16,7 @@
 namespace collectives {
 namespace {
 
-constexpr int kMostRanksOfPlan = 1 << 20;  // upper limit of the ranks of `explain`
+constexpr int kMostRanksOfPlan = 1 << 20;  // maximum number of ranks of `explain`
 
 /// Adds the subcommand `explain`. Parsing the command line fills `question`.
 CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {

@@ -20,7 +20,7 @@ struct ExplainOptions {
 
 /// Options of `collectives_info simulate`, as the user has typed them.
 struct SimulateOptions {
-  static constexpr int kMostRanks = 1 << 18;  ///< Upper limit of the ranks on all hosts.
+  static constexpr int kMostRanks = 1 << 18;  ///< Maximum number of ranks on all hosts together.
 
   std::string collective = "all_reduce", bytes = "1M", type = "f32", op = "sum", backend = "auto";
   std::string link, latency, uplink, tuning, wire;
@@ -40,7 +40,7 @@ enum class Command : std::uint8_t { none, explain, simulate, watch };
 
 struct Arguments {
   Command command = Command::none;
-  bool json = false;  ///< Prints JSON. Only with Command::none.
+  bool json = false;  ///< Whether to print JSON. Only with Command::none.
   ExplainOptions explain;
   SimulateOptions simulate;
   MonitorOptions watch;

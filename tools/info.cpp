@@ -10,8 +10,9 @@
 //
 // COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans.
 //
-// The first form collects all results in one JSON value, and prints its text from that value. Bad arguments, and
-// variables that a communicator would refuse, give an error of one line and the exit status 2.
+// Without a command, the program collects all results in one JSON value, and prints its text from that value. Bad
+// arguments give an error of one line and the exit status 2. An environment variable that a communicator would
+// refuse has the same effect.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -227,8 +228,8 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
-/// Returns the tuning of this machine: the numbers in force, or how they will be found, and those that ranks have
-/// measured.
+/// Returns the tuning of this machine. It consists of the numbers in force, or of the built-in numbers if ranks
+/// will measure. The numbers that ranks have measured earlier follow.
 Json tuning() {
   const auto given = given_tuning({});
   Json result = {{"in force", given ? given->source
@@ -307,7 +308,7 @@ void print_sizes(Request request, const Topology& topology, const TuningParamete
   }
 }
 
-/// Prints the answer. Throws std::invalid_argument or Error with a text of one line.
+/// Prints the plan that `explain` asks for. Throws std::invalid_argument or Error with a text of one line.
 void answer(const ExplainOptions& question) {
   Request request;
   request.collective = named("collective", question.collective, kCollectives);

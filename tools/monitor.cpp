@@ -192,7 +192,7 @@ Json json_of(const OperationEntry& entry, const TickScale& scale) {
   return operation;
 }
 
-/// Prints what print_totals() prints as JSON, with unrounded numbers.
+/// Prints as JSON what print_totals() prints as a text, with unrounded numbers.
 void print_json(const std::vector<Process>& processes) {
   Json all = Json::array();
   for (const Process& process : processes) {

@@ -28,8 +28,8 @@
 namespace collectives {
 namespace {
 
-/// Returns `value`, which was parsed from `text`. If it is empty, throws std::invalid_argument with examples of valid
-/// texts.
+/// Returns `value`, which was parsed from `text`. If `value` is empty, throws std::invalid_argument with examples of
+/// valid texts.
 double parsed(std::string_view option, const std::string& text, std::optional<double> value, std::string_view valid) {
   if (!value) throw std::invalid_argument(fmt::format("{} '{}'; valid: {}", option, text, valid));
   return *value;

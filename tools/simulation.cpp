@@ -53,8 +53,8 @@ class Simulator {
   }
 
  private:
-  /// Times in us of the last two pieces. A piece consists of `some_` rounds. Two pieces are compared to see whether all
-  /// rounds take the same time.
+  /// Times in microseconds of the last two pieces. A piece consists of `some_` rounds. Two pieces are compared to see
+  /// whether all rounds take the same time.
   struct Pieces {
     double last = 0, before = 0;
     std::size_t bytes = 0;  ///< bytes out of the busiest host before the last piece
@@ -96,9 +96,10 @@ class Simulator {
     return played.hops;
   }
 
-  /// Plays rounds until all take the same time. Adds the time of the rest. Rounds begin at equal intervals. Their times
-  /// differ until the first round has ended, which is late on a long chain of hosts. If all rounds have begun by then,
-  /// the time depends only on the intervals between their beginnings, which are equal, too.
+  /// Plays rounds until one piece takes as long as the piece before. Adds the time of the rounds that are left. Rounds
+  /// begin at equal intervals. Their times differ until the first round has ended, which is late on a long chain of
+  /// hosts. If all rounds have begun by then, the total time depends only on the intervals between their beginnings.
+  /// These intervals are equal.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
     const auto affordable =
@@ -121,8 +122,8 @@ class Simulator {
     add_rest(pieces, plan_.rounds - played);
   }
 
-  /// Plays `played` rounds, then further pieces until one takes as long as the one before. Sets `played` to the number
-  /// of all played rounds.
+  /// Plays `played` rounds, then further pieces until a piece takes as long as the piece before. Sets `played` to the
+  /// number of all played rounds.
   Pieces play_until_steady(std::size_t& played) {
     Pieces pieces;
     play(played);
@@ -154,7 +155,7 @@ class Simulator {
   const TuningParameters& tuning_;
   const Fabric& network_;
   const Effort& effort_;
-  const double everything_, most_;  // Limits of events without and with shortcuts (Effort).
+  const double everything_, most_;  // Maximum numbers of events without and with shortcuts (Effort).
   const double rounds_;
   const std::size_t some_;  // Number of rounds in a piece.
   const bool may_add_;      // Whether some rounds may be played and the rest added.
@@ -169,8 +170,8 @@ class Simulator {
 
 double wire_bound_us(const Request& request, const Coding& coding, const Topology& topology, const Fabric& network) {
   const auto bytes = static_cast<double>(coding.bytes(request.count));
-  // Data must enter each of n groups of hosts: the data of all other groups, or their contributions to the parts that
-  // it keeps. That is most for the group with the fewest ranks.
+  // Each of n groups of hosts must receive the data of all other groups, or their contributions to the parts that the
+  // group keeps. The group with the fewest ranks receives most.
   const auto bound = [&](const std::vector<std::size_t>& ranks_of, double us_per_byte) {
     if (ranks_of.size() < 2) return 0.0;
     const double lacks = 1 - static_cast<double>(std::ranges::min(ranks_of)) / topology.ranks();

@@ -9,23 +9,24 @@
 // actions from the same TuningParameters, so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
-// message occupies the link out of its host for bytes times us_per_byte, in the order in which ranks send messages. It
-// occupies the link into the other host for the same time, beginning one latency later. If other messages occupy that
-// link, it waits for them. The model is cut-through: the beginning of a message enters the next link before its end has
-// left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message also
-// passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no noise.
+// message occupies the link out of its host for its bytes times us_per_byte, in the order in which ranks send messages.
+// It occupies the link into the other host for the same time, beginning one latency later. If other messages occupy
+// that link, it waits for them. The model is cut-through: the beginning of a message enters the next link before its
+// end has left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message
+// also passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no
+// noise.
 //
 // Ranks. A rank does one thing at a time: it takes a message, adds values, sends a message, or takes part in an
-// intra-host collective. Tuning states the time of each action. That collective begins when the last of its ranks
-// arrives. A frame is memory for one message. A message leaves when a frame is free, and the receiver frees the frame
-// when it has taken the message.
+// intra-host collective. The tuning states the time of each action. An intra-host collective begins when the last
+// of its ranks arrives. A frame is memory for one message. A message leaves when a frame is free, and the receiver
+// frees the frame when it has taken the message.
 //
-// There are two shortcuts for large machines, such as 65,536 ranks. They are used only if a complete simulation takes
-// too many events. The result then names them.
+// The simulator has two shortcuts for large machines, such as 65,536 ranks. They are used only if a complete simulation
+// takes too many events. The result then names them.
 //
 // One block: a block is a host, or the hosts of one switch. If all blocks do the same, only one is simulated. A message
-// from another block is assumed to arrive when the corresponding message of the simulated block would. To find out
-// whether blocks do the same, the Steps of some blocks are compared, in the first and the last round.
+// from another block is assumed to arrive when the corresponding message of the simulated block would arrive. To find
+// out whether blocks do the same, the Steps of some blocks are compared, in the first and the last round.
 //
 // Some rounds: if each round takes the same time, only some rounds are simulated, and the time of the others is added.
 //
@@ -46,9 +47,9 @@ namespace collectives {
 /// The network between the hosts.
 struct Fabric {
   double latency_us = 0;          ///< Time from one host to another, without the time that a link is occupied.
-  double us_per_byte = 0;         ///< Inverse rate of the link of a host in each direction.
+  double us_per_byte = 0;         ///< Microseconds per byte of each link of a host.
   int hosts_per_switch = 0;       ///< Hosts of a switch in the order of the topology. 0: one switch of unlimited rate.
-  double uplink_us_per_byte = 0;  ///< Inverse rate of the uplink of a switch in each direction.
+  double uplink_us_per_byte = 0;  ///< Microseconds per byte of a switch's uplink, each direction.
 
   static Fabric of(const TuningParameters& tuning) {
     return {.latency_us = tuning.wire_us, .us_per_byte = tuning.wire_us_per_byte};
@@ -59,7 +60,7 @@ struct Fabric {
 struct Effort {
   std::size_t everything = 4'000'000;  ///< Number of events up to which no shortcut is used.
   std::size_t most = 40'000'000;       ///< Number of events above which simulate() throws, even with shortcuts.
-  bool one_block = true;               ///< Permission to simulate one block.
+  bool one_block = true;               ///< Permission to simulate one block for all.
   bool some_rounds = true;             ///< Permission to simulate some rounds.
 };
 

@@ -1,8 +1,8 @@
 // Buffers of the measured calls: where their memory comes from and which call uses which.
 //
-// A rank has two areas of memory, one for inputs and one for outputs. A call in place uses the first only. With
-// --rotate each area holds many buffers of equal length, and every timed call uses the next one. Before a call uses a
-// buffer again, others have replaced it in the caches.
+// A rank has two areas of memory, one for inputs and one for outputs. A call in place uses only the area for inputs.
+// With --rotate each area holds many buffers of equal length, and every timed call uses the next one. Before a call
+// uses a buffer again, other buffers have replaced it in the caches.
 //
 // Memory of a GPU has an image, a copy in CPU memory. The CPU fills and checks the image. send() copies it to the GPU,
 // and fetch() copies it back. Calls receive addresses in GPU memory, which are away() bytes after those of the image.
@@ -62,7 +62,7 @@ class BufferMemory {
     return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(on_gpu_.data()) -
                                        reinterpret_cast<std::uintptr_t>(image_));
   }
-  /// Copy [offset, offset + bytes) from the image to the GPU, or back. Do nothing without a GPU.
+  /// Copies [offset, offset + bytes) from the image to the GPU; fetch() copies it back. Both do nothing without a GPU.
   void send(std::size_t offset, std::size_t bytes) {
     if (image_ != nullptr) gpu_->copy(on_gpu_.data() + offset, image_ + offset, bytes);
   }
@@ -82,7 +82,7 @@ class BufferMemory {
 /// buffer.
 class GuardedBuffers {
  public:
-  /// Returns the bytes of memory that `count` buffers of `bytes` need. Empty buffers share one place.
+  /// Returns the bytes of memory that `count` buffers of `bytes` bytes need. Empty buffers all lie at one address.
   static std::size_t memory_for(std::size_t bytes, std::size_t count) noexcept;
 
   explicit GuardedBuffers(BufferMemory memory);
@@ -94,7 +94,8 @@ class GuardedBuffers {
   /// Returns the number of guard bytes overwritten since use().
   std::size_t damaged() const;
 
-  /// Copies everything from the first guard to the last to the GPU, or back. Does nothing without a GPU.
+  /// Copies everything from the first guard to the last to the GPU; fetch() copies it back. Both do nothing without a
+  /// GPU.
   void send() { memory_.send(offset(), length()); }
   void fetch() { memory_.fetch(offset(), length()); }
   /// Returns the distance from addresses in this memory to those that calls receive.
@@ -145,7 +146,7 @@ class Rotation {
       : first_(first), current_(first), sets_(sets), input_stride_(input_stride), output_stride_(output_stride) {}
 
   const Call& current() const noexcept { return current_; }
-  /// Moves on to the next set. The first set follows the last.
+  /// Selects the next set and returns the call on it. The first set follows the last.
   const Call& next() noexcept;
   std::size_t sets() const noexcept { return sets_; }
 

@@ -135,7 +135,7 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
     CommunicatorOptions options;
     if (gpu) options.device_buffers = true;
     communicator.emplace(bootstrap, options);
-  } catch (const Error& error) {  // thrown on every rank: a COLLECTIVES_ variable is unusable on one
+  } catch (const Error& error) {  // a COLLECTIVES_ variable is invalid on some rank; every rank throws
     if (error.code() != Errc::invalid_argument) throw;
     return refuse(bootstrap, {error.what(), bad_arguments});
   }

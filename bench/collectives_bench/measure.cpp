@@ -91,7 +91,7 @@ Rotation Measurement::prepare(const Case& c) {
   std::byte* output = output_.use(one.output, sets);
   std::size_t in_bytes = one.input, out_bytes = one.output;
   if (c.in_place) {
-    // In place, both buffers are the same vector, or one of them is this rank's part of the other.
+    // In place, input and output are the same vector, or one of them is this rank's part of the other.
     const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
     Case out_of_place = c;
     out_of_place.in_place = false;
@@ -113,7 +113,7 @@ Rotation Measurement::prepare(const Case& c) {
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
-/// Returns the maximum error of a value of magnitude 1 after it is encoded and decoded.
+/// Returns the maximum error of a value of magnitude 1 that was encoded and decoded.
 static double coding_unit(const Codec& codec) {
   return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
 }
@@ -195,7 +195,7 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
   return same_on_all_ranks(call.collective) ? hash_bytes(output) : 0;
 }
 
-/// Rank 0 times the last warm-up call and decides for all ranks.
+/// Performs the warm-up calls. Rank 0 times the last one, and chooses the number of timed calls for all ranks.
 Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_competitor) {
   constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
   constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;
@@ -246,8 +246,8 @@ void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool w
   }
 }
 
-/// Measures the bound (roofline.hpp) with both kinds of stores, each half as often as the calls. One call before that
-/// warms up code and caches.
+/// Measures the bound (roofline.hpp) with both kinds of stores, each half as often as the calls. One untimed run before
+/// that warms up code and caches.
 Bound Measurement::bound(const Case& c, Repetitions repetitions) {
   roofline_->use(c);
   std::optional<Bound> best;
@@ -273,7 +273,8 @@ Times Measurement::slowest(std::vector<double> local) {
   return {settings_.back_to_back ? mean : middle, middle, percentile(local, 0.99), std::move(local)};
 }
 
-/// Collective. Exchanges verdicts through the bootstrap, because the collectives themselves are being judged.
+/// Collective. Returns the number of wrong elements on all ranks. A rank with other bits than rank 0 adds one.
+/// Exchanges the verdicts through the bootstrap, because the collectives themselves are being judged.
 std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective) {
   const auto bytes = std::as_bytes(std::span(&mine, 1));
   const auto all = bootstrap_.all_gather({reinterpret_cast<const char*>(bytes.data()), bytes.size()},

@@ -4,7 +4,7 @@
 // Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is that of
 // the slowest rank. The result of a measurement, a row of the table, is the median over the calls. Each rank keeps its
 // times in an array. Only after the last call are the arrays reduced by max, so that nothing else uses the network
-// meanwhile.
+// during the timed calls.
 //
 // Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
 // divided by the number of calls.
@@ -35,7 +35,7 @@ namespace collectives::bench {
 class Competitor {
  public:
   virtual ~Competitor() = default;
-  /// Returns whether the library has this type, op and count. Every rank gets the same answer.
+  /// Returns whether the library can perform the call with its type, op and count. Every rank gets the same answer.
   virtual bool has(const Call&) const = 0;
   virtual void perform(const Call&) = 0;
 };
@@ -105,9 +105,10 @@ class Measurement {
   /// Fills the buffers of a call. `shift` selects other values, from another place in the data.
   void fill(const Call&, const Oracle&, std::size_t shift = 0);
   void perform(const Call&);
-  /// Blocks until calls in a stream have completed.
+  /// Blocks until the calls in the stream of the GPU have completed.
   void finish();
-  /// Copies what fill() has written to the GPU, and results back for check(). Does nothing without a GPU.
+  /// Copies the buffers that fill() has written to the GPU. fetch() copies results back for check(). Both do nothing
+  /// without a GPU.
   void send();
   void fetch();
   /// Calls send(), perform() and fetch().

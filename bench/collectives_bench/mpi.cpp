@@ -70,7 +70,7 @@ class MpiCompetitor final : public Competitor {
     switch (call.collective) {
       case Collective::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
       case Collective::reduce_scatter:
-        // In place, MPI writes the result to the start of the vector, and this library to this rank's part of it.
+        // In place, MPI writes the result to the start of the vector. This library writes it to this rank's part.
         MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
         break;
       case Collective::all_gather:

@@ -23,7 +23,7 @@ enum class BootstrapKind : std::uint8_t { automatic, mpi, environment, threads }
 struct Compression {
   std::string name = "none";
   const Codec* codec = nullptr;
-  double density = 0;  ///< share of elements that top-k sends; 0 without top-k
+  double density = 0;  ///< fraction of the elements that top-k sends; 0 without top-k
   bool none() const noexcept { return codec == nullptr && density == 0; }
 };
 
@@ -35,35 +35,35 @@ struct Settings {
   std::size_t min_bytes = 0;          ///< length of the shortest whole vector
   std::size_t max_bytes = 64U << 20;  ///< length of the longest whole vector
   std::size_t factor = 2;             ///< ratio of one size to the previous one
-  bool odd = false;                   ///< adds odd element counts
+  bool odd = false;                   ///< whether odd element counts are measured, too
   bool out_of_place = true;
   bool in_place = true;
   std::size_t iterations = 0;   ///< timed calls of one measurement; 0: as many as fit into seconds_per_size
-  std::size_t warmup = 2;       ///< untimed calls before them, at least 1
+  std::size_t warmup = 2;       ///< untimed calls before the timed ones, at least 1
   double seconds_per_size = 0;  ///< seconds for one measurement; 0: default_seconds_per_size()
-  bool back_to_back = false;    ///< leaves out the barrier between timed calls
+  bool back_to_back = false;    ///< whether timed calls follow one another without a barrier
   Buffers buffers = Buffers::ordinary;
   std::size_t rotate = 0;  ///< total bytes of the buffers that timed calls use in turn; 0: all calls use the same ones
   bool deterministic = false;
   std::vector<Compression> compressions{Compression()};
-  bool force = false;  ///< compresses even if the library predicts no gain
+  bool force = false;  ///< whether to compress even if the library predicts no gain
   bool check = true;
   bool against_mpi = false;
   bool fraction_of_roofline = false;
   Rank root = 0;
   std::uint64_t seed = 1;
   std::string json_file, csv_file;  ///< paths; empty: no file
-  bool samples = false;             ///< writes every timed call to json_file
+  bool samples = false;             ///< whether json_file gets the time of every timed call
   BootstrapKind bootstrap = BootstrapKind::automatic;
-  int threads = 0;  ///< ranks that are threads, with BootstrapKind::threads
+  int threads = 0;  ///< number of ranks with BootstrapKind::threads; each is a thread
 };
 
-/// The command line is invalid. what() is one line and names the valid values.
+/// Exception: the command line is invalid. what() is one line and names the valid values.
 class BadArguments : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// `--help` was given. what() is the text.
+/// Exception: `--help` was given. what() is the help text.
 class HelpWanted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -95,7 +95,7 @@ std::size_t whole_count(const Case&, int ranks) noexcept;
 /// Returns the element counts (as Case::count) for one collective and type, in ascending order, each once.
 ///
 /// The sizes are 0 if min_bytes is 0, then min_bytes (8 for 0) times powers of factor, then max_bytes. Each size is
-/// rounded up to whole elements in every part. With `odd`, every even count from 2 adds the odd count below it.
+/// rounded up to whole elements in every part. With `odd`, each even count except 0 adds the odd count below it.
 std::vector<std::size_t> element_counts(const Settings&, Collective, DataType, int ranks);
 
 /// All measurements in the order of the table. `skipped` counts the pairs of type and op that the library does not

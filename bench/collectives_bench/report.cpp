@@ -39,13 +39,13 @@ std::string number(double value) {
                         : fmt::format("{:.2f}", value);
 }
 
-/// Returns MPI's time divided by ours. Values above 1 mean that ours is faster.
+/// Returns MPI's time divided by ours. Values above 1 mean that our library is faster.
 std::optional<double> ratio(const Result& result) {
   if (!result.competitor || result.ours.time <= 0 || result.competitor->time <= 0) return std::nullopt;
   return result.competitor->time / result.ours.time;
 }
 
-/// Returns the bound divided by our time. The value 1 means as fast as memory allows.
+/// Returns the bound divided by our time. At 1, our library is as fast as memory allows.
 std::optional<double> fraction_of_roofline(const Result& result) {
   if (!result.bound || result.ours.time <= 0) return std::nullopt;
   return result.bound->time / result.ours.time;
@@ -83,8 +83,8 @@ std::string placement_units(const Settings& settings) {
 }
 
 /// Returns the ratios of MPI's time to ours from which geometric means are computed. There is one list for each
-/// collective and backend, in the order of the table, then one for all. Calls that move no bytes are left out, except
-/// barriers.
+/// collective and backend, in the order of the table. The last list has the ratios of all. Calls that move no bytes are
+/// left out, except barriers.
 std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vector<Result>& results) {
   std::vector<std::pair<std::string, std::vector<double>>> groups;
   std::vector<double> all;

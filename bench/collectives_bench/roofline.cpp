@@ -1,4 +1,4 @@
-// Implementation of the measured bound: maps shared memory on all ranks, and moves each rank's share of the bytes.
+// Implementation of the measured bound: maps shared memory on all ranks, and moves the bytes of each rank.
 #include "collectives_bench/roofline.hpp"
 
 #include <fcntl.h>
@@ -98,7 +98,7 @@ void Roofline::use(const Case& c) {
   sets_ = sets_for({set.input, set.output}, settings_.rotate);
   at_ = 0;
 
-  // This rank moves its part of the vector, or its share of the vector's cache lines.
+  // This rank moves its part of the vector. Without parts, it moves about 1/p of the vector's cache lines.
   std::size_t first = rank * set.part, source_at = first, destination_at = first;
   bytes_ = set.part;
   if (has_parts(c.collective)) {

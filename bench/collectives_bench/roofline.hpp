@@ -1,8 +1,8 @@
 // Roofline: a measured bound for the time of a collective inside one host. The ranks only move the bytes that any
 // implementation of the collective must move.
 //
-// All ranks move their share at the same time, in shared memory. A part is the range that belongs to a rank. A slice is
-// 1/p of a vector for each of p ranks:
+// All ranks move their bytes at the same time, in shared memory. A part is the range of the vector that belongs to a
+// rank. A slice is the range that a rank moves if there are no parts: 1/p of the vector for each of p ranks.
 //
 //                    reads                        writes
 //   all_reduce       its slice of all vectors     the sum to all results
@@ -11,10 +11,10 @@
 //   broadcast        its slice of root's vector   to all results
 //   reduce           its slice of all vectors     the sum to root's result
 //
-// In place, data that is already where the result must be is not written. Sources are read once and sums stay in
-// registers, so no implementation needs less traffic. Both plain and non-temporal stores (which bypass the caches) are
-// measured, and the faster kind is the bound. A barrier ends each measurement, because a rank has its result only after
-// the other ranks have moved theirs.
+// In place, a rank does not write data that is already at its place in the result. Sources are read once and sums stay
+// in registers, so no implementation needs less traffic. Both plain and non-temporal stores (which bypass the caches)
+// are measured, and the faster kind is the bound. A barrier ends each measurement, because a rank has its result only
+// after the other ranks have moved their bytes.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class Roofline {
 
   /// Selects what the next calls of move() do.
   void use(const Case&);
-  /// Moves this rank's share on the next set of vectors, then waits in the barrier.
+  /// Moves this rank's bytes of the next set of vectors, then waits in the barrier.
   void move(Stores);
   /// Returns a rank's input in the first set. The output follows the input.
   std::byte* memory(Rank rank) const noexcept { return regions_.of(rank); }
@@ -62,7 +62,7 @@ class Roofline {
   Communicator& comm_;
   const Settings& settings_;
   SharedRegions regions_;
-  std::vector<const std::byte*> sources_;  // in the first set
+  std::vector<const std::byte*> sources_;  // addresses in the first set
   std::vector<std::byte*> destinations_;
   std::size_t bytes_ = 0, sets_ = 1, stride_ = 0, at_ = 0;
 };

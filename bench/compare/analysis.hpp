@@ -62,7 +62,7 @@ Samples read_samples(std::istream&);
 struct Ratio {
   std::string peer;          ///< peer with the smallest ratio
   double peer_time = 0;      ///< microseconds, median over rounds
-  double value = 0;          ///< peer / ours; above 1 ours is faster
+  double value = 0;          ///< the peer's time divided by ours; above 1 our library is faster
   double low = 0, high = 0;  ///< bounds of the 95 % interval
 };
 
@@ -70,8 +70,8 @@ struct Ratio {
 /// Equal samples give equal intervals.
 std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::string, Rounds>& peers);
 
-/// Returns the ratio below which ours counts as slower. It is 1, but 0.9 for an all-gather from 8 KiB to 16 MiB, where
-/// every peer moves the least bytes that a single copy can.
+/// Returns the ratio below which our library counts as slower. It is 0.9 for an all-gather from 8 KiB to 16 MiB,
+/// because every peer moves the minimum of bytes there. For other cells it is 1.
 double bar(const Cell&) noexcept;
 
 /// Result of one cell for one of our contenders.

@@ -17,7 +17,7 @@ struct Arguments {
   std::vector<Operation> operations;
   bool out_of_place = true, in_place = false;
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
-  std::vector<std::size_t> back_to_back;  ///< bytes of all-reduces timed without a barrier in between
+  std::vector<std::size_t> back_to_back;  ///< bytes of each all-reduce that is timed without barriers
   double seconds_per_cell = 0.05, patience = 2;
   NoiseFilter::Limits noise;
   std::vector<std::string> backends{""};  ///< backends of the contender; the first, "", is its default

@@ -109,7 +109,7 @@ class Stopwatch {
   /// Result of one backend in one cell.
   struct Timing {
     std::string left_out;         ///< reason for leaving the cell out; empty if timed
-    bool too_slow = false;        ///< left out because calls take too long; larger cells are left out too
+    bool too_slow = false;        ///< whether calls take too long; this cell and larger ones are then left out
     std::uint64_t wrong = 0;      ///< wrong elements of the first call's result, over all ranks
     std::vector<double> units;    ///< microseconds of a call on the slowest rank
     std::size_t calls = 0;        ///< number of timed calls
@@ -216,8 +216,8 @@ class Stopwatch {
   /// Performs one call on known data and returns the number of wrong elements on all ranks. Returns nothing and sets
   /// `refused` if the backend cannot perform it.
   ///
-  /// A reduction in place reads its own result from then on. The values soon reach infinity, which does not change the
-  /// time.
+  /// After the check, a timed reduction in place reads its own result. The values soon reach infinity, which does not
+  /// change the time.
   std::optional<std::uint64_t> check(const Cell& cell, const std::string& backend, std::string& refused) {
     float* const whole = cell.in_place ? output_ : input_;
     std::fill_n(output_, count_, -1.0F);
@@ -269,7 +269,7 @@ class Stopwatch {
     return wrong;
   }
 
-  /// Stores this rank's microseconds per call of each unit in the sync file.
+  /// Times each unit, a loop of `batch` calls. Stores this rank's microseconds per call of each unit in the sync file.
   void time_units(const Cell& cell, std::size_t units, std::size_t batch) {
     const std::span<double> times = sync_.times(sync_.rank());
     for (std::size_t unit = 0; unit < units; ++unit) {

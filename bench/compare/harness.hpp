@@ -6,10 +6,10 @@
 // its time is the median over its calls. Between two barriers only the call runs. Back to back, a loop of calls is
 // timed instead of one call.
 //
-// The hypervisor may move or withdraw the cores of a virtual machine many times a minute. Data between cores that are
-// far apart then takes three times as long. Every cell therefore records the time of a barrier before and after it, and
-// the share of the cores' time that other guests received. With --near or --stolen the harness repeats disturbed cells
-// (noise.hpp).
+// The hypervisor may move or withdraw the cores of a virtual machine many times a minute. Data between distant cores
+// takes three times as long as between near ones. Every cell therefore records the time of a barrier before and after
+// it, and the fraction of the cores' time that other guests received. With --near or --stolen the harness repeats
+// disturbed cells (noise.hpp).
 //
 // Backends of one library are timed in turns within one start of the program, because the times of two starts may
 // differ more than those of two backends.
@@ -55,7 +55,7 @@ class Contender {
   /// Performs an all-gather. `out` has one part of `part` elements per rank. In place `in` is this rank's part of
   /// `out`.
   virtual void all_gather(const float* in, float* out, std::size_t part) = 0;
-  /// Sends from rank 0, in place. MPI has no other form.
+  /// Performs a broadcast from rank 0, in place. MPI has no other form.
   virtual void broadcast(float* data, std::size_t count) = 0;
 
   virtual void progress() {}
@@ -68,10 +68,10 @@ class Contender {
   std::vector<Mapping> buffers_;
 };
 
-/// Makes the contender of this rank. `variant` is one of several kinds of use of the same library.
+/// Makes the contender of this rank. `variant` selects a setting of the library, such as an algorithm.
 using ContenderFactory = std::function<std::unique_ptr<Contender>(SyncFile&, const std::string& variant)>;
 
-/// The command line is invalid. what() is one line.
+/// Exception: the command line is invalid. what() is one line.
 class BadArguments : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };

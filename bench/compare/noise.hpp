@@ -19,9 +19,9 @@ namespace collectives::compare {
 struct CoreTicks {
   std::uint64_t all = 0, stolen = 0;
   static CoreTicks now();
-  /// Returns the fraction of time since `then` that other guests received.
+  /// Returns the fraction of the cores' time since `then` that other guests received.
   double stolen_since(const CoreTicks& then) const;
-  /// Returns true if the fraction exceeds `most` and the stolen time exceeds one tick. In a short time, one tick alone
+  /// Returns true if this fraction exceeds `most` and the stolen time exceeds one tick. In a short time, one tick alone
   /// may be a large fraction.
   bool disturbed_since(const CoreTicks& then, double most) const;
 };
@@ -35,7 +35,7 @@ class NoiseFilter {
     std::chrono::duration<double> patience{60};
   };
   struct Observed {
-    double barrier_ns = 0;  ///< longer of the barriers before and after the measurement
+    double barrier_ns = 0;  ///< time of the barrier before or after the measurement, the longer one
     double stolen = 0;
   };
 

@@ -97,7 +97,8 @@ class Gloo final : public Contender {
 
   std::size_t ranks() const { return static_cast<std::size_t>(sync_.ranks()); }
 
-  /// Returns the object for this address. An untimed call creates it unless buffers rotate. Objects for another size
+  /// Returns the object for this address. The first call with the address creates the object; without rotating
+  /// buffers, that call is untimed. Objects for another size
   /// are dropped.
   ReduceScatter& halving_doubling(float* data, std::size_t part) {
     if (!reduce_scatters_.empty() && part != part_) reduce_scatters_.clear();

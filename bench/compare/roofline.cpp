@@ -1,5 +1,5 @@
 // Bound of the comparison of libraries: a program that only loads, adds and stores the data of a collective. Each rank
-// accesses the vectors of the others directly in shared memory, and ranks synchronize only at the end.
+// accesses the vectors of the other ranks directly in shared memory, and ranks synchronize only at the end.
 //
 // Every input is loaded once and every output is stored once, which is the minimum of traffic:
 //
@@ -15,8 +15,8 @@
 //   stream  stores bypass the cache
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
-// For `plain` and `stream` the barrier at the end is part of the time, because a result is complete only after all
-// ranks have stored their share. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
+// For `plain` and `stream`, the barrier at the end is part of the time. Reason: a result is complete only after all
+// ranks have stored it. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
 // chooses no algorithm, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -148,7 +148,7 @@ class Lines {
  private:
   static constexpr std::size_t kElements = 14;
   static constexpr std::size_t kSlot = (kMost + kElements - 1) / kElements;  // lines of one call
-  static constexpr std::size_t kSlots = 64;  // a root may be this many calls ahead; barriers keep it from more
+  static constexpr std::size_t kSlots = 64;  // slots of a rank; barriers keep a root from getting more calls ahead
   static constexpr int kLooks = 1000;        // polls before a wait that reads the clock
   struct Line {
     alignas(64) float values[kElements];

@@ -2,9 +2,9 @@
 // measure.
 //
 // The barrier polls one cache line per rank and uses no code of the libraries under comparison. The first and the last
-// rank leave it at times that differ by as much as a short call takes. The function start_together() therefore adds a
-// second step after the barrier: rank 0 names a moment, and all ranks wait for it. If there are more ranks than cores,
-// start_together() is only a barrier.
+// rank leave the barrier at times that differ by as much as a short call takes. The function start_together() therefore
+// adds a second step after the barrier: rank 0 names a moment, and all ranks wait for it. If there are more ranks than
+// cores, start_together() is only a barrier.
 #pragma once
 
 #include <atomic>
@@ -60,13 +60,13 @@ class SyncFile {
   void wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal);
   bool oversubscribed() const noexcept { return oversubscribed_; }
 
-  /// Collective. Returns the shortest time of a barrier in nanoseconds, equal on all ranks. It shows the distance of
-  /// the ranks' cores. With more ranks than cores it is the barrier of the first two ranks, each on a core of its own
-  /// while the other ranks sleep. Returns 0 if there is only one core.
+  /// Collective. Returns the shortest time of a barrier in nanoseconds, equal on all ranks. This time shows the
+  /// distance of the ranks' cores. With more ranks than cores, times a barrier of the first two ranks, each on a core
+  /// of its own while the other ranks sleep. Returns 0 if there is only one core.
   double distance();
 
-  /// Waits in a barrier and then until an instant that is equal on all ranks. With more ranks than cores it is only a
-  /// barrier.
+  /// Waits in a barrier and then until an instant that is equal on all ranks. With more ranks than cores, waits in the
+  /// barrier only.
   std::chrono::steady_clock::time_point start_together();
 
   /// Collective. Returns every rank's `word`, by rank.

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
 // Sizes in bytes between which the table shows no bound. The bound of roofline.cpp has several variants. Up to the
-// first size, its variant `lines` is the bound. From the second size on, the other variants are. Below the second size,
-// their barrier takes longer than their traffic.
+// first size, its variant `lines` is the bound. From the second size on, the fastest other variant is the bound. Below
+// the second size, the barrier of the other variants takes longer than their traffic.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {

@@ -52,7 +52,7 @@ class DeviceMemory {
 using Memory = std::unique_ptr<DeviceMemory>;
 inline Memory memory(std::size_t bytes) { return std::make_unique<DeviceMemory>(bytes); }
 
-/// Returns the smallest value that half of `values` do not exceed.
+/// Returns the middle value. If two values are in the middle, returns the larger one.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

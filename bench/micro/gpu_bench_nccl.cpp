@@ -1,5 +1,5 @@
-// Part of gpu_bench: compares the library's all-reduce with the backend `nccl` with a direct call of ncclAllReduce.
-// Both use the same buffers, streams and GPUs, in turns. Ranks are threads, one for each GPU.
+// Part of gpu_bench: times the library's all-reduce, with the backend `nccl`, against a direct call of ncclAllReduce.
+// The two calls use the same buffers, streams and GPUs, in turns. Ranks are threads, one for each GPU.
 #include <barrier>
 #include <collectives/collectives.hpp>
 #include <cstdio>

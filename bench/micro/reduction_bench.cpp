@@ -1,6 +1,6 @@
 // Benchmark of the reduction loops against memcpy, in bytes per second. All bytes of sources read and of results
 // written count, so a loop that is as fast as memory has the result of memcpy. Normal stores also read the memory that
-// they overwrite, and non-temporal stores do not. This read is not counted.
+// they overwrite, and this read is not counted. Non-temporal stores do not read it.
 //
 // The name of a result is: op/type/number of sources/bytes of each source. "to_all" writes the result to every source.
 #include <benchmark/benchmark.h>

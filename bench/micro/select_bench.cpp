@@ -35,9 +35,9 @@ using Filling = std::function<void(Vector& gradient, std::size_t draw)>;
 struct Row {
   std::string name;
   Filling filling;
-  bool feedback = true;   ///< select() adds to an accumulated vector
-  bool carried = true;    ///< the next selection starts with the residual and the threshold of this one
-  bool threshold = true;  ///< the next selection starts with this threshold, even if `carried` is false
+  bool feedback = true;   ///< whether select() adds to an accumulated vector
+  bool carried = true;    ///< whether the next selection starts with this one's residual and threshold
+  bool threshold = true;  ///< whether it starts with this one's threshold, even if `carried` is false
   bool velocity = false;
 };
 

@@ -1,8 +1,8 @@
 // Adds up the gradients of a training step that has several batches.
 //
 // The gradients of all batches but the last are added up first. During the backward pass of the last batch, this sum is
-// added to its gradients layer by layer. The gradients of a layer are then complete, and their all-reduce starts. It
-// starts as early as in a step of one batch.
+// added to the gradients of the last batch, layer by layer. The gradients of a layer are then complete, and their
+// all-reduce starts. The all-reduce starts as early as in a step of one batch.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace mnist {
 
 class Accumulator {
  public:
-  /// Adds up `gradients`, which are in the memory of `device`. Both must outlive this object.
+  /// Makes an accumulator for `gradients`, which are in the memory of `device`. Both must outlive this object.
   Accumulator(Device& device, std::span<float> gradients) : device_(device), gradients_(gradients) {}
 
   /// Adds the gradients of a batch that is not the last one of its step.

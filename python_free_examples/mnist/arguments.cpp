@@ -1,5 +1,6 @@
 // Implementation of the trainer's command line, which the library CLI11 splits into options. Three things are checked
-// after that: the schedule of learning rates, the intervals of checkpoints, and values that must be equal on all ranks.
+// after the split: the schedule of learning rates, the intervals of checkpoints, and values that must be equal on all
+// ranks.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -124,7 +125,7 @@ class CompressionFlags {
 };
 
 /// Returns the flags whose values must be equal on all ranks, each with its value, because all ranks train together.
-/// Paths of files need not be equal, because rank 0 reads and writes them. The values therefore contain only whether a
+/// Paths of files need not be equal, because rank 0 reads and writes them. The result therefore contains only whether a
 /// file is given. Data sets are compared when they are loaded.
 json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;

@@ -33,8 +33,8 @@ struct Arguments {
   bool profile_step = false;
 };
 
-/// Exception with the text to print instead of running, and the exit code. --help goes to stdout with code 0. An error
-/// goes to stderr, in one line, with code 2.
+/// Exception that ends the program, with the text to print and the exit code. The text of --help goes to stdout with
+/// code 0. An error goes to stderr, in one line, with code 2.
 struct EarlyExit : std::runtime_error {
   EarlyExit(const std::string& text, int code_) : std::runtime_error(text), code(code_) {}
   int code;

@@ -2,8 +2,8 @@
 // the step waits for communication. Time outside these functions is hidden if a bucket is in flight, that is, if its
 // all-reduce has started and has not ended.
 //
-// The CPU may run ahead of a GPU. finish() and average() therefore first wait for the GPU, and progress the buckets in
-// flight meanwhile. The exposed time starts when the GPU is idle.
+// The CPU may run ahead of a GPU. Functions finish() and average() therefore first wait for the GPU, and progress the
+// buckets in flight during this wait. The wait counts as computing: exposed time starts when the GPU is idle.
 #include "buckets.hpp"
 
 #include <algorithm>

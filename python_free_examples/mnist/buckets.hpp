@@ -24,7 +24,8 @@ struct Bucket {
 };
 
 /// Cuts [0, count) into buckets from its end. A bucket is a run of whole layers with at most `bucket_elements` elements
-/// together, or a part of one longer layer. A part of a long layer therefore never waits for another layer.
+/// together, or a part of one longer layer. A part of a long layer therefore never waits for the
+/// gradients of another layer.
 ///
 /// `layer_offsets` ascends from 0. The buckets are in order from the last layer to the first.
 std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
@@ -34,17 +35,17 @@ std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, 
 
 /// Times in seconds since the last take_times().
 struct CommunicationTimes {
-  double exposed = 0;  ///< time in which the step only communicates; the step would be shorter without communication
+  double exposed = 0;  ///< time in which the step waits for communication and computes nothing
   double hidden = 0;   ///< time in which a bucket is in flight while the step computes
 };
 
 /// Sums one step's gradients over the ranks, in place.
 ///
-/// With `overlap` the all-reduce of a bucket starts as soon as its gradients are final. Without it the same buckets are
-/// reduced one after another at the end. Both give the same bits.
+/// With `overlap`, the all-reduce of a bucket starts as soon as its gradients are final. Without `overlap`, finish()
+/// reduces the same buckets one after another. The results have the same bits in both cases.
 class GradientReducer {
  public:
-  /// Reduces `gradients`, which are in the memory of `device`. All three arguments must outlive this object.
+  /// Reduces `gradients`, which are in the memory of `device`. The first three arguments must outlive this object.
   GradientReducer(collectives::Communicator& comm, Device& device, std::span<float> gradients,
                   const std::vector<std::size_t>& layer_offsets, std::size_t bucket_bytes, bool overlap,
                   const Compression& compression = {});

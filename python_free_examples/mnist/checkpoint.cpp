@@ -1,5 +1,5 @@
-// Implementation of checkpoints: writes files, and reads and checks them. The checks are made in the order of magic
-// number, version, length, CRC, description and contents.
+// Implementation of checkpoints: writes the files of checkpoints, and reads and checks them. The checks are made in the
+// order of magic number, version, length, CRC, description and contents.
 #include "checkpoint.hpp"
 
 #include <fcntl.h>

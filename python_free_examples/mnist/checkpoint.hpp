@@ -37,11 +37,11 @@ struct RunIdentity {
   std::uint32_t data_checksum = 0;   ///< CRC32 of all images and labels
   std::size_t accumulate = 1;        ///< batches of a step
   std::string compression = "none";  ///< options of the compression, as Compression::text()
-  bool keeps_residuals = false;      ///< the compressor keeps values that it has not sent
+  bool keeps_residuals = false;      ///< whether the compressor keeps values that it has not sent
   bool operator==(const RunIdentity&) const = default;
 };
 
-/// Position of a run. The next step is number `step` of epoch number `epoch`, both counted from 0.
+/// Position of a run. The next step is number `step` of epoch number `epoch`. Both numbers count from 0.
 struct Position {
   std::size_t epoch = 0, step = 0;
   std::size_t total_steps = 0;  ///< steps since the start of the first run
@@ -53,7 +53,8 @@ struct Position {
 std::string pack_checkpoint(const Model&, const Optimizer&, const RunIdentity&, const Position&,
                             const Compressor::States& states = {});
 
-/// Writes `bytes` to `path` atomically. Throws FileError that names the file and leaves the previous file in place.
+/// Writes `bytes` to `path` atomically. If that fails, the previous file stays in place, and a FileError that names the
+/// file is thrown.
 void write_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 /// Checks that write_atomically() can succeed, by creating a file beside `path`. `path` may only be a regular file.

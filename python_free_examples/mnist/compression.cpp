@@ -1,6 +1,6 @@
 // Implementation of the compression options and of the report on their effect. A codec sends equally many bytes in
-// every call, so its effect is taken from the library's plan. Top-k, which sends only the largest elements, is asked
-// for a report after every step.
+// every call, so its effect is taken from the library's plan. Top-k sends only the largest elements. Its report is read
+// after every step.
 #include "compression.hpp"
 
 #include <fmt/format.h>

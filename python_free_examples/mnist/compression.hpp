@@ -31,12 +31,12 @@ inline constexpr std::string_view kNonFiniteNames[] = {"propagate", "skip", "abo
 /// Parses "0.01" or "1%", above 0 and at most 1. Throws std::invalid_argument in one line.
 double parse_density(std::string_view text);
 
-/// Compression options of a run. `top_k` is used only for that kind.
+/// Compression options of a run. Field `top_k` is used only if the kind is top_k.
 struct Compression {
   CompressionKind kind = CompressionKind::none;
   collectives::TopKOptions top_k = {};
-  bool by_layer = false;  ///< top_k selects from each layer instead of each bucket
-  bool force = false;     ///< compresses even if the library predicts a loss of time
+  bool by_layer = false;  ///< whether top_k selects from each layer instead of each bucket
+  bool force = false;     ///< whether to compress even if the library predicts a loss of time
 
   /// Sets the kind, and for top_k the density: "bf16", "top_k", "top_k:0.001", "top_k:0.1%". Throws
   /// std::invalid_argument in one line.
@@ -47,17 +47,17 @@ struct Compression {
   std::string text() const;
 };
 
-/// Effect of the compression in some steps. Numbers are means over the ranks; "per step" marks means over the steps,
-/// too.
+/// Effect of the compression in the steps of a report. Numbers are means over the ranks. Those marked "per step" are
+/// means over the steps, too.
 struct CompressionReport {
   double gradient_bytes = 0;  ///< per step: size of the gradient as f32
   double raw_bytes = 0;       ///< per step: bytes of messages without compression; none between ranks that share memory
   double sent_bytes = 0;      ///< per step: bytes of messages sent
-  double compressed_share = 0;  ///< share of the all-reduces that were compressed
-  std::string reason;           ///< why a tensor was sent whole; empty if none was
-  bool top_k = false;           ///< the fields below are set
+  double compressed_share = 0;  ///< fraction of the all-reduces that were compressed
+  std::string reason;           ///< reason why a tensor was sent whole; empty if none was
+  bool top_k = false;           ///< whether the fields below are set
   double chosen = 0;            ///< per step: elements of all tensors that a rank selected
-  double union_size = 0;        ///< per step: elements that any rank sent
+  double union_size = 0;        ///< per step: elements that at least one rank sent
   double coding_ms = 0;         ///< per step: time for selecting, writing and adding
   double residual_norm = 0;     ///< norm of all ranks' residuals after the last step
   double relative_error = 0;  ///< in the last step: that norm over the norm of residual and gradient, for tensors with

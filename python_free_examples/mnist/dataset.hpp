@@ -14,7 +14,7 @@ inline constexpr std::size_t kSide = 28;               // pixels of a row or col
 inline constexpr std::size_t kPixels = kSide * kSide;  // pixels of an image
 inline constexpr std::size_t kClasses = 10;
 
-/// A file cannot be used. what() names it in one line.
+/// Exception: a file cannot be used. what() is one line and names the file.
 class FileError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -33,7 +33,7 @@ struct Dataset {
 
 struct Data {
   Dataset train, test;
-  std::string source;  ///< the folder, or "synthetic digits", for messages
+  std::string source;  ///< origin of the data for messages: the folder, or "synthetic digits"
   /// Returns the CRC32 of all data. It detects ranks, or runs, with different data.
   std::uint32_t checksum() const;
 };

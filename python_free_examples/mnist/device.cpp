@@ -1,4 +1,4 @@
-// Implementation of the wait for a device.
+// Implementation of the wait for a device: polls the device, and sleeps between polls if the wait is long.
 #include "device.hpp"
 
 #include <chrono>

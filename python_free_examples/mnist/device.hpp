@@ -27,7 +27,7 @@ inline constexpr std::string_view kDeviceNames[] = {"cpu", "cuda"};
 class Vector {
  public:
   Vector() = default;
-  /// Makes a vector of `count` floats at `data`, which frees the memory by its deleter.
+  /// Makes a vector of `count` floats at `data`. The deleter of `data` frees the memory.
   Vector(std::shared_ptr<float> data, std::size_t count) : data_(std::move(data)), count_(count) {}
   std::span<float> span() const { return {data_.get(), count_}; }
 
@@ -89,8 +89,8 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string_view name() const = 0;    ///< one of kDeviceNames
-  virtual std::string description() const = 0;  ///< for messages
+  virtual std::string_view name() const = 0;    ///< returns one of kDeviceNames
+  virtual std::string description() const = 0;  ///< returns a text for messages
   /// Returns the cudaStream_t that the collectives wait for before they read device memory. Returns nothing if device
   /// memory is CPU memory.
   virtual std::optional<void*> stream() const = 0;

@@ -4,7 +4,8 @@
 //   mnist_trainer --model softmax --optimizer sgd
 //   mpirun -np 4 mnist_trainer --schedule lecture --epochs 10 --plot curve.svg
 //
-// Exit status: 0, 1 if the run failed, 2 if the command line or a variable is wrong. Errors print one line to stderr.
+// Exit status: 0 after success, 1 if the run failed, 2 if the command line or an environment variable is wrong. Errors
+// print one line to stderr.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,8 +35,8 @@ namespace mnist {
 namespace {
 
 #ifdef MNIST_WITH_MPI
-/// Returns whether an MPI launcher started this process. MPI is initialized only then, because alone it would start
-/// processes of its own.
+/// Returns whether an MPI launcher started this process. MPI is initialized only in this case. Without a launcher, MPI
+/// would start processes of its own.
 bool started_by_mpirun() {
   for (const char* mark : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
     if (std::getenv(mark)) return true;
@@ -50,7 +51,7 @@ std::unique_ptr<collectives::Bootstrap> make_bootstrap() {
   return collectives::bootstrap_from_environment();
 }
 
-/// Returns a name of this machine.
+/// Returns a name of this machine, for reports.
 std::string machine() {
   std::string boot, name(256, '\0');
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

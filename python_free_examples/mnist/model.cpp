@@ -1,5 +1,5 @@
-// Implementation of the models. The layers of each model are listed once. The list builds the passes of any device for
-// any number of images.
+// Implementation of the models. The layers of each model are listed once. This list describes the passes on every
+// device, for any number of images.
 #include "model.hpp"
 
 #include <fmt/format.h>

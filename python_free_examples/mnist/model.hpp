@@ -4,8 +4,8 @@
 //   mlp       784 -> 128 ReLU -> 10                                                        101,770
 //   cnn       Conv 32 3x3 -> MaxPool 2x2 -> ReLU -> Flatten -> Dense 64 ReLU -> Dense 10   347,146
 //
-// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. The order does not change the
-// result, and after the pool there are only a quarter as many elements.
+// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. Here the ReLU follows the
+// pool, because there are only a quarter as many elements there. The order does not change the result.
 //
 // All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass. The
 // collectives, the optimizer and checkpoints therefore need to know nothing about layers. Both vectors are in the

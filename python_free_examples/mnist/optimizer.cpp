@@ -1,4 +1,5 @@
-// Implementation of the optimizer: allocates its state, and corrects the rate of Adam.
+// Implementation of the optimizer: allocates its state, and computes the factor of Adam's rate that depends on t, the
+// number of updates.
 #include "optimizer.hpp"
 
 #include <cmath>

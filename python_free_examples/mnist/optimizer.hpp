@@ -28,7 +28,8 @@ class Optimizer {
   /// Updates the parameters once. Every machine and device gives the same bits.
   void apply(std::span<float> parameters, std::span<const float> gradients, float rate);
 
-  /// Contents of a checkpoint: t, and v or m then s, each as long as the parameters.
+  /// Returns t, which a checkpoint contains. A checkpoint also contains v, or m and then s, each as long as the
+  /// parameters.
   std::uint64_t& updates() { return updates_; }
   std::uint64_t updates() const { return updates_; }
   std::span<float> state() { return state_.span(); }

@@ -1,5 +1,5 @@
-// Implementation of the device on the CPU. Its device memory is ordinary memory of the process, reads and writes are
-// copies, and no function waits.
+// Implementation of the device on the CPU. Its memory is ordinary memory of the process, so reads and writes are
+// copies. Every call has run when it returns, so no function has to wait.
 #include "processor.hpp"
 
 #include <sys/mman.h>

@@ -30,7 +30,7 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Fisher-Yates shuffle: every order is equally likely.
+/// Shuffles a range by the method of Fisher and Yates: every order is equally likely.
 template <class Range>
 void shuffle(Range& range, Random& random) {
   for (std::size_t left = range.size(); left > 1; --left)

@@ -30,7 +30,7 @@ class ReplicaError : public std::runtime_error {
 /// Compares `hash` over all ranks. Throws ReplicaError on every rank if they differ.
 void require_equal(collectives::Communicator& comm, std::string_view what, std::uint64_t hash);
 
-/// Exception: another rank has failed and reports the reason. This rank only ends.
+/// Exception: another rank has failed. That rank reports the reason, and this rank ends without a message.
 struct FailedElsewhere : std::exception {};
 
 /// Runs `action` on every rank. If it throws on any rank, every rank throws. The lowest such rank throws its own

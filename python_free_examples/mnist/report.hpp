@@ -28,7 +28,7 @@ struct EpochReport {
   double seconds = 0;           ///< seconds of training in this run, over all its epochs
   float learning_rate = 0;
   double loss = 0;                    ///< mean loss of the images trained on
-  double running_train_accuracy = 0;  ///< accuracy on each image when it was trained on
+  double running_train_accuracy = 0;  ///< accuracy of the images, each at the step that trained on it
   double train_accuracy = 0;          ///< accuracy on all training images after the epoch
   double test_accuracy = 0;
   double images_per_second = 0;  ///< speed of training of all ranks together
@@ -46,7 +46,8 @@ struct TestReport {
   StepTimes times;  ///< times of the steps since the last test or the start of the epoch
 };
 
-/// Report at the end of a run with a goal for the test accuracy: when the goal was reached, or else the best accuracy.
+/// Report at the end of a run with a goal for the test accuracy. It says when the goal was reached, or gives the best
+/// accuracy if it was not.
 struct GoalReport {
   double wanted = 0;
   bool reached = false;

@@ -16,7 +16,7 @@
 
 namespace mnist {
 
-/// Returns every image once.
+/// Returns the order of the images in an epoch. Every image appears once.
 std::vector<std::uint32_t> epoch_order(std::size_t images, std::uint64_t seed, std::size_t epoch);
 
 /// A half-open range of positions.
@@ -28,7 +28,7 @@ struct Shard {
 /// Returns part `rank` of `ranks` of [begin, end). The parts are disjoint, in order, and cover the range.
 Shard shard_of(Shard whole, int rank, int ranks);
 
-/// Returns the steps of an epoch. The last one may be short.
+/// Returns the number of steps of an epoch. The last step may have fewer images.
 inline std::size_t steps_per_epoch(std::size_t images, std::size_t batch) { return (images + batch - 1) / batch; }
 
 /// Returns the positions of global batch `step`.

@@ -10,8 +10,8 @@
 
 namespace mnist {
 
-/// Milliseconds of a step, averaged over ranks. Compute and exposed (waiting for communication) are means over the
-/// steps, and their sum is the mean time of a step. Hidden is the time of communication while the step computes.
+/// Milliseconds of a step, averaged over ranks. Computing and exposed time (waiting for communication) are means over
+/// the steps, and their sum is the mean time of a step. Hidden time is that of communication while the step computes.
 struct StepTimes {
   double median_ms = 0, p95_ms = 0;  ///< median and 95th percentile of the time of a step
   double compute_ms = 0, exposed_ms = 0, hidden_ms = 0;

@@ -9,9 +9,9 @@
 // The result is that of one longer batch.
 //
 // Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard. At the end
-// of the group, the weights and the optimizer's state (moments) are averaged over the ranks. The moments are averaged,
-// too, because all ranks must then be equal. A checkpoint by one rank is then the whole run, and the next group starts
-// equally on all ranks.
+// of the group, the weights and the optimizer's state (moments) are averaged over the ranks. After that, all
+// ranks are equal. A checkpoint by one rank therefore describes the whole run, and the next group starts equally on all
+// ranks.
 //
 // With local steps a rank divides its gradient by the number of images of the batch divided by the number of ranks. The
 // mean over the ranks is then the gradient of the batch's mean loss, for shards of any length. Groups of one step equal
@@ -45,7 +45,7 @@
 
 namespace mnist {
 
-/// Interval of checkpoints: "2epochs", "500steps", or a number of epochs.
+/// Interval between checkpoints, as text: "2epochs", "500steps", or a number of epochs.
 struct Cadence {
   std::size_t count = 1;
   bool steps = false;
@@ -60,7 +60,7 @@ struct TrainerOptions {
   std::size_t local_steps = 1;  ///< steps of a group; 1: every step sums its gradients over the ranks
   std::size_t max_steps = SIZE_MAX;
   std::size_t test_every = SIZE_MAX;     ///< steps between tests, in addition to the tests after epochs
-  std::optional<double> until_accuracy;  ///< ends with the first test of at least this accuracy
+  std::optional<double> until_accuracy;  ///< accuracy of a test at which the run ends; empty: none
   std::uint64_t seed = 1;
   Schedule schedule = Schedule(0.1f);
   bool overlap = true;

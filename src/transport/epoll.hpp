@@ -19,7 +19,8 @@ inline tcp::Socket make_epoll() {
   return epoll;
 }
 
-/// Adds `socket` to the epoll. The epoll reports `events` of the socket with `number`. Throws Error{system}.
+/// Adds `socket` to the epoll, which then reports `events` of the socket. Each report contains `number`. Throws
+/// Error{system}.
 inline void epoll_add(const tcp::Socket& epoll, const tcp::Socket& socket, std::uint32_t events, std::uint32_t number) {
   epoll_event event{};
   event.events = events;

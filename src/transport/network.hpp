@@ -6,8 +6,9 @@
 //    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks exchange
-// twice through the bootstrap: their addresses, and whether they have connected. Wires (wires.hpp) chooses the network.
+// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks use the
+// bootstrap twice. They exchange their addresses, and later whether they have connected. Wires (wires.hpp) chooses the
+// network.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ namespace collectives {
 struct PeerAddresses {
   Rank self = 0;
   std::vector<std::string> addresses;  ///< result of Network::address() of each rank
-  /// Host number of each rank. Ranks with the same number are not connected.
+  /// Host number of each rank. The network does not connect ranks with the same number.
   std::vector<int> hosts;
   /// Text that all ranks of this job have and no other process has. A process without it is refused.
   std::string token;

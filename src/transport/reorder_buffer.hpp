@@ -19,7 +19,7 @@ class ReorderBuffer {
     MessageHeader header;
     AlignedBuffer buffer;
     std::size_t come = 0;      // Payload bytes that have arrived.
-    std::size_t piece = 0;     // Bytes of each piece but the last.
+    std::size_t piece = 0;     // Payload bytes of each piece except the last.
     std::uint64_t pieces = 0;  // Bit i is set if piece i has arrived.
     static_assert(datagram::kMostPieces <= 64);
     bool retransmitted = false, lost = false;
@@ -31,13 +31,13 @@ class ReorderBuffer {
 
   /// Returns message `number`, or null if no piece of it has arrived.
   Entry* find(std::uint32_t number);
-  /// Returns whether one more message can be stored. If the buffer is full, first drops stored messages before
-  /// `number`. These messages arrived here only in part, and then arrived completely by TCP.
+  /// Returns whether one more message can be stored. `number`: the next message that the receiver takes. If the buffer
+  /// is full, first drops stored messages before `number`. The receiver has taken these messages from TCP instead.
   bool has_space(std::uint32_t number);
-  /// Adds a message. `buffer`: the memory of its payload, which may be copied there later.
+  /// Adds a message. `buffer`: memory for its payload. The caller may copy the payload there after this call.
   Entry& store(const MessageHeader&, AlignedBuffer buffer);
-  /// Adds a piece. Ignores a piece that has arrived before, or whose heading contradicts earlier pieces of its message.
-  /// Drops the piece if there is no space; `number`: see has_space().
+  /// Adds a piece of a message. Ignores a piece that has arrived before, or whose heading contradicts earlier pieces of
+  /// the message. Drops the piece if there is no space for a new message. `number`: see has_space().
   void add_piece(std::uint32_t number, const datagram::Heading&, const std::byte* piece);
   /// Removes `entry`, which find() or store() has returned.
   Entry take(Entry& entry);

@@ -1,5 +1,5 @@
-// Implementation of the retransmission thread, which sends lost UDP datagrams again. It wakes up once per tick, a
-// period of 10 ms.
+// Implementation of the retransmission thread, which sends lost UDP datagrams again. It wakes up once per tick,
+// a period of 10 ms, while any datagram may have to be sent again.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>

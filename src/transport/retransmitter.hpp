@@ -1,7 +1,7 @@
 // Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one such thread for all its
 // communicators.
 //
-// The sender may be computing outside the library when a retransmission is due. The thread therefore does it in the
+// The sender may be computing outside the library when a retransmission is due. The thread therefore retransmits in the
 // background. It sleeps while every datagram of the process is acknowledged or retransmitted.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace collectives {
 
 /// Registration of one communicator's datagrams with the retransmission thread. The thread calls look() of each
-/// registered object every 10 ms (one tick). It sleeps once every look() has returned false.
+/// registered object every 10 ms (one tick). It sleeps when all of these calls have returned false.
 class Retransmitter {
  public:
   /// Registers `look`, which retransmits the due datagrams and returns whether others may have to be retransmitted
@@ -23,7 +23,7 @@ class Retransmitter {
   ~Retransmitter();
   Retransmitter(const Retransmitter&) = delete;
   Retransmitter& operator=(const Retransmitter&) = delete;
-  /// Wakes the thread if it sleeps, because a datagram has been sent.
+  /// Notes that a datagram has been sent, and wakes the thread if it sleeps.
   void note() {
     if (rests_.load(std::memory_order_relaxed)) wake();
   }

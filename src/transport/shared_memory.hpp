@@ -5,8 +5,8 @@
 // called "shared_memory" between processes, and "local" between threads of one process.
 //
 // A channel leads from one rank to another. Its kFrames frames are used in turn. A sender can therefore be kFrames
-// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. Rounds do
-// not overlap here. They overlap only if all messages go to other hosts.
+// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. The rounds
+// of a call that uses this transport do not overlap. Rounds overlap only if all messages go to other hosts.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ namespace collectives {
 
 class SharedMemoryTransport final : public Transport {
  public:
-  /// Makes a transport between the ranks of `arena`, which must outlive it.
+  /// Makes a transport between the ranks of `arena`. The arena must outlive the transport.
   SharedMemoryTransport(const Arena& arena, std::string_view name);
 
   std::string_view name() const noexcept override { return name_; }
@@ -37,7 +37,8 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   struct Outgoing {
-    // Number of messages sent; number of them released, as last read from the arena.
+    // `sent`: number of messages sent. `released`: number of these messages that the receiver has released, as last
+    // read from the arena.
     std::uint64_t sent = 0, released = 0;
   };
   struct Incoming {

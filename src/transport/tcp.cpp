@@ -26,8 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Maximum time between the end of a data connection and the report that the peer is lost. A peer that leaves first
-/// sends a leave message on the control connection, and then closes both connections. The leave message may still
+/// Maximum time between the end of a data connection and the report that the peer is lost. A leaving peer sends
+/// a leave message on the control connection, and then closes both connections. The leave message may still
 /// arrive last, if TCP has to retransmit it. If a process is killed, the kernel closes both connections at once. The
 /// peer is then reported at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
@@ -144,7 +144,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
     from.last_by_datagram = false;
     return true;
   };
-  // Tries first the connection by which the last message came, because each attempt costs a system call.
+  // Tries first the kind by which the last message came, datagram or stream: each attempt costs a system call.
   if (from.last_by_datagram ? by_datagram() || by_stream() : by_stream() || by_datagram()) {
     from.open = true;
     ++from.expected;

@@ -19,14 +19,14 @@
 //
 // Failures. The kernel closes the connections of a process that ends, and its peers notice that at once. The kernel's
 // timers report a host that does not answer after kSilence (15 s). The deadline of a call may end the call earlier. A
-// forked child keeps inherited connections open until it ends. If the parent is killed, its peers therefore notice that
-// only when the child ends, or by a deadline.
+// forked child keeps inherited connections open until it ends. If the parent is killed, its peers therefore notice its
+// end only when the child ends, or by a deadline.
 //
 // Waiting. A rank that waits for another host spins for 300 us (wait.hpp), and then calls wait_for_event(). That
-// function sleeps until a message arrives, so that other ranks can use the core. An epoll watches the streams and the
-// control connections all the time. The epoll does not watch the datagram sockets, because a datagram to a watched
-// socket costs its sender 0.3 us more. These sockets are polled only while the rank sleeps. Price: a wake-up takes some
-// microseconds, and each sleep and each wake-up takes 0.1 us per peer.
+// function sleeps until a message arrives, so that other ranks can use the core. An epoll, an object of the
+// kernel, watches the streams and the control connections all the time. It does not watch the datagram sockets, because
+// a datagram to a watched socket costs its sender 0.3 us more. The kernel watches these sockets only while the rank
+// sleeps. Price: a wake-up takes some microseconds, and each sleep and each wake-up takes 0.1 us per peer.
 //
 // Congestion control. The default algorithm is cubic; tcp_network.hpp gives the reason.
 #pragma once
@@ -61,7 +61,7 @@ class TcpTransport final : public Wire {
   /// Time after which the kernel reports a host that does not answer.
   static constexpr std::chrono::seconds kSilence{15};
 
-  /// Takes over the connections; links[r] leads to rank r.
+  /// Takes over the connections. Entry links[r] has those to rank r. `frame_bytes`: maximum payload of a message.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
   /// Finds the peers with which this rank can exchange datagrams. Either all ranks call this function, before any
   /// other, or none does. `token`: a secret of this job, the same on all ranks. Blocks until every living peer has

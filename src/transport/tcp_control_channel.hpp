@@ -4,8 +4,8 @@
 // A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
 // the texts of these two kinds separately until they are taken. It also notes which connections have ended.
 //
-// Any thread may post texts, and write texts that wait in a queue. Only the thread of the transport calls the other
-// functions.
+// Any thread may call post(), which sends or queues a text, and write_waiting(), which writes queued texts. Only the
+// thread of the transport calls the other functions.
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,8 @@ class TcpControlChannel final : public ControlChannel {
   void read() override;
   /// Returns the next stored message for the transport: its sender, and its kind with its text.
   std::optional<Text> take_own() { return next_of(own_); }
-  /// Returns a peer whose connection has ended, and the reason. Returns each peer once, and nothing if no other is
-  /// left.
+  /// Returns a peer whose connection has ended, and the reason. Returns each peer once. Returns
+  /// nothing if no further connection has ended.
   std::optional<Text> take_ended() { return next_of(ended_); }
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 

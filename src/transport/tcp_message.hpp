@@ -1,5 +1,5 @@
 // Messages of the TCP transport: their header, and aligned memory for them. The transport sends a message on a TCP
-// connection or as a UDP datagram. The header is equal in both cases.
+// connection or as a UDP datagram. The header has the same form in both cases.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ inline AlignedBuffer make_aligned_buffer(std::size_t bytes) {
   return buffer;
 }
 
-/// Header of a message. It precedes the payload on the TCP connection. In a datagram it is a part of the heading.
+/// Header of a message. It precedes the payload on the TCP connection. Each datagram contains the
+/// header, too.
 struct MessageHeader {
   std::uint64_t tag = 0;
   std::uint32_t bytes = 0, number = 0;

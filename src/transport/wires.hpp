@@ -5,9 +5,9 @@
 // use. If it cannot connect on some rank, all ranks try the next one. If the user has named a wire, the ranks try no
 // other.
 //
-// The order of preference depends on the situation. A wire that some rank cannot use is skipped. The bootstrap is the
-// means by which ranks exchange bytes before they are connected. It may bring a wire of its own. A fast device is a
-// network device that may be faster than TCP, such as InfiniBand or Slingshot.
+// The bootstrap is the means by which ranks exchange bytes before they are connected. It may provide a wire of its own.
+// A fast device is a network device that may be faster than TCP, such as InfiniBand or Slingshot. The first line that
+// applies gives the wires to try, the best first:
 //
 //   the user has named a wire                          that wire only
 //   the bootstrap prefers its own wire                 that wire only

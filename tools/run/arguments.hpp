@@ -13,7 +13,7 @@ struct Arguments {
   int ranks = 0;
   bool prefix = false;
   double grace = 2;               // seconds from the failure of a rank until the other ranks are ended
-  std::optional<double> timeout;  // seconds until all ranks are ended; empty: no limit
+  std::optional<double> timeout;  // seconds after which all ranks are ended; empty: no limit
   std::vector<std::string> command;
 };
 

@@ -38,7 +38,7 @@ constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy 
 constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
 // Time from the first failure until it is decided which rank failed first.
 constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum of that time if a rank is still exiting
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum of this time while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -275,7 +275,7 @@ class Launcher {
     failures_.push_back({&rank, *how});
   }
 
-  /// Prints which rank failed first, once that is decided. The connections of a dying rank close before waitid()
+  /// Prints which rank failed first, once this is decided. The connections of a dying rank close before waitid()
   /// reports its end, so other ranks may exit with an error before that. If some ranks were killed by a signal and
   /// others exited, a killed rank is therefore taken for the cause.
   void judge() {

@@ -19,8 +19,8 @@ class Forwarder {
 
   /// Copies a block of the available output. Returns false if no output is available.
   bool forward();
-  /// Copies the rest after the group of the rank has ended. A process that has left the group may write without end. At
-  /// most 64 blocks of 16 KiB are therefore read, the maximum content of a pipe.
+  /// Copies the rest of the output after the process group of the rank has ended. A process that has left the group may
+  /// write without end. At most 64 blocks of 16 KiB are therefore read, the maximum content of a pipe.
   void drain();
 
  private:

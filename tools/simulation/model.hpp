@@ -34,13 +34,13 @@ struct Call {
 /// Returns the call of `request` with `plan`. If the request lists the lengths of the parts, stores their offsets in
 /// `offsets`, which must outlive the call.
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets);
-/// Returns the call with parts of equal length. Lengthens the vector to a multiple of `unit` elements for that.
+/// Returns the call with its vector lengthened to a multiple of `unit` elements, so that its parts have equal length.
 Call rounded_up(const Call& call, std::size_t unit);
-/// Returns the call with only `rounds` of its rounds, including the last one, which may be shorter than the others.
+/// Returns the call with only `rounds` of its rounds. The last round of the call remains, because it may be shorter.
 Call shortened(const Call& call, std::size_t rounds);
 
-/// Returns the longest share, in elements, that a rank has in a host Step. In a host Step, ranks of one host work
-/// together through shared memory.
+/// Returns the maximum number of elements that one rank processes in a host Step. In a host Step, ranks of one host
+/// work together through shared memory.
 std::size_t longest_share(const Step& step, const RankView& view);
 
 }  // namespace collectives::simulation

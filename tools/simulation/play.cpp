@@ -93,16 +93,17 @@ class Play {
   struct Event {
     double time;
     std::uint64_t number;  // order of events at the same time: that in which they were scheduled
-    std::uint32_t who;     // played rank or message
+    std::uint32_t who;     // number of a played rank or of a message, depending on `what`
     What what;
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
   };
-  /// One direction of a connection. It carries messages in the order in which their first bytes arrive. If a message
-  /// arrives slower than the link could carry it, the messages behind it use the rest of the rate, as packets would.
+  /// One direction of the connection of a host, or of a switch's uplink. The link carries messages in the order in
+  /// which their first bytes arrive. If a message arrives slower than the link could carry it, the messages behind it
+  /// use the rest of the rate, as packets would.
   struct Link {
     double free = 0;
     /// Carries a message whose first byte is here now and whose last byte arrives at `tail`. Returns the time at which
-    /// the first byte has passed the link. Sets `tail` to the time for the last byte.
+    /// the first byte has passed the link. Sets `tail` to the time at which the last byte has passed it.
     double pass(double now, double lasts, double& tail) {
       const double stretch = std::max(tail - now, lasts);
       free = std::max(now, free) + lasts;
@@ -114,7 +115,7 @@ class Play {
     std::uint32_t channel = 0;
     std::size_t bytes = 0;
     std::uint32_t hops = 0;
-    double tail = 0;  // time at which its last byte has passed the newest link
+    double tail = 0;  // time at which the message's last byte has passed the link that it used last
   };
   /// Converts Steps to those of the player.
   struct Recorder final : StepSink {
@@ -145,9 +146,9 @@ class Play {
     return static_cast<std::uint32_t>(first_of_host_[index(host)] + index(local));
   }
 
-  /// Returns the channel to a peer. All blocks do the same. A message to another block therefore stands for the equal
-  /// message that this block receives from some block. A channel is identified by its receiver, a played rank, and by
-  /// its sender as seen from the receiver.
+  /// Returns the channel to a peer. Only one block is played, and all blocks do the same. A message to another block
+  /// therefore also stands for an equal message: the one that the played block receives from another block. A channel
+  /// is identified by its receiver, a played rank, and by its sender as seen from the receiver.
   std::uint32_t channel_to(Rank peer, std::uint32_t played) {
     const int to = view_.host_of(peer), block = block_.of(to);
     return channel(block_.seen(view_.grid.host, block), view_.grid.local,
@@ -161,7 +162,7 @@ class Play {
                         std::size_t direction) {
     const auto from = static_cast<std::uint32_t>(topology_.hosts[index(from_host)][index(from_local)]);
     Known& last = last_[direction];
-    if (from == last.from && destination == last.destination) return last.channel;  // a ring has one in each direction
+    if (from == last.from && destination == last.destination) return last.channel;  // a ring has one channel each way
     last = {from, destination, player_.channel_between(from, destination, [&] {
               const bool between_hosts = from_host != to_host;
               const int out = from_host % block_.hosts;
@@ -202,7 +203,8 @@ class Play {
     call_.emit(view_, round, recorder);
   }
   void wake(std::uint32_t p) { at(now_, What::retry, p); }
-  /// Takes and adds all messages, then hands out one message after the other. Returns whether that takes no time.
+  /// Takes and adds all messages of a Step, then sends its messages one after the other. Returns whether all of this
+  /// takes no time.
   bool perform(std::uint32_t p, const Player::PlayedStep& step) {
     const auto bytes = static_cast<double>(step.bytes);
     double time = now_ + step.work;
@@ -227,7 +229,7 @@ class Play {
     if (time > now_) at(time, What::done, p);
     return time <= now_;
   }
-  /// Performs a host Step. All its ranks are done at the same time.
+  /// Performs a host Step, which ranks of one host perform together. All these ranks are done at the same time.
   void perform_host(const std::vector<std::uint32_t>& ranks, const Player::PlayedStep& step) {
     const double times = step.kind == Step::Kind::host_all_reduce ? 2 : 1, bytes = static_cast<double>(step.bytes);
     double lasts = times * (tuning_.host_latency_us + bytes * tuning_.host_us_per_byte);
@@ -305,13 +307,13 @@ class Play {
   std::uint64_t foreseen_ = 0;
   std::priority_queue<Event> queue_;
   Player player_;
-  std::vector<Rank> ranks_;          // by played rank
-  std::vector<std::uint32_t> hops_;  // by played rank: length of the longest chain of messages that ends there
+  std::vector<Rank> ranks_;          // rank in the topology, by played rank
+  std::vector<std::uint32_t> hops_;  // by played rank: messages in the longest chain that ends there
   std::vector<std::size_t> first_of_host_;
   struct Known {
     std::uint32_t from = ~std::uint32_t{0}, destination = 0, channel = 0;
   };
-  std::array<Known, 2> last_;  // of sending and of receiving
+  std::array<Known, 2> last_;  // last channel found: [0] for sending, [1] for receiving
   std::vector<Link> links_out_, links_in_, up_, down_;
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;

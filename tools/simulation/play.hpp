@@ -17,7 +17,7 @@ namespace collectives::simulation {
 
 struct Played {
   double finished_us = 0;  ///< time at which the last rank is done
-  std::size_t hops = 0;    ///< length of the longest chain of messages in which each depends on the one before
+  std::size_t hops = 0;    ///< number of messages in the longest chain, in which each message depends on the one before
   std::size_t events = 0;
   std::vector<std::size_t> bytes_out;  ///< bytes sent to other hosts, by host
 };

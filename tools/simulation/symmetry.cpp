@@ -1,6 +1,6 @@
 // Implementation of the comparison of blocks, groups of hosts. If all blocks do the same, only one has to be simulated.
-// Two blocks do the same if their ranks perform the same Steps (actions). That is found by comparing digests, hashes of
-// all Steps of a rank.
+// Two blocks do the same if their ranks perform the same Steps (actions). A digest is a hash of all Steps of a rank.
+// Blocks are compared by the digests of their ranks.
 #include "tools/simulation/symmetry.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ class Digest final : public StepSink {
     add(to);
   }
 
-  std::uint64_t value = 0, ordered = 0;  ///< `ordered`: also depends on the order of the receivers
+  std::uint64_t value = 0, ordered = 0;  ///< digests; only `ordered` depends on the order of the receivers
   std::size_t events = 0;                ///< approximate number of events of these Steps
 
  private:
@@ -57,8 +57,8 @@ class Digest final : public StepSink {
   int mine_;
 };
 
-/// Returns whether the blocks do the same in the first and the last round. Compares only some of the blocks. `ordered`:
-/// whether they must also send in the same order.
+/// Returns whether the blocks do the same in the first and the last round. Compares block 0 with a few other blocks.
+/// `ordered`: whether the blocks must also send in the same order.
 bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
   const int blocks = block.all / block.hosts;
   std::vector<int> looked_at;

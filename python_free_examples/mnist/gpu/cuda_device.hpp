@@ -40,7 +40,8 @@ std::shared_ptr<T> pinned_memory(std::size_t count) {
 
 class CudaDevice : public Device {
  public:
-  /// Selects the GPU for this process, in turn. Throws std::runtime_error in one line without a GPU.
+  /// Selects the GPU of this process: processes of a host take its GPUs in turn. Throws std::runtime_error in one line
+  /// without a GPU.
   explicit CudaDevice(int local_rank);
 
   std::string_view name() const override { return "cuda"; }

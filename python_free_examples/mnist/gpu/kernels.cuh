@@ -1,4 +1,4 @@
-// Kernels of the trainer: the computations that cuBLAS and cuDNN do not provide. Each one is the body of a loop, for
+// Kernels of the trainer: the computations that cuBLAS and cuDNN do not provide. Each kernel is the body of a loop, for
 // one index. A GPU runs each index in a thread. A test compiles this file for a CPU, which runs the indices in a loop.
 #pragma once
 

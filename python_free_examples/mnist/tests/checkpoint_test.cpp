@@ -1,5 +1,5 @@
-// Tests of checkpoints: they are restored bit for bit. A broken checkpoint, or one of another run, changes nothing. A
-// failed write leaves the old file.
+// Tests of checkpoints. A checkpoint restores a run bit for bit. Loading a broken checkpoint, or one of another run,
+// changes nothing. A failed write leaves the old file.
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests of compressed training: it learns, replicas stay equal, a run and its continuation give the same bits, and
-// tensors without compression are unchanged.
+// Tests of compressed training. The model learns, and replicas stay equal. A run and its continuation give the same
+// bits. Tensors without compression are unchanged.
 #include "compression.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct RunSetup {
 struct Result {
   std::vector<float> parameters;
   std::string plan;
-  bool kept = false;  // the file contained states of the compressor
+  bool kept = false;  // whether the file contained states of the compressor
 };
 
 std::vector<Result> train_all(const RunSetup& setup) {

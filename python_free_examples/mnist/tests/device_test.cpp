@@ -1,5 +1,6 @@
-// Tests that every device computes what the CPU computes. Devices are a GPU, if there is one, and the GPU's sources
-// compiled with stand-ins for CUDA, cuBLAS and cuDNN that run on a CPU (fake_cuda/).
+// Tests that every device computes what the CPU computes. The devices are a GPU, if there is one, and a
+// device in fake_cuda/. That device is made of the GPU's sources, compiled with stand-ins for CUDA, cuBLAS and cuDNN
+// that run on a CPU.
 #include "device.hpp"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // compile the sources in gpu/ with this file, cublas_v2.h and cudnn.h.
 //
 // A call is queued in its stream. The stream runs one call each time the program asks whether the stream is idle. Only
-// such calls can access device memory.
+// calls in a stream can access device memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ namespace fake_cuda {
 struct Machine {
   std::recursive_mutex lock;
   int devices = 1, current = 0;
-  bool eager = false;  ///< calls run at once, and the CPU may access device memory
+  bool eager = false;  ///< whether calls run at once, and the CPU may access device memory
   std::map<void*, std::size_t> memory;
   std::map<cudaStream_t, bool> streams;
 };
