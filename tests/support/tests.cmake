@@ -7,8 +7,8 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 #   INTERNAL        links the static archive, in which all symbols are visible, in place of the shared library
 #   NO_LIBRARY      links neither: the test starts programs
 #   CORE            labels the cases "core": no optional part of a build changes what they test, so the preset
-#                   minimal leaves them out. The test is compiled with -O1 also in a debug build, because it computes
-#                   for long
+#                   minimal leaves them out
+#   OPTIMISED       compiles the test with -O1 in every mode, because it computes for long
 #   SHARDS N        enters N processes into ctest, each with every N-th case, in place of one process per case
 #   PATHS           pairs of a name and a path, which the test declares as `extern const char name[];`. A definition with
 #                   a path of this clone would keep the compiler's cache from finding the object of the test
@@ -20,7 +20,7 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 # scripts/test.sh counts the cases.
 set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
 function(collectives_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE" "SHARDS"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;OPTIMISED" "SHARDS"
                         "PATHS;SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
   add_executable(${name} ${name}.cpp ${arg_SOURCES})
   collectives_paths(${name} ${arg_PATHS})
@@ -33,9 +33,9 @@ function(collectives_test name)
   endif()
   target_link_libraries(${name} PRIVATE collectives_test_main ${library} ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
-  collectives_optimise_test(${name} "${arg_CORE}" "${library}")
+  collectives_optimise_test(${name} "${arg_OPTIMISED}" "${library}")
   # GCC 12 accepts precompiled headers of another optimisation level, and may then crash.
-  if(NOT arg_OPTIONS AND (NOT arg_CORE OR COLLECTIVES_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL Release))
+  if(NOT arg_OPTIONS AND (NOT arg_OPTIMISED OR CMAKE_BUILD_TYPE STREQUAL Release))
     collectives_reuse_headers(${name} collectives_test_headers)
   endif()
   target_compile_options(${name} PRIVATE ${arg_OPTIONS})
@@ -88,13 +88,20 @@ function(collectives_paths target)
   endif()
 endfunction()
 
-# collectives_optimise_test(NAME CORE LIBRARY): options of the compiler for a test.
-function(collectives_optimise_test name core library)
-  if(COLLECTIVES_SANITIZE MATCHES address)
-    # The test takes longer to compile than to run: top_k_state_test takes 30 s with -O1, and 13 s with these options.
-    target_compile_options(${name} PRIVATE -O0 -g0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL Release OR core)
+# collectives_optimise_test(NAME OPTIMISED LIBRARY): options of the compiler for a test. Under the address sanitizer most
+# tests take longer to compile than to run. Seconds to compile, and process-seconds to run:
+#
+#                       -O0        -O1
+#   top_k_state_test   13, 12     30, 11
+#   reduction_test     24, 243    50, 70     OPTIMISED
+function(collectives_optimise_test name optimised library)
+  if(CMAKE_BUILD_TYPE STREQUAL Release OR optimised)
     target_compile_options(${name} PRIVATE -O1)
+  elseif(COLLECTIVES_SANITIZE MATCHES address)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
+  if(COLLECTIVES_SANITIZE MATCHES address)
+    target_compile_options(${name} PRIVATE -g0)
   endif()
   # The sanitizer judges the library. In the test itself its checks would cost a third of the time to compile. A test
   # linked to the static archive keeps them, because both share inline functions.
