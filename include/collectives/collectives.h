@@ -253,8 +253,8 @@ COLLECTIVES_EXPORT collectives_error collectives_progress(collectives_communicat
 // call with equal arguments on, blocking calls allocate no memory.
 //
 // An ..._async() function returns at once. Its buffers, and the codec, compressor and user op in its options, must stay
-// valid until one of two events: collectives_work_wait() or collectives_work_test() has reported the end, or
-// collectives_work_free() has returned.
+// valid until the operation ends. It has ended if collectives_work_wait() or collectives_work_test() has reported the
+// end, or if collectives_work_free() has returned.
 
 /// Options of one call. An option that is not set has the communicator's value.
 typedef struct collectives_options {

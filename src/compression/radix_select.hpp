@@ -80,9 +80,10 @@ COLLECTIVES_SHARED bool few(const Search& search, std::size_t k, std::size_t cap
   return k - search.missing + search.alike <= capacity;
 }
 
-/// Finds the next digit of the k-th greatest number. `counts`: for each value b of the next digit, the number of
-/// elements with the known digits and b. `sums`: for each group of kGroup values, the sum of their counts.
+/// Number of values of a digit whose counts are summed.
 inline constexpr std::uint32_t kGroup = 32;
+/// Finds the next digit of the k-th greatest number. counts[b] is the number of elements whose next digit is b, after
+/// the known digits. sums[g] is the sum of the counts of group g, which has kGroup values.
 COLLECTIVES_SHARED void find_digit(Search& search, const std::uint32_t* counts, const std::uint32_t* sums) {
   std::uint32_t group = kBins / kGroup - 1;
   while (group > 0 && sums[group] < search.missing) search.missing -= sums[group--];

@@ -84,10 +84,11 @@ class NcclCollective {
   void combine();
   void keep();
   Parts parts_of_round() const;
-  /// Return addresses in the scratch memory. slot(): the contribution of `rank`. result(): this rank's sum. coded():
-  /// the coded contribution for `rank`.
+  /// Returns the address of the contribution of `rank` in the scratch memory.
   std::byte* slot(Rank rank) const;
+  /// Returns the address of this rank's sum in the scratch memory.
   std::byte* result() const;
+  /// Returns the address of the coded contribution for `rank` in the scratch memory.
   std::byte* coded(Rank rank) const;
   std::byte* scratch(std::size_t index) const {
     return static_cast<std::byte*>(scratch_buffers_.back()) + index * layout_.slot_bytes;

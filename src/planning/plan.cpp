@@ -160,9 +160,9 @@ void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
   plan.rounds_in_flight = (depths + plan.issue_interval - 1) / plan.issue_interval;
 }
 
-/// Returns the length of messages in bytes: the longest one whose time is close to the lowest. `max`: maximum length.
-/// `overlap`: whether rounds overlap; if they do not, shorter messages gain nothing. `time_with`: returns the estimate
-/// in microseconds for a length.
+/// Returns the length of messages in bytes, at most `max`. It is the longest length whose time is close to the lowest.
+/// The function `time_with` returns the estimated time in microseconds for a length. If rounds do not overlap
+/// (`overlap`), shorter messages gain nothing.
 template <class TimeWith>
 std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const TimeWith& time_with) {
   const std::size_t min = std::min(max, cost.flows ? kShortestMessage : overlap ? kShortMessage : max);

@@ -37,11 +37,9 @@ std::string inode_of(const char* path) {
 }
 
 /// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
-/// host. The bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name contains the identity of:
-/// - the kernel
-/// - the PID namespace, in which the arena is found through /proc
-/// - the user namespace, without which /proc would refuse to open the arena
-/// - the network namespace, so that hosts made of namespaces count as hosts
+/// host. The bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name identifies the
+/// kernel, the PID namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which
+/// requires equal PID and user namespaces. Tests make hosts of network namespaces, which therefore count as hosts.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;

@@ -86,7 +86,8 @@ class Retransmitter::Thread {
   }
 
   const OwnerProcess owner_process_;
-  std::mutex mutex_;  // Guards retransmitters_. run() holds it during look(), so that remove() waits for look().
+  // Guards retransmitters_. The function run() holds the mutex during look(). Therefore, remove() waits for look().
+  std::mutex mutex_;
   std::condition_variable woken_;
   std::vector<Retransmitter*> retransmitters_;
   bool over_ = false;

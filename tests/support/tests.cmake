@@ -55,8 +55,8 @@ function(collectives_test name)
   endif()
 endfunction()
 
-# collectives_test_library(NAME SOURCES...): builds a static library for tests. GCC uses
-# the precompiled headers only if the library links Google Test, whose options they were compiled with.
+# collectives_test_library(NAME SOURCES...): builds a static library for tests. GCC uses the precompiled headers only if
+# the library links Google Test, whose options they were compiled with.
 function(collectives_test_library name)
   add_library(${name} STATIC ${ARGN})
   collectives_defaults(${name})
