@@ -188,8 +188,9 @@ struct ConstBuffer {
 /// Reduction of the program. `combine` folds `count` elements of `next` into `accumulated`, element by element.
 ///
 /// Every rank passes an op of the same `name`. Every op must be associative. An op that is not `commutative` is applied
-/// in rank order: first to ranks 0 and 1, then to their result and rank 2, and so on. `combine` runs on the thread of any call, or on the progress thread. It
-/// must not throw and must not call the library. The object must outlive the call or its Work.
+/// in rank order: first to ranks 0 and 1, then to their result and rank 2, and so on. `combine` runs on the thread of
+/// any call, or on the progress thread. It must not throw and must not call the library. The object must outlive the
+/// call or its Work.
 struct UserOp {
   std::string name;
   std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;
