@@ -53,6 +53,22 @@ function(collectives_reuse_headers target from)
   endif()
 endfunction()
 
+# collectives_unity(TARGET): in sanitizer builds, compiles the sources of each folder of TARGET as one source, because the
+# headers take longer to compile than the sources. The sources of the library took 878 s of one core with the thread
+# sanitizer, and take 120 s as 16 sources. A source with options of its own stays alone.
+function(collectives_unity target)
+  if(NOT COLLECTIVES_SANITIZE)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "sources_${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
 # collectives_c_defaults(TARGET): C99.
 function(collectives_c_defaults target)
   set_target_properties(${target} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)

@@ -5,6 +5,7 @@
 // and spans.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <compare>
 #include <concepts>

@@ -12,7 +12,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kFrameAlignment = 256;
 
 /// Magic number at the start of a notice. A message without this number is no notice: its sender is in another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
@@ -47,7 +47,7 @@ void GpuMessages::leak() noexcept {
 
 // ---- sending ----
 
-std::size_t GpuMessages::stride() const noexcept { return round_up(frame_bytes_, kAlignment); }
+std::size_t GpuMessages::stride() const noexcept { return round_up(frame_bytes_, kFrameAlignment); }
 
 std::size_t GpuMessages::frames_of(const Channel& to) const noexcept {
   return to.local >= 0 ? kFrames : static_cast<std::size_t>(wire_->frames());

@@ -23,7 +23,7 @@ namespace collectives {
 namespace {
 
 /// Alignment of the slots in the scratch memory, in bytes, equal to that of device memory.
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kSlotAlignment = 256;
 
 /// Maximum wait for a stream after its calls have been given up. If the stream takes longer, the scratch memory is
 /// leaked.
@@ -93,10 +93,10 @@ NcclCollective::Layout NcclCollective::layout_of(const Call& call) const {
   const std::size_t bytes = size_of(call.carried()), slots = p * (call.coded() ? 2 : 1) + 1;
   const std::size_t longest =
       call.collective == Collective::reduce_scatter ? call.parts.longest() : (call.parts.whole().count + p - 1) / p;
-  const std::size_t segment = std::clamp(scratch_limit_ / slots / kAlignment * kAlignment / bytes, std::size_t{1},
-                                         std::max(longest, std::size_t{1}));
+  const std::size_t segment = std::clamp(scratch_limit_ / slots / kSlotAlignment * kSlotAlignment / bytes,
+                                         std::size_t{1}, std::max(longest, std::size_t{1}));
   return {.segment = segment,
-          .slot_bytes = (segment * bytes + kAlignment - 1) / kAlignment * kAlignment,
+          .slot_bytes = (segment * bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment,
           .slots = slots,
           .rounds = (longest + segment - 1) / segment};
 }

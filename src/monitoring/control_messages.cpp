@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <utility>
 
 namespace collectives {
 namespace {

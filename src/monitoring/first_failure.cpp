@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 /// Copies text and cuts it to `kSpace` bytes, including a zero byte at the end. Replaces control characters by spaces,
 /// so that the text stays on one line.
 template <std::size_t kSpace>
-void copy_text(char (&to)[kSpace], std::string_view text) noexcept {
+void copy_printable(char (&to)[kSpace], std::string_view text) noexcept {
   const std::string_view all = text.substr(0, kSpace - 1);
   char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
   *end = '\0';
@@ -35,8 +35,8 @@ void FirstFailure::store(Errc code, Rank peer, std::string_view operation, std::
   if (!block_.state.compare_exchange_strong(state, kBeingWritten)) return;
   block_.code = static_cast<std::uint32_t>(code);
   block_.peer = peer;
-  copy_text(block_.operation, operation);
-  copy_text(block_.text, text);
+  copy_printable(block_.operation, operation);
+  copy_printable(block_.text, text);
   block_.state.store(kComplete, std::memory_order_release);
 }
 

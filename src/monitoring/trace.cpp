@@ -24,7 +24,7 @@ namespace {
 /// Number of events in the buffer of a trace.
 constexpr std::size_t kBufferedEvents = 1024;
 /// Sizes in bytes of the buffer for JSON text, and of the longest event as text.
-constexpr std::size_t kTextBytes = 64 << 10, kLongestEvent = 2048;
+constexpr std::size_t kTraceTextBytes = 64 << 10, kLongestEvent = 2048;
 
 /// Appends `text`, escaped for a JSON string. Replaces all bytes that are not printable ASCII by question marks,
 /// because a name that was cut may end inside a multi-byte letter.
@@ -92,7 +92,7 @@ void TraceFile::end(std::string_view why) noexcept {
 }
 
 Trace::Trace(const TraceIdentity& identity, std::uint32_t communicator, std::string_view title)
-    : identity_(identity), track_(2 * communicator), events_(kBufferedEvents), text_(kTextBytes) {
+    : identity_(identity), track_(2 * communicator), events_(kBufferedEvents), text_(kTraceTextBytes) {
   char name[HOST_NAME_MAX + 1] = "?";
   ::gethostname(name, sizeof name - 1);
   const auto describe = [&](std::uint32_t track, std::string_view what, std::string_view value) {

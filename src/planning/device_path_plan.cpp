@@ -16,8 +16,8 @@ namespace {
 
 /// Minimum number of bytes of a message between GPUs, unless the vector is shorter. A CPU asks a GPU whether it has
 /// finished. The work on so many bytes takes longer than that question.
-constexpr std::size_t kShortestMessage = 256 << 10;
-/// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestMessage. A round
+constexpr std::size_t kShortestGpuMessage = 256 << 10;
+/// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestGpuMessage. A round
 /// handles one segment of the vector. More rounds let the next rank start sooner.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
@@ -29,7 +29,7 @@ void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, 
   const std::size_t element = size_of(request.type);
   const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
   const std::size_t most = std::max<std::size_t>(1, message_bytes / element) * pieces;
-  const std::size_t unit = std::clamp<std::size_t>(kShortestMessage / element, 1, most);
+  const std::size_t unit = std::clamp<std::size_t>(kShortestGpuMessage / element, 1, most);
   const std::size_t wanted = algorithm.by_part(spec, topology) ? longest : longest / kRoundsOnAChain;
   plan.segment = std::clamp((wanted + unit - 1) / unit * unit, unit, most);
   plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);

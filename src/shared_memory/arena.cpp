@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -26,7 +27,7 @@ namespace {
 constexpr std::size_t kLongestElement = 8;  // bytes of the longest element type
 
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
-constexpr std::string_view kWhat = "an arena";           // name of the memory in error texts
+constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
 
 struct ArenaHeader {
   std::uint64_t magic;
@@ -61,7 +62,7 @@ struct Arena::Mapping {
   }
   void map() {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
-    if (at == MAP_FAILED) refuse_mapping(bytes, kWhat);
+    if (at == MAP_FAILED) refuse_mapping(bytes, kArenaName);
     base = static_cast<std::byte*>(at);
   }
 };
@@ -97,10 +98,10 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   // control group. The limit is therefore checked here. It must allow all pages but those of the channels, which most
   // programs never access.
   if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)
-    refuse_memory(arena->channels_at_, kWhat, available.bound);
-  SealedFile made = make_sealed_file(kWhat, "collectives", mapping->bytes);
+    refuse_memory(arena->channels_at_, kArenaName, available.bound);
+  SealedFile made = make_sealed_file(kArenaName, "collectives", mapping->bytes);
   if (!made.file)
-    refuse_memory(mapping->bytes, kWhat, made.refused + "; let the container or seccomp filter permit it");
+    refuse_memory(mapping->bytes, kArenaName, made.refused + "; let the container or seccomp filter permit it");
   mapping->file = std::move(made.file);
   mapping->map();
   mapping->token = random_word();

@@ -11,12 +11,12 @@
 
 #include "base/round_up.hpp"
 #include "collectives/error.hpp"
+#include "shared_memory/prefault.hpp"
 
 namespace collectives {
 namespace {
 
-constexpr std::size_t kGrain = 64;  // unit of the lengths of pieces in bytes: one cache line
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kGrain = 64;                          // unit of the lengths of pieces in bytes: one cache line
 constexpr std::size_t kLeastCommon = std::size_t{2} << 20;  // minimum bytes of a common segment
 constexpr std::size_t kMost = std::size_t{1} << 46;  // maximum of a request in bytes, so that sums do not overflow
 

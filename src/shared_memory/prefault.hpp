@@ -19,10 +19,11 @@
 
 namespace collectives {
 
+inline constexpr std::size_t kPage = 4096;  // bytes of a small page
+
 /// Allocates the pages of the memory [at, at + bytes) for writing. If the system cannot do so (Linux before 5.14, no
 /// memory), the first touch of each page allocates it.
 inline void prefault(std::byte* at, std::size_t bytes) noexcept {
-  constexpr std::size_t kPage = 4096;
   const std::size_t before = reinterpret_cast<std::uintptr_t>(at) % kPage;
   ::madvise(at - before, round_up(before + bytes, kPage), MADV_POPULATE_WRITE);
 }

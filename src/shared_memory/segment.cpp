@@ -30,7 +30,6 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kPage = 4096;  // bytes of a small page
 constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
 // Maximum number of bytes that a rank allocates between two checks of the available memory. Several ranks may check at
@@ -42,13 +41,13 @@ constexpr std::size_t kLeft = std::size_t{8} << 20;
 
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // flags of a memfd with pages of 2^21 bytes
 
-constexpr std::string_view kWhat = "a segment";  // name of the memory in error texts
+constexpr std::string_view kSegmentName = "a segment";  // name of the memory in error texts
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
 /// Makes the memfd. If the system refuses all memfds, logs one warning per process and returns an empty descriptor.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
-  SealedFile made = make_sealed_file(kWhat, file_name(token), bytes, flags);
+  SealedFile made = make_sealed_file(kSegmentName, file_name(token), bytes, flags);
   static std::atomic_flag said;
   if (!made.file && flags == 0 && !said.test_and_set())
     log_warning(kNoRank,
@@ -64,7 +63,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::size_t space = bytes + alignment - kPage;
   void* const found = ::mmap(nullptr, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) refuse_mapping(bytes, kWhat);
+  if (found == MAP_FAILED) refuse_mapping(bytes, kSegmentName);
   auto* const begin = static_cast<std::byte*>(found);
   const std::size_t before =
       round_up(reinterpret_cast<std::uintptr_t>(begin), alignment) - reinterpret_cast<std::uintptr_t>(begin);
@@ -72,7 +71,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   Mapping head(begin, before), tail(begin + before + bytes, after), middle(begin + before, bytes);
   const int kind = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.number(), 0) == MAP_FAILED)
-    refuse_mapping(bytes, kWhat);
+    refuse_mapping(bytes, kSegmentName);
   return middle;
 }
 
@@ -84,7 +83,7 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
     if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
   }
   const int error = errno;
-  refuse_memory(memory.bytes(), kWhat,
+  refuse_memory(memory.bytes(), kSegmentName,
                 fmt::format("after {}: {}; {}", bytes_text(at), std::strerror(error), available_memory().bound));
 }
 
@@ -92,7 +91,7 @@ void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::si
 /// `bytes`: length of the whole segment, for the error text.
 AvailableMemory check_memory_for(std::size_t rest, std::size_t bytes) {
   AvailableMemory available = available_memory();
-  if (available.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kWhat, available.bound);
+  if (available.bytes < rest + rest / 256 + kLeft) refuse_memory(bytes, kSegmentName, available.bound);
   return available;
 }
 
@@ -127,7 +126,7 @@ Mapping::~Mapping() {
 }
 
 Segment::Segment(std::size_t bytes) : token_(random_word()) {
-  if (bytes > std::size_t{1} << 46) refuse_memory(bytes, kWhat, "more than a process can address");
+  if (bytes > std::size_t{1} << 46) refuse_memory(bytes, kSegmentName, "more than a process can address");
   const std::size_t in_huge_pages = round_up(bytes, kHugePage);
   if (bytes >= kHugePage && reserved_huge_pages_left() >= in_huge_pages / kHugePage) try {
       file_ = make_file(token_, in_huge_pages, kHugePages);

@@ -31,7 +31,7 @@ constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP 
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
-struct Address {
+struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t bytes = sizeof(sockaddr_storage);
 
@@ -46,8 +46,8 @@ struct Address {
 
 /// Returns the address of `socket` by getsockname or getpeername. Converts an IPv4 address in IPv6 form to IPv4: an
 /// IPv6 socket takes 0.25 us more per message to such an address.
-Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
-  Address address;
+SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
+  SocketAddress address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");
   sockaddr_in6 six;
   std::memcpy(&six, &address.storage, sizeof six);
@@ -66,7 +66,7 @@ Address address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
 
 DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings& settings)
     : token_(token), settings_(settings) {
-  Address mine = address_of(stream, ::getsockname);
+  SocketAddress mine = address_of(stream, ::getsockname);
   mine.port() = 0;
   socket_ = tcp::Socket(::socket(mine.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket_.fd() < 0) refuse("socket");
@@ -81,7 +81,7 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const
 }
 
 void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
-  Address theirs = address_of(stream, ::getpeername);
+  SocketAddress theirs = address_of(stream, ::getpeername);
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
