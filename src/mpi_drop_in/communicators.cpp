@@ -41,7 +41,7 @@ All& all() {
 /// counts as lost. Other calls wait without a deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
-int keyval = MPI_KEYVAL_INVALID;
+int communicator_keyval = MPI_KEYVAL_INVALID;
 /// Number of communicators of the library in this process.
 std::atomic<int> alive = 0;
 /// Number of MPI communicators that were freed. MPI may give their handles to new communicators. If the number has
@@ -233,7 +233,7 @@ void CommState::build() {
 
 void init_communicators() {
   // No copy function, because a duplicate is a communicator of its own.
-  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, nullptr);
+  PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &communicator_keyval, nullptr);
 }
 
 CommState* find(MPI_Comm comm) {
@@ -247,7 +247,7 @@ CommState* find(MPI_Comm comm) {
   if (last.comm == comm && last.gone == now && last.state != nullptr) return last.state;
   void* value = nullptr;
   int there = 0;
-  if (PMPI_Comm_get_attr(comm, keyval, &value, &there) != MPI_SUCCESS) return nullptr;
+  if (PMPI_Comm_get_attr(comm, communicator_keyval, &value, &there) != MPI_SUCCESS) return nullptr;
   if (there == 0) {
     const auto made = std::make_shared<CommState>(comm);
     {
@@ -255,7 +255,7 @@ CommState* find(MPI_Comm comm) {
       all().states.emplace(made.get(), made);
     }
     value = made.get();
-    PMPI_Comm_set_attr(comm, keyval, value);
+    PMPI_Comm_set_attr(comm, communicator_keyval, value);
   }
   last = {comm, now, static_cast<CommState*>(value)};
   return last.state;
@@ -264,7 +264,7 @@ CommState* find(MPI_Comm comm) {
 void drop_all() noexcept {
   const std::lock_guard lock(all().mutex);
   for (auto& [address, state] : all().states) state->drop();
-  if (keyval != MPI_KEYVAL_INVALID) PMPI_Comm_free_keyval(&keyval);
+  if (communicator_keyval != MPI_KEYVAL_INVALID) PMPI_Comm_free_keyval(&communicator_keyval);
 }
 
 }  // namespace collectives::drop_in
