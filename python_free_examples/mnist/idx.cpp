@@ -21,21 +21,21 @@ using Bytes = std::vector<std::uint8_t>;
 // Maximum size of an unpacked file: many times that of MNIST, and far below the memory of a machine.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
-[[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
+[[noreturn]] void refuse_file(const std::filesystem::path& path, std::string_view why) {
   throw FileError(fmt::format("{}: {}", path.string(), why));
 }
 
 Bytes read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(path, "cannot be opened");
+  if (!file) refuse_file(path, "cannot be opened");
   Bytes bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) refuse(path, "cannot be read");
+  if (file.bad()) refuse_file(path, "cannot be read");
   return bytes;
 }
 
 Bytes gunzip(const std::filesystem::path& path, Bytes packed) {
   z_stream stream{};
-  if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) refuse(path, "zlib has no memory");
+  if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) refuse_file(path, "zlib has no memory");
   Bytes plain, piece(1 << 20);
   stream.next_in = packed.data();
   stream.avail_in = static_cast<uInt>(packed.size());
@@ -49,10 +49,10 @@ Bytes gunzip(const std::filesystem::path& path, Bytes packed) {
   const std::string detail = stream.msg ? stream.msg : "";
   const std::size_t left = stream.avail_in;
   inflateEnd(&stream);
-  if (status == Z_BUF_ERROR) refuse(path, "truncated gzip data");
-  if (status == Z_OK) refuse(path, "unpacks to more than 1 GiB");
-  if (status != Z_STREAM_END) refuse(path, fmt::format("damaged gzip data ({})", detail));
-  if (left > 0) refuse(path, fmt::format("{} bytes after the end of the gzip data", left));
+  if (status == Z_BUF_ERROR) refuse_file(path, "truncated gzip data");
+  if (status == Z_OK) refuse_file(path, "unpacks to more than 1 GiB");
+  if (status != Z_STREAM_END) refuse_file(path, fmt::format("damaged gzip data ({})", detail));
+  if (left > 0) refuse_file(path, fmt::format("{} bytes after the end of the gzip data", left));
   return plain;
 }
 
@@ -67,22 +67,22 @@ Bytes read_elements(const std::filesystem::path& path, std::uint32_t magic,
   if (path.extension() == ".gz") bytes = gunzip(path, std::move(bytes));
 
   const std::size_t header = 4 * (2 + inner.size());  // magic, number of items, inner dimensions
-  if (bytes.size() < 4) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
+  if (bytes.size() < 4) refuse_file(path, fmt::format("truncated: {} bytes", bytes.size()));
   if (big_endian(bytes.data()) != magic)
-    refuse(path, fmt::format("magic number {:#010x}, {:#010x} expected", big_endian(bytes.data()), magic));
-  if (bytes.size() < header) refuse(path, fmt::format("truncated: {} bytes", bytes.size()));
+    refuse_file(path, fmt::format("magic number {:#010x}, {:#010x} expected", big_endian(bytes.data()), magic));
+  if (bytes.size() < header) refuse_file(path, fmt::format("truncated: {} bytes", bytes.size()));
 
   std::size_t expected = big_endian(bytes.data() + 4);
   const std::uint8_t* dimension = bytes.data() + 8;
   for (const std::uint32_t length : inner) {
     if (big_endian(dimension) != length)
-      refuse(path, fmt::format("a side of {} pixels, {} expected", big_endian(dimension), length));
+      refuse_file(path, fmt::format("a side of {} pixels, {} expected", big_endian(dimension), length));
     expected *= length;
     dimension += 4;
   }
   const std::size_t present = bytes.size() - header;
-  if (present < expected) refuse(path, fmt::format("truncated: {} bytes of data, {} expected", present, expected));
-  if (present > expected) refuse(path, fmt::format("{} bytes after the end of the data", present - expected));
+  if (present < expected) refuse_file(path, fmt::format("truncated: {} bytes of data, {} expected", present, expected));
+  if (present > expected) refuse_file(path, fmt::format("{} bytes after the end of the data", present - expected));
   bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(header));
   return bytes;
 }
@@ -92,7 +92,7 @@ std::filesystem::path plain_or_packed(const std::filesystem::path& folder, std::
     const std::filesystem::path path = folder / fmt::format("{}{}", name, suffix);
     if (std::filesystem::exists(path)) return path;
   }
-  refuse(folder / name, "not found, neither plain nor with .gz");
+  refuse_file(folder / name, "not found, neither plain nor with .gz");
 }
 
 }  // namespace
@@ -103,11 +103,11 @@ Dataset read_idx(const std::filesystem::path& images, const std::filesystem::pat
   data.labels = read_elements(labels, 0x00000801, {});
   const auto wrong = std::find_if(data.labels.begin(), data.labels.end(), [](auto label) { return label >= kClasses; });
   if (wrong != data.labels.end())
-    refuse(labels, fmt::format("label {} at position {}, 0 to 9 expected", *wrong, wrong - data.labels.begin()));
+    refuse_file(labels, fmt::format("label {} at position {}, 0 to 9 expected", *wrong, wrong - data.labels.begin()));
   if (data.images.size() != data.labels.size() * kPixels)
-    refuse(labels, fmt::format("{} labels for the {} images of {}", data.labels.size(), data.images.size() / kPixels,
-                               images.filename().string()));
-  if (data.labels.empty()) refuse(images, "no images");
+    refuse_file(labels, fmt::format("{} labels for the {} images of {}", data.labels.size(),
+                                    data.images.size() / kPixels, images.filename().string()));
+  if (data.labels.empty()) refuse_file(images, "no images");
   return data;
 }
 

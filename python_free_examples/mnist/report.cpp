@@ -34,18 +34,18 @@ void add_times(nlohmann::json& line, const StepTimes& times) {
 }
 
 nlohmann::json json_of(const CompressionReport& report) {
-  nlohmann::json json = {{"gradient_bytes_per_step", report.gradient_bytes},
-                         {"raw_bytes_per_step", report.raw_bytes},
-                         {"sent_bytes_per_step", report.sent_bytes},
-                         {"compressed_share", report.compressed_share}};
-  if (!report.reason.empty()) json["reason"] = report.reason;
-  if (!report.top_k) return json;
-  json["chosen_per_step"] = report.chosen;
-  json["union_per_step"] = report.union_size;
-  json["coding_ms_per_step"] = report.coding_ms;
-  json["residual_norm"] = report.residual_norm;
-  json["relative_error"] = report.relative_error;
-  return json;
+  nlohmann::json fields = {{"gradient_bytes_per_step", report.gradient_bytes},
+                           {"raw_bytes_per_step", report.raw_bytes},
+                           {"sent_bytes_per_step", report.sent_bytes},
+                           {"compressed_share", report.compressed_share}};
+  if (!report.reason.empty()) fields["reason"] = report.reason;
+  if (!report.top_k) return fields;
+  fields["chosen_per_step"] = report.chosen;
+  fields["union_per_step"] = report.union_size;
+  fields["coding_ms_per_step"] = report.coding_ms;
+  fields["residual_norm"] = report.residual_norm;
+  fields["relative_error"] = report.relative_error;
+  return fields;
 }
 
 }  // namespace
