@@ -1,8 +1,8 @@
-// Measurement of the wire, the transport between hosts. The cost model uses the results to choose algorithms.
+// Measurement of the wire, the transport between hosts. The library estimates the times of algorithms from the results.
 //
 // The first ranks of two hosts call measure(). They exchange short messages to measure the latency. To measure the
-// rate, they send long messages to each other at the same time, as collectives do. The speed at which a rank adds
-// received values is measured, too.
+// rate, they send long messages to each other at the same time, as collectives do. Each of them also measures the speed
+// at which a rank adds received values.
 //
 // With four or more hosts, measure_together() also measures the rate while all hosts send in pairs. This rate shows
 // limits that hosts share, such as a slow switch. Price of measure_together(): at the first start on a machine, one
