@@ -1,8 +1,8 @@
 // Implementation of Communicator::Impl, which checks, plans, performs and queues the calls of a Communicator. The file
 // also contains the constructor, the destructor, and the error of calls in a forked child.
 //
-// A short blocking call on host memory completes without the queue, if the queue is empty. To be fast, the functions of
-// this folder that such a call needs are in this file, or inline in headers.
+// A short blocking call on host memory may complete without the queue, if the queue is empty. To be fast, the functions
+// of this folder that such a call needs are in this file, or inline in headers.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
