@@ -1,6 +1,6 @@
-// Topology: states which ranks run on which host, and what the ranks of a host share. A host is a set of ranks that
-// share memory. The communicator determines its topology at construction. A program can also construct one, for example
-// to plan a call for other machines.
+// Topology: states which ranks run on which host, and which caches, cores and GPUs the ranks have. A host is a set of
+// ranks that share memory. A communicator determines its topology at construction. A program can also make a topology,
+// for example to plan a call for other machines.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // OperationQueue: holds the unfinished operations of a communicator, progresses them, waits for them, and fails them
 // after an error. An operation is one call, from its issue to its end.
 //
-// The queue also owns three other objects: the operation object that all blocking calls on host memory use, the first
-// failure, and the counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress
+// The queue also owns the operation object that all blocking calls on host memory use, the first failure, and the
+// counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress
 // thread, if there is one, also progresses the operations. If there is none, the thread that used the communicator last
 // also progresses them while it waits for another communicator. The caller of each function must hold the
 // communicator's lock, ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly

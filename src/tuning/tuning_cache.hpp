@@ -30,8 +30,8 @@ struct Situation {
   /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: any
   /// time matches
   std::optional<double> barrier_ns = {};
-  /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host;
-  /// if not empty, only `library` and `cpu` are also compared
+  /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host.
+  /// If the name is not empty, `library` and `cpu` are compared, too, but no other field.
   std::string wire = {};
 };
 
