@@ -1,4 +1,4 @@
-// Codecs: convert f32 values to fewer bytes before they are sent to another host, and back.
+// Codecs: convert f32 values to fewer bytes for messages to other hosts, and convert received bytes to f32 values.
 //
 //   comm.all_reduce(gradient, ReduceOp::average, {.wire = DataType::bf16});
 //

@@ -17,7 +17,7 @@
 //
 // Handles. A handle is a pointer to an object of the library. The last argument of a function that makes a handle is
 // the address of the pointer. A function ..._free() frees the handle, and accepts NULL. An object from which a handle
-// was made may be freed before the handle, unless a comment of a function that makes or frees them forbids that.
+// was made may be freed before the handle. The comments of functions state exceptions.
 //
 // Structs. The first field of each struct is `size`, which the program sets to the size of the struct. The size tells
 // the library which fields the program knows:

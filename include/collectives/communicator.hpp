@@ -278,7 +278,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// shares its registration.
   ///
   /// Not collective. Throws like allocate_on_device. Throws Error{invalid_argument} if the memory is not on this GPU,
-  /// if it is not part of one allocation, or if it overlaps a registered range without lying inside it.
+  /// or is not part of one allocation. Also throws if the memory overlaps a registered range without lying inside it.
   [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
 
   /// Fails every current and later operation of this communicator, on every rank, with Error{aborted} and `reason`.

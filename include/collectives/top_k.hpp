@@ -9,9 +9,10 @@
 // the selected elements. All ranks add the values of an element in the same order. Therefore, all ranks get the same
 // bits.
 //
-// Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method is
-// called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local
-// clipping and the warm-up of the density follow Lin et al., "Deep gradient compression", 2018.
+// Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method, which
+// an option turns off, is called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum
+// correction, masking, local clipping and the warm-up of the density follow Lin et al., "Deep gradient compression",
+// 2018.
 //
 // Several hosts of several ranks. The ranks of a host first add their full gradients in shared memory. The sum is
 // divided into slices, at most one for each rank. Each slice gets an equal number of the k elements. A rank selects the

@@ -31,11 +31,11 @@ struct Topology {
 
   /// Properties of the ranks' GPUs, equal on all ranks.
   struct Gpus {
-    bool everywhere = false;   ///< Every rank has a GPU.
-    bool peer_access = false;  ///< The GPUs of each host can access one another's memory.
-    bool nccl = false;         ///< NCCL connects all ranks.
-    /// NCCL connects the ranks of each host. Determined only if there are several hosts, some have several ranks, and
-    /// their GPUs cannot access one another's memory.
+    bool everywhere = false;   ///< True: every rank has a GPU.
+    bool peer_access = false;  ///< True: the GPUs of each host can access one another's memory.
+    bool nccl = false;         ///< True: NCCL connects all ranks.
+    /// True: NCCL connects the ranks of each host. Determined only if there are several hosts, some hosts have several
+    /// ranks, and the GPUs of some host cannot access one another's memory.
     bool nccl_in_hosts = false;
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.

@@ -3,9 +3,9 @@
 // A message is a sequence of bytes. A frame is memory of a transport for one message. Messages from one rank to another
 // arrive in the order in which they were sent. A transport knows no element types, reductions or collectives.
 //
-// A rank sends a message by two calls: acquire_frame() returns a frame to write into, and send() passes it to the peer.
-// A reduction can therefore write its result directly into the memory that the peer will read. A received message is a
-// view of a frame, not a copy.
+// A rank sends a message by two calls: acquire_frame() returns a frame to write into, and send() passes the frame to
+// the peer. A reduction can therefore write its result directly into the memory that the peer will read. A received
+// message is a view of a frame, not a copy.
 //
 // Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
 // cannot proceed, and the caller tries again later.

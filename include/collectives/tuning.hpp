@@ -36,7 +36,7 @@ struct Tuning {
   /// Usual number of bytes that each rank writes to shared memory for one chunk. The ranks of a host pass long vectors
   /// through shared memory in chunks. A chunk may be longer or shorter.
   std::size_t chunk_bytes = 64 << 10;
-  /// Maximum bytes of a message for which `wire_frame_bytes` is not the limit.
+  /// Maximum bytes of a message, except in the calls that `wire_frame_bytes` limits.
   std::size_t frame_bytes = 64 << 10;
   /// Maximum bytes of a message if each host has one rank, or if a hierarchical all-reduce first adds inside each host.
   std::size_t wire_frame_bytes = 512 << 10;

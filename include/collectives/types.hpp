@@ -1,9 +1,8 @@
 // Basic types: ranks, element types, reductions and typed views of memory.
 //
 // A call takes its memory as a Buffer: a pointer, a number of elements and an element type. Memory that a call only
-// reads is a ConstBuffer. A contiguous range of elements converts to either. A range of const elements converts
-// only to a ConstBuffer. `comm.all_reduce(gradient, sum, ReduceOp::sum)` therefore takes vectors, arrays and
-// spans.
+// reads is a ConstBuffer. A contiguous range of elements converts to either. A range of const elements converts only to
+// a ConstBuffer. `comm.all_reduce(gradient, sum, ReduceOp::sum)` therefore takes vectors, arrays and spans.
 #pragma once
 
 #include <algorithm>

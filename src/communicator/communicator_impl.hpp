@@ -20,7 +20,7 @@
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
-//   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
+//   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory

@@ -1,6 +1,6 @@
 // Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. In
 // each phase, all ranks exchange texts over the bootstrap: the means by which ranks communicate before they are
-// connected. Only phase 2 makes no exchange if there is one host. The phases are:
+// connected. Exception: with one host, phase 2 makes no exchange. The phases are:
 //
 //   1. The ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a rank.
 //   2. If there are several hosts, the ranks connect the wire, the transport between hosts.

@@ -3,10 +3,10 @@
 //
 // place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. prepare(), start(),
 // progress() and release() take an operation on GPU memory from its issue to its end. A device path does the work. It
-// is one of several ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp). split() and
-// leave() split and end the NCCL communicators of a communicator.
+// is one of several ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp). split()
+// splits an NCCL communicator. leave() ends all NCCL communicators when the communicator ends.
 //
-// The object owns nothing. Each operation owns a DeviceCall, which describes its state on the GPU.
+// The object owns nothing. Each operation owns a DeviceCall: the state of the operation on the GPU.
 // CommunicatorResources owns the device paths. OperationQueue calls the functions that start, progress, retire and
 // abandon operations. Communicator::Impl calls place(), prepare(), release(), split() and leave(). The caller must hold
 // the communicator's lock, ProgressThread::guard(). Only place() needs no lock.

@@ -1,10 +1,10 @@
 // DeviceMemories: allocates or registers GPU memory for the program. It keeps a list of this memory. Registered memory
 // is known to NCCL, which can then access it faster.
 //
-// If NCCL connects the ranks and has ncclMemAlloc and ncclCommRegister, NCCL allocates new memory. NCCL also registers
-// the memory with the NCCL communicator of the ranks. Without these functions, CUDA allocates new memory, and nothing
-// is registered. Kernels of other ranks can then access the memory if the GPUs of the host can access one another's
-// memory.
+// If NCCL connects the ranks and has ncclMemAlloc and ncclCommRegister, NCCL allocates new memory. New memory and
+// memory of the program are then registered with the NCCL communicator of the ranks. In all other cases, CUDA allocates
+// new memory, and nothing is registered. Kernels of other ranks may then access the memory, if the GPUs of the host can
+// access one another's memory.
 //
 // Registration is local: a rank registers memory without the other ranks, or leaves its memory unregistered.
 //

@@ -1,5 +1,5 @@
 // Implementation of trace_identity(), which opens a trace while a communicator is constructed. A trace has one file per
-// host. The first rank of each host also measures by how much the host's clock differs from that of rank 0's host.
+// host. On each host except rank 0's, the first rank also measures by how much the host's clock differs from rank 0's.
 #include "communicator/init_trace.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
 
-/// Opens the trace file of this rank's host. The first rank of the host creates the file, and compares its clock with
-/// that of rank 0.
+/// Opens the trace file of this rank's host. The first rank of the host creates the file. If rank 0 is on another
+/// host, the first rank also compares its clock with that of rank 0.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

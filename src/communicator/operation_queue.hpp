@@ -2,11 +2,11 @@
 // after an error. An operation is one call, from its issue to its end.
 //
 // The queue also owns the operation object that all blocking calls on host memory use, the first failure, and the
-// counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress
-// thread, if there is one, also progresses the operations. If there is none, the thread that used the communicator last
-// also progresses them while it waits for another communicator. The caller of each function must hold the
-// communicator's lock, ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly
-// in each turn of their loop.
+// counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is
+// one, also progresses the operations. If there is none, the thread that used the communicator last also progresses
+// them while it waits for another communicator. The caller of each function must hold the communicator's lock,
+// ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
+// of their loop.
 //
 // Order. Operations begin in the order of issue. Each operation publishes an arrival record: the number of the call and
 // its signature. The signature holds the arguments on which all ranks must agree. Peers read the record if they wait
@@ -14,8 +14,9 @@
 // record. An operation on GPU memory publishes its record before it starts.
 //
 // Progress. The function progress() advances all operations as far as possible without waiting, and step() advances
-// one. The function wait_until() blocks until its operation lets the call return, or a deadline has passed. About once
-// per millisecond, a waiting thread also calls detect_failures().
+// one. The function wait_until() blocks until an operation has ended or a deadline has passed. For a blocking call with
+// a GPU stream, wait_until() blocks only until all work is in streams. About once per millisecond, a waiting thread
+// also calls detect_failures().
 //
 // In flight. An operation is in flight when all its work is in GPU streams. It then moves from the fifo `queue_` to the
 // fifo `in_flight_`, and stays there until it ends. The next operation can thus begin. With NCCL, a progress thread by

@@ -23,7 +23,7 @@ struct WireSpeed {
   double latency_us = 0;            ///< Time of a short message in one direction, without the work of the two ends.
   double message_us = 0;            ///< Additional time of each further message of a series.
   double us_per_byte = 0;           ///< Time per byte of one direction while both directions are busy.
-  double together_us_per_byte = 0;  ///< The value of us_per_byte while all pairs of hosts send. 0 if not measured.
+  double together_us_per_byte = 0;  ///< us_per_byte while all pairs of hosts send. 0: not measured, or hardly higher.
   double work_us_per_byte = 0;      ///< Upper bound of a rank's CPU time per byte.
   double reduce_us_per_byte = 0;    ///< Time to add arrived data, per byte of each source.
 

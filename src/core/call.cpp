@@ -3,7 +3,7 @@
 // anything.
 //
 // In a reduce-scatter, the input is divided among the ranks. In an all-gather, the output is divided. The part of a
-// rank is its range of that vector.
+// rank is its range of the divided vector.
 #include "core/call.hpp"
 
 #include <fmt/format.h>

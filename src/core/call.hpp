@@ -28,10 +28,10 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
-  std::uint64_t layout = 0;  ///< hash of the lengths of a fused group's tensors
+  std::uint64_t layout = 0;  ///< hash of the number and the lengths of a fused group's tensors
   Memory memory = Memory::host;
-  /// Tensors of a fused group in device memory, otherwise empty. The vector of the call then consists of these tensors,
-  /// one after the other, and `input` and `output` hold only its length.
+  /// Tensors of a fused group in device memory, otherwise empty. The vector of such a call consists of these tensors,
+  /// one after the other. `input` and `output` then hold only the length of the vector.
   std::span<const Tensor> tensors = {};
 };
 
@@ -56,8 +56,8 @@ void check_vocabulary(const Call& call, Rank rank);
 void check_arguments(const Call& call, Rank rank, int size);
 
 /// Returns the codec that `wire` selects. Returns null if values are sent unchanged, also if `wire` names the type of
-/// the call. Throws Error{invalid_argument} if `wire` names another type that has no codec, or if `wire` selects a
-/// codec and the type of the call is not f32.
+/// the call. Throws Error{invalid_argument} if `wire` names another type that has no codec. Also throws if `wire`
+/// selects a codec and the type of the call is not f32.
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank);
 
 /// Throws Error{invalid_argument} if the top-k compressor does not support the call. `name` is the tensor's name.

@@ -1,4 +1,4 @@
-// Signature of a call: its arguments in a form that ranks can compare.
+// Signature of a call: the arguments on which all ranks must agree, in a form that ranks can compare.
 //
 // Messages carry the tag of their call. In shared memory, cache lines with values and counters of chunks carry it, too.
 // A tag has 32 bits of a number and 32 bits of a hash of the signature. The number is that of the call. In a subgroup

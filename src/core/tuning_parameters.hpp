@@ -17,14 +17,14 @@ namespace collectives {
 /// of the whole vector unless a field says otherwise. Times are microseconds.
 ///
 /// The ranks of a host perform an intra-host collective together through shared memory. The protocol is the way in
-/// which these ranks exchange data. It depends on the size. In a one-shot all-reduce, every rank reads the whole
-/// vectors of all ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single
-/// copy, the operating system copies from a peer's buffer. In the staged protocol, ranks copy their data to staging
-/// memory, from which peers read.
+/// which these ranks exchange data. The protocol depends on the size of the vector. In a one-shot all-reduce, every
+/// rank reads the whole vectors of all ranks. With zero copy, ranks read and write one another's buffers, which are
+/// mapped. With single copy, the operating system copies from a peer's buffer. In the staged protocol, ranks copy their
+/// data to staging memory, from which peers read.
 struct MachineParameters {
   std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
-  std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks, times p - 1.
-  /// Longest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores), times p - 1.
+  std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
+  /// Longest one-shot all-reduce of p > 3 oversubscribed ranks (more ranks than cores): this number / (p - 1).
   std::size_t one_shot_bytes_oversubscribed = 96 << 10;
   /// Shortest vector for zero copy, if the buffers of all ranks are mapped.
   std::size_t zero_copy_bytes = 2048;
@@ -34,8 +34,7 @@ struct MachineParameters {
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
   /// Minimum total length of a host's inputs and outputs for stores past the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Shortest vector that is copied to staging memory past the caches. Such copies save time only if ranks share no
-  /// cache.
+  /// Shortest vector that ranks copy to staging memory past the caches. That saves time only if ranks share no cache.
   std::size_t streamed_staging_bytes = Tuning::kNever;
   std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while signalling one chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.

@@ -1,5 +1,5 @@
-// Implementation of Calibration, which measures tuning values, the numbers by which the library chooses how to perform
-// a call. calibration.hpp explains how the calibration compares values.
+// Implementation of Calibration, which measures tuning values: numbers by which the library chooses how to perform a
+// call. The head of calibration.hpp explains how the calibration compares values.
 //
 // A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size at which the
 // protocol changes, or the kind of stores that it uses. A sample is a collective of one size with one tuning. In this

@@ -6,8 +6,8 @@
 // of chunks.
 //
 // The ranks of one host first make a communicator. If several ranks share a core, all but the first move to idle cores.
-// All ranks then time a barrier. The time of a barrier shows whether the cores of the ranks share a cache or not. It is
-// called the distance between the cores. Values are valid for one distance only. Between two caches, for example, a
+// All ranks then time a barrier. The time of a barrier is called the distance between the cores. It is shorter if the
+// cores share a cache. Values are valid for one distance only. Between two caches, for example, a
 // copy by the operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the
 // operating system may be slower for all sizes. The caller does not measure values again for a known distance. A
 // virtual machine may be moved to other cores during the calibration. A second timed barrier at the end detects that.
