@@ -457,8 +457,8 @@ COLLECTIVES_EXPORT collectives_error collectives_device_memory_allocate(collecti
 /// until collectives_device_memory_free(); the memory stays the program's. A range inside a registered range shares its
 /// registration.
 ///
-/// Fails like the function above. Fails with INVALID_ARGUMENT if the memory is not on that GPU, if it is not part of
-/// one allocation, or if it overlaps a registered range without lying inside it.
+/// Fails like the function above. Fails with INVALID_ARGUMENT if the memory is not on that GPU, or is not part of
+/// one allocation. Also fails so if the memory overlaps a registered range without lying inside it.
 COLLECTIVES_EXPORT collectives_error collectives_device_memory_register(collectives_communicator* comm, void* data,
                                                                         size_t bytes,
                                                                         collectives_device_memory** memory);

@@ -34,8 +34,8 @@ struct Topology {
     bool everywhere = false;   ///< True: every rank has a GPU.
     bool peer_access = false;  ///< True: the GPUs of each host can access one another's memory.
     bool nccl = false;         ///< True: NCCL connects all ranks.
-    /// True: NCCL connects the ranks of each host. Determined only if there are several hosts, some hosts have several
-    /// ranks, and the GPUs of some host cannot access one another's memory.
+    /// True: NCCL connects the ranks of each host. Determined only if every rank has a GPU, `peer_access` is false,
+    /// and one of several hosts has several ranks.
     bool nccl_in_hosts = false;
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.

@@ -1,12 +1,11 @@
 // Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. In
 // each phase, all ranks exchange texts over the bootstrap: the means by which ranks communicate before they are
-// connected. Exception: with one host, phase 2 makes no exchange. The phases are:
+// connected. Exception: with one host, phase 2 makes no exchange.
 //
-//   1. The ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a rank.
-//   2. If there are several hosts, the ranks connect the wire, the transport between hosts.
-//   3. The lowest rank of each host creates the arena, the memory that the ranks of the host share.
-//   4. The other ranks of each host map the arena.
-//   5. The ranks test how they can access one another's memory.
+// In phase 1, the ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a
+// rank. In phase 2, the ranks of several hosts connect the wire, the transport between hosts. In phase 3, the lowest
+// rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the other ranks of the
+// host map the arena. In phase 5, the ranks test how they can access one another's memory.
 //
 // Between phases 1 and 2, the ranks may measure the tuning, which takes further exchanges (measured_tuning.hpp).
 #include "communicator/communicator_init.hpp"
