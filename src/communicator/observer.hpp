@@ -29,8 +29,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// Logs the new communicator. `trace`: trace file, or null, and the rank that traces and file names show. Empty: the
-  /// communicator is hidden, and is neither traced nor logged.
+  /// On rank 0, logs the new communicator. `trace`: trace file, or null, and the rank that traces and file names show.
+  /// Empty: the communicator is hidden. Its construction and its operations are neither logged nor traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
