@@ -30,7 +30,7 @@ struct Settings;
 class Observer {
  public:
   /// On rank 0, logs the new communicator. `trace`: trace file, or null, and the rank that traces and file names show.
-  /// Empty: the communicator is hidden. Its construction and its operations are neither logged nor traced.
+  /// Empty: the communicator is hidden. Only warnings about stalled operations are then logged, and nothing is traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
