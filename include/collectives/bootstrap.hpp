@@ -1,6 +1,6 @@
 // Bootstrap: the means by which ranks find one another and exchange first bytes, before they have a communicator.
 //
-// A bootstrap knows the number of this rank and the number of ranks, and lets all ranks exchange a few bytes. The
+// A bootstrap knows the number of this rank and the number of ranks. It lets all ranks exchange a few bytes. The
 // constructor of a communicator uses these exchanges to find out which ranks share a host, and to connect the ranks.
 //
 //   Communicator comm(*bootstrap_from_environment());   // mpirun, srun, torchrun, TF_CONFIG, collectives_run
@@ -25,22 +25,22 @@
 
 namespace collectives {
 
-/// Makes wires, transports of messages between hosts, in addition to the library's own. A communicator keeps the
-/// factory for the communicators that its split() makes.
+/// Factory of wires that a bootstrap adds to the library's own wires. Wires are transports of messages between hosts. A
+/// communicator keeps the factory for the communicators that its split() makes.
 struct WireFactory {
-  std::string_view name = {};  ///< Name of its wires: "mpi".
-  /// True: its wires are preferred to the library's own.
+  std::string_view name = {};  ///< Name of the wires that `make` returns, such as "mpi".
+  /// True: the library uses a wire of this factory, unless the program or the environment names another wire.
   bool preferred = false;
   /// Makes a wire between `members`, which are ranks of the bootstrap. A message of the wire has up to `frame_bytes`
   /// bytes. Member i becomes rank i of the wire. `context` is a number that distinguishes wires of one bootstrap with
-  /// common members. It is equal on all members.
+  /// common members. All members pass the same `context`.
   std::function<std::unique_ptr<Wire>(const std::vector<Rank>& members, std::size_t context, std::size_t frame_bytes)>
       make = {};
   /// Lowest context that this process has not used. Null if there is no `make`.
   std::shared_ptr<std::atomic<std::size_t>> next_context = {};
 };
 
-/// Bootstrap of one rank. Only one thread at a time may use the object.
+/// Base class of bootstraps. Each rank has an object of its own. Only one thread at a time may use the object.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

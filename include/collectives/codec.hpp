@@ -1,14 +1,15 @@
-// Codecs: convert f32 values to fewer bytes before they are sent to another host, and back.
+// Codecs: convert f32 values to fewer bytes for messages to other hosts, and convert received bytes to f32 values.
 //
 //   comm.all_reduce(gradient, ReduceOp::average, {.wire = DataType::bf16});
 //
-// A codec has no state. The number of encoded bytes depends only on the number of elements, and the bytes depend only
-// on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
+// A codec has no state. The number of encoded bytes depends only on the number of elements. The encoded bytes depend
+// only on the values. A codec only converts arrays. The library decides which ranks exchange and add values.
 //
-// In a reduction, the vector is divided into parts, and each part has one rank as its owner. The owner adds the
-// contributions in f32 in rank order. In hierarchical algorithms, the ranks of a host first add their contributions.
-// The owner then adds the sums of the hosts in host order. The owner scales the sum and encodes it. The other ranks
-// decode the sum. The owner stores the decoded values, too. All ranks therefore get the same bits.
+// In an all-reduce with a codec, the vector is divided into parts, and each part has one rank as its owner. The owner
+// adds the contributions in f32 in rank order. In hierarchical algorithms, the ranks of each host first add their
+// contributions, and the owner adds the sums of the hosts in host order. For an average, the owner divides the total.
+// It encodes the result and sends it. The other ranks decode the result. The owner stores the decoded values, too. All
+// ranks therefore get the same bits.
 //
 // A program can define its own codec, as a class derived from Codec.
 #pragma once

@@ -9,30 +9,31 @@
 //
 // Every function has these properties:
 //
-// Errors. A function that can fail returns a collectives_error. If a function that makes an object fails, it sets the
+// Errors. Most functions that can fail return a collectives_error. If a function that makes a handle fails, it sets the
 // handle to NULL. collectives_last_error() returns the text of the error. Similar functions return the ranks and the
 // operation of the error. A function that returns a property, such as collectives_rank(), returns -1, 0 or NULL for a
 // null handle. A null pointer that is not allowed gives COLLECTIVES_ERROR_INVALID_ARGUMENT. If memory cannot be
 // allocated, the error is COLLECTIVES_ERROR_SYSTEM. No C++ exception leaves the library.
 //
-// Handles. A handle is made by a function whose last argument is the address of the handle. It is freed by its
-// ..._free(), which accepts NULL. An object from which a handle was made may be freed first, unless the comment of the
-// handle's function forbids that.
+// Handles. A handle is a pointer to an object of the library. The last argument of a function that makes a handle is
+// the address of the pointer. A function ..._free() frees the handle, and accepts NULL. An object from which a handle
+// was made may be freed before the handle. The comments of functions state exceptions.
 //
 // Structs. The first field of each struct is `size`, which the program sets to the size of the struct. The size tells
 // the library which fields the program knows:
 //
 //   collectives_options options = {.size = sizeof options, .wire = "bf16"};
 //
-// Every other field of an options struct may be 0 or NULL, which selects its default. Exception: a `factor` of 0 is the
-// number 0. New fields can therefore be added at the end. Programs and libraries of different versions work together.
+// Every other field of an options struct may be 0 or NULL, which selects the field's default. Exception: a `factor` of
+// 0 is the number 0. New fields can therefore be added at the end. Programs and libraries of different versions can
+// therefore work together.
 //
 // Every text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are
 // bytes, and times are seconds.
 //
 // Threads. A communicator and the handles made from it accept one call at a time. Only collectives_abort() may be
-// called during another call, by any thread. A thread inside a call must not be cancelled (pthread_cancel). A child of
-// fork() cannot use an inherited communicator.
+// called during another call, by any thread. A thread inside a call must not be cancelled (pthread_cancel). In a child
+// of fork(), calls that communicate fail with COLLECTIVES_ERROR_INVALID_ARGUMENT on an inherited communicator.
 #pragma once
 
 #include <stddef.h>
@@ -136,7 +137,7 @@ typedef struct collectives_top_k collectives_top_k;                  ///< Compre
 
 // ---- errors, and functions that need no communicator ----
 
-/// Returns the version of the loaded library: "0.1.0".
+/// Returns the version of the loaded library, such as "0.2.0".
 COLLECTIVES_EXPORT const char* collectives_version(void);
 /// Returns the name of an error, such as "timeout". Returns "success" for 0, and "unknown error" for a value without an
 /// enumerator.
@@ -144,7 +145,7 @@ COLLECTIVES_EXPORT const char* collectives_error_name(collectives_error error);
 /// Returns the bytes of one element, or 0 if `type` is no type.
 COLLECTIVES_EXPORT size_t collectives_size_of(collectives_data_type type);
 
-/// Returns one line about the last function that failed in this thread: "all_reduce #17: rank 3 passed 4096 x bf16,
+/// Returns one line about the last failure in this thread: "all_reduce #17: rank 3 passed 4096 x bf16,
 /// ranks 0-2 passed 4095 x bf16". Empty if none has failed. The text is valid until the next failure in this thread.
 /// Success does not change it.
 COLLECTIVES_EXPORT const char* collectives_last_error(void);
@@ -456,8 +457,8 @@ COLLECTIVES_EXPORT collectives_error collectives_device_memory_allocate(collecti
 /// until collectives_device_memory_free(); the memory stays the program's. A range inside a registered range shares its
 /// registration.
 ///
-/// Fails like the function above. Fails with INVALID_ARGUMENT if the memory is not on that GPU, if it is not part of
-/// one allocation, or if it overlaps a registered range without lying inside it.
+/// Fails like the function above. Fails with INVALID_ARGUMENT if the memory is not on that GPU, or is not part of
+/// one allocation. Also fails so if the memory overlaps a registered range without lying inside it.
 COLLECTIVES_EXPORT collectives_error collectives_device_memory_register(collectives_communicator* comm, void* data,
                                                                         size_t bytes,
                                                                         collectives_device_memory** memory);

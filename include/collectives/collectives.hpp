@@ -1,4 +1,4 @@
-// Includes all public headers in C++ except "collectives/mpi.hpp".
+// Includes all public C++ headers of the library except "collectives/mpi.hpp".
 #pragma once
 
 #include "collectives/bootstrap.hpp"

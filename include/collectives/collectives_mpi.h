@@ -17,8 +17,8 @@ extern "C" {
 /// It must stay initialized until every communicator made from `mpi_comm` is freed. Without MPI_THREAD_MULTIPLE, leave
 /// the progress thread off and use one thread.
 ///
-/// Fails with BOOTSTRAP before MPI_Init() and after MPI_Finalize(). Fails with TIMEOUT if a rank does not join the
-/// rendezvous; collectives/mpi.hpp describes the state of MPI after that.
+/// Fails with BOOTSTRAP before MPI_Init() and after MPI_Finalize(). Fails with TIMEOUT if a rank does not join in time.
+/// collectives/mpi.hpp describes what MPI can still do after a timeout.
 COLLECTIVES_EXPORT collectives_error collectives_communicator_from_mpi(MPI_Comm mpi_comm,
                                                                        const collectives_communicator_options* options,
                                                                        collectives_communicator** comm);

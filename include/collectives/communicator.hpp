@@ -8,30 +8,31 @@
 //
 // Every collective has these properties:
 //
-// Shape. The comment of each call states its shape: the required numbers of elements of its buffers. All ranks pass
-// equal counts, which may be 0. The comment of a call states where counts may differ.
+// Shape. The comment of each call states its shape: the required numbers of elements of its buffers. A count may be 0.
+// All ranks pass equal counts, unless the comment of the call says otherwise.
 //
-// In place. Input and output of a call may be the same memory, if the comment of the call allows it ("In place"). Any
-// other overlap of input and output throws Error{invalid_argument}.
+// In place. Input and output of a call may overlap only as the comment of the call says after "In place". Any other
+// overlap throws Error{invalid_argument}.
 //
-// Order of addition. A plan is the algorithm that the library chooses for a call. It determines the order in which
-// contributions are added. Equal plans and inputs therefore give equal bits, on every rank and in every run. The option
-// `deterministic` adds contributions in rank order, which gives the same bits with every plan.
+// Order of addition. A plan is the algorithm that the library chooses for a call. The plan determines the order in
+// which contributions are added. Equal plans and inputs therefore give equal bits, on every rank and in every run. With
+// the option `deterministic`, contributions are added in rank order, which gives the same bits with every plan.
 //
 // Order of calls. All ranks must make the calls of one communicator in the same order. The operations of these calls
 // begin in this order.
 //
-// Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. A
-// child of fork() cannot use the communicator.
+// Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. In
+// a child of fork(), calls that communicate throw Error{invalid_argument}.
 //
-// Errors. A call that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator stays
-// usable. After mismatch, timeout, peer_lost and aborted, the communicator is broken: calls that need other ranks throw
-// the same error again. After system, it is broken if a collective has failed. The head of error.hpp lists what still
-// works.
+// Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator
+// stays usable. After mismatch, timeout, peer_lost and aborted, the communicator is broken: calls that need other ranks
+// throw the same error again. After an Error{system} of a collective, test() or wait(), the communicator is broken,
+// too. The head of error.hpp lists what still works.
 //
-// Buffers. The program may use its buffers again when the blocking call or wait() ends, also by an error. There are two
-// exceptions. A rank whose process has been stopped may still access them (error.hpp). A blocking call with a GPU
-// stream may return before the GPU has used them (Options::stream).
+// Buffers. The buffers of a blocking call belong to the program again when the call ends. The buffers of an
+// asynchronous call belong to the program again when wait() ends, or when test() returns true. Both hold also for an
+// end by an error. There are two exceptions. After an error, a stopped rank may still access the buffers (error.hpp). A
+// blocking call with a GPU stream may return before the GPU has used the buffers (Options::stream).
 #pragma once
 
 #include <chrono>
@@ -277,7 +278,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// shares its registration.
   ///
   /// Not collective. Throws like allocate_on_device. Throws Error{invalid_argument} if the memory is not on this GPU,
-  /// if it is not part of one allocation, or if it overlaps a registered range without lying inside it.
+  /// or is not part of one allocation. Also throws if the memory overlaps a registered range without lying inside it.
   [[nodiscard]] DeviceMemory register_memory(void* data, std::size_t bytes);
 
   /// Fails every current and later operation of this communicator, on every rank, with Error{aborted} and `reason`.

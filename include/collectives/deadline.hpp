@@ -1,5 +1,5 @@
-// Deadline: the time at which a wait fails. Every wait in the library has a deadline. The deadline never() does not
-// pass.
+// Deadline: the time at which a wait ends without result. Every wait in the library has a deadline. The deadline
+// never() does not pass.
 #pragma once
 
 #include <chrono>

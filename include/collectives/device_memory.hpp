@@ -1,5 +1,5 @@
-// GPU memory for buffers that a communicator prepares once, for example by registering it with NCCL, so that each call
-// on it is faster.
+// GPU memory that a communicator prepares once for many calls, for example by registering it with NCCL. Calls on such
+// memory may be faster.
 //
 //   DeviceArray<float> gradient = comm.allocate_on_device<float>(1'000'000);   // or, for existing memory:
 //   DeviceMemory known = comm.register_memory(pointer, bytes);                 // until `known` is destroyed
@@ -7,27 +7,28 @@
 //
 // allocate_on_device() and register_memory() have these properties:
 //
-// Need. Both functions are optional, because calls accept any GPU memory. DeviceMemory::access() returns how calls
-// access the memory.
+// Use. A program may do without these functions, because calls accept any GPU memory. DeviceMemory::access() returns
+// how calls access the memory.
 //
-// NCCL. If NCCL connects the ranks, memory is registered with NCCL (ncclCommRegister), and allocate_on_device() takes
-// new memory from NCCL (ncclMemAlloc). NCCL's collectives can then access the buffers directly, if the links and the
-// network allow it. Calls are faster if every rank's buffer is registered, each at the same offset in its registered
-// range.
+// NCCL. If NCCL connects the ranks, memory is registered with NCCL (ncclCommRegister). allocate_on_device() then takes
+// new memory from NCCL (ncclMemAlloc). A version of NCCL without these functions registers nothing. NCCL's collectives
+// can access registered buffers directly, if the links and the network allow it. Calls are faster if every rank's
+// buffer is registered, each at the same offset in its registered range.
 //
-// Each rank registers memory without the others and waits for no other rank. A rank may leave its memory unregistered.
-// NCCL's windows are not used, because all ranks must make them together.
+// A rank registers memory without the other ranks, or leaves its memory unregistered. NCCL's windows are not used,
+// because all ranks must make them together.
 //
-// Without NCCL. The memory is like memory from cudaMalloc. GPUs that can access one another's memory map it in the
-// first call that uses it, and keep it mapped. Without such access, each call copies the values.
+// Without NCCL. The memory is like memory from cudaMalloc. If the GPUs of the other ranks can access the memory, they
+// map it in the first call that uses it, and keep it mapped. Without such access, each call copies the values.
 //
 // Waiting. Registering, allocating and destroying first wait until this communicator's unfinished operations end, at
 // the latest by their deadlines. Memory is freed as by cudaFree, which may wait for the whole GPU.
 //
-// Owner. The program owns the DeviceMemory object. The object may outlive the communicator. Its memory is then no
+// Owner. The program owns the DeviceMemory object. The object may outlive the communicator. The memory is then no
 // longer registered. Calls of other communicators may use the memory too, like any other GPU memory.
 //
-// Threads. A communicator accepts one call at a time. These functions and the destructors count as its calls.
+// Threads. A communicator accepts one call at a time. allocate_on_device(), register_memory() and the destructor of a
+// DeviceMemory count as calls of the communicator.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Errors: the library throws exceptions of one type, Error. An Error has a code. It also names the operation that
-// failed and the rank that caused the failure, if these are known:
+// Error: the exception that the library throws if a call fails. An Error has a code. If they are known, an Error also
+// names the operation that failed, and the rank that caused the failure. The codes are:
 //
 // | code             | the communicator afterwards | what to do                                                |
 // | ---------------- | --------------------------- | --------------------------------------------------------- |
@@ -13,7 +13,8 @@
 // | system           | see below                   | raise the limit that the text names                       |
 //
 // On a broken communicator, abort(), explain(), the functions that return its properties, and its destructor still
-// work. Memory that it has allocated stays valid. Every call that needs the other ranks throws the first error again.
+// work. Memory that the communicator has allocated stays valid. Every call that needs the other ranks throws the first
+// error again.
 //
 // `system` means that the operating system, CUDA, NCCL or MPI has refused a request, or that a user's op threw:
 //
@@ -27,7 +28,7 @@
 // | TopK::save(), TopK::report()            | this rank               | unchanged; the cause is a GPU that failed |
 //
 // When the error of a failed operation is thrown, no other rank reads or writes the buffers of the operation any more.
-// The program may use and free them. After a failure, the buffers contain:
+// The program may use and free these buffers. After a failure, they contain:
 //
 // | buffer                               | contents                                                        |
 // | ------------------------------------ | --------------------------------------------------------------- |
@@ -36,13 +37,13 @@
 // | in place                             | undefined like any output; the original values are lost         |
 // | any, invalid_argument or unsupported | unchanged, because nothing was sent                             |
 //
-// One case differs: a stopped rank may still access the buffers. Ranks of one host can read and write one another's
-// buffers directly. They do so in chunks of at most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a debugger or a
-// frozen control group may stop a rank inside a chunk. If this rank ever continues, it first finishes the chunk: it may
-// read inputs of the failed operation, and write correct results into outputs.
+// There is one exception: a stopped rank may still access the buffers. Ranks of one host can read and write one
+// another's buffers directly. They do so in chunks of at most 128 KiB, or of 1 MiB if they only copy. SIGSTOP, a
+// debugger or a frozen control group may stop a rank inside a chunk. If the stopped rank ever continues, it first
+// finishes the chunk. It may then read inputs of the failed operation, and write correct results into outputs.
 //
-// A failing rank waits half a second for a stopped rank, then names it in a warning. Keep the buffers of the failed
-// operation until that rank has continued or ended.
+// A rank whose operation fails waits at most half a second for a stopped rank, and then names the stopped rank in a
+// warning. Keep the buffers of the failed operation until the stopped rank has continued or ended.
 //
 // docs/errors.md shows texts and causes. docs/gpu.md describes buffers in GPU memory, which a GPU may still write.
 #pragma once
@@ -75,8 +76,8 @@ inline constexpr Rank kNoRank = -1;
 
 class COLLECTIVES_EXPORT Error : public std::runtime_error {
  public:
-  /// Makes an error that rank `rank` throws. Rank `peer` has caused it; kNoRank if no rank did. The call is named by
-  /// `operation`, such as "all_reduce #17". The name may be empty.
+  /// Makes an error with the text `what` that rank `rank` throws. `peer`: the rank that caused the error; kNoRank if no
+  /// rank did. `operation`: name of the call, such as "all_reduce #17", or empty.
   Error(Errc code, const std::string& what, Rank rank = kNoRank, Rank peer = kNoRank, std::string operation = {});
   ~Error() override;
 

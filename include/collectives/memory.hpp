@@ -1,5 +1,5 @@
-// Shared memory for buffers: other ranks of the same host can access it directly, so that collectives need no copies
-// through other memory.
+// Shared memory for buffers. Other ranks of the same host can access this memory directly. Collectives on it need no
+// copies through other memory.
 //
 //   SharedArray<float> gradient = comm.allocate<float>(1'000'000);             // zero, prefaulted, move-only
 //   comm.all_reduce(gradient, ReduceOp::average);
@@ -20,8 +20,8 @@
 // No sharing. The system may refuse to share memory, for example because a seccomp filter forbids memfd_create. The
 // library then allocates ordinary memory. It logs one warning, and pages() returns private_pages.
 //
-// Fork. A child of fork() may read and free memory that it inherits. Parent and child share the pages. Therefore, each
-// sees what the other writes.
+// Fork. A child of fork() may read and free memory that it inherits. Parent and child share the pages of shared memory.
+// Therefore, each process sees what the other writes.
 //
 // Threads. Any thread may allocate and free.
 //
@@ -30,9 +30,10 @@
 // SIGBUS, because all pages are present.
 //
 // Segments. The memory comes from segments, shared files in memory with one file descriptor each. A large allocation
-// has its own segment, which returns to the system when it is freed. Small allocations are pieces of a common segment,
-// which has at least 2 MiB and up to an eighth of all memory allocated here. A vector of 3 floats thus takes 64 bytes
-// and no further file descriptor. The number of segments grows with the logarithm of the allocated bytes.
+// has its own segment, which returns to the system when the allocation is freed. Small allocations are pieces of common
+// segments. A common segment has at least 2 MiB, and up to an eighth of all memory allocated here. A vector of 3 floats
+// thus takes 64 bytes, and usually no further file descriptor. The number of common segments grows with the logarithm
+// of the allocated bytes.
 #pragma once
 
 #include <cstddef>

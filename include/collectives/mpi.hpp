@@ -19,9 +19,10 @@ namespace collectives {
 
 /// Bootstrap for the ranks of an MPI communicator. Between hosts, messages can also travel over the same MPI.
 ///
-/// All ranks of `comm` construct one together, because `comm` is duplicated (MPI_Comm_dup). MPI must be initialized,
-/// and must stay so until every Communicator made from the bootstrap is destroyed. MPI is called from the thread that
-/// calls the Communicator. Without MPI_THREAD_MULTIPLE, therefore leave the progress thread off and use one thread.
+/// All ranks of `comm` construct a bootstrap together, because `comm` is duplicated (MPI_Comm_dup). MPI must be
+/// initialized. It must stay initialized until every Communicator made from the bootstrap is destroyed. MPI is called
+/// from each thread that calls the Communicator, and from its progress thread, if there is one. Without
+/// MPI_THREAD_MULTIPLE, leave the progress thread off and use one thread.
 class COLLECTIVES_EXPORT MpiBootstrap final : public Bootstrap {
  public:
   /// Blocks until every rank has joined. Throws Error{timeout} if not all ranks have joined within `timeout`. MPI does

@@ -1,9 +1,9 @@
-// Plan: states how the library performs a call, and why. It names the algorithm, the protocol between ranks of one
+// Plan: states how the library performs a call, and why. A plan names the algorithm, the protocol between ranks of one
 // host, and the estimated time.
 //
-// All ranks compute the same plan, because it depends only on values that are equal on all ranks. explain() describes a
-// plan in words. The numbers by which plans are chosen are explained in docs/tuning.md, the algorithms in
-// docs/algorithms.md.
+// All ranks compute the same plan, because a plan depends only on values that are equal on all ranks. explain()
+// describes a plan in words. docs/tuning.md explains the numbers by which plans are chosen. docs/algorithms.md explains
+// the algorithms.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ enum class PartialSums : std::uint8_t {
   forbidden    ///< Nowhere: one rank, the owner of an element, adds the values of all ranks in rank order.
 };
 
-/// Request for a plan: the arguments of a call that are equal on all ranks. It contains no number of the calling rank,
-/// no buffer and no time.
+/// Request for a plan: the arguments of a call that are equal on all ranks. A request contains neither the number of
+/// the calling rank, nor a buffer, nor a timeout.
 struct Request {
   Collective collective = Collective::all_reduce;
   /// Number of elements of the whole vector. The whole vector is the output of all_gather, and the input of all other
@@ -45,7 +45,7 @@ struct Request {
   std::vector<std::size_t> counts = {};
   const Codec* codec = nullptr;  ///< Codec between ranks that share no memory. Null: values are sent unchanged.
   bool force = false;            ///< True: encode even if that is slower.
-  Memory memory = Memory::host;  ///< Memory of the buffers.
+  Memory memory = Memory::host;  ///< Kind of memory in which the buffers are.
   bool operator==(const Request&) const = default;
 };
 

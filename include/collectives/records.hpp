@@ -1,5 +1,5 @@
-// Records of a communicator's operations (calls): data of the last 64 operations, and totals over all operations.
-// Communicator::recent_operations() and counters() return them.
+// Records of a communicator's operations (calls): data of the last 64 operations, and totals over all finished ones.
+// Communicator::recent_operations() returns the data, and Communicator::counters() returns the totals.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct OperationRecord {
   /// Times of issue, start and end. A time is empty if the event has not happened. Blocking calls of less than 8 KiB
   /// that end within microseconds are not all timed: about one in 30 has times, the rest has none.
   Time issued = {}, started = {}, finished = {};
-  Rank waited_for = kNoRank;  ///< Rank that this rank last waited for, if that took 1 ms or more.
+  Rank waited_for = kNoRank;  ///< Rank that this rank last waited for, if the wait took 1 ms or more.
 };
 COLLECTIVES_EXPORT std::string_view to_string(OperationRecord::State) noexcept;
 

@@ -1,21 +1,23 @@
 // Top-k compression: an all-reduce sends only the k largest elements of a gradient. The other elements are kept, and
-// added to the gradient of the next call.
+// added to the gradient of the next call for the same tensor.
 //
 //   collectives::TopK top_k({.density = 0.01});
 //   comm.all_reduce(gradient, ReduceOp::average, {.name = "fc1", .compressor = &top_k});
 //
 // Selection. A rank selects exactly k elements with the largest magnitudes, unless the ranks of a host share the
 // selection (see below). Among equal magnitudes the lowest index comes first. The rank sends the indices and values of
-// these elements. Contributions to an element are added in rank order. Therefore, all ranks get the same bits.
+// the selected elements. All ranks add the values of an element in the same order. Therefore, all ranks get the same
+// bits.
 //
-// Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method is
-// called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum correction, masking, local
-// clipping and the warm-up of the density follow Lin et al., "Deep gradient compression", 2018.
+// Residual. Each rank keeps the sum of its unsent values, the residual, for each name of a tensor. This method, which
+// an option turns off, is called error feedback (Stich et al., "Sparsified SGD with memory", 2018). Momentum
+// correction, masking, local clipping and the warm-up of the density follow Lin et al., "Deep gradient compression",
+// 2018.
 //
 // Several hosts of several ranks. The ranks of a host first add their full gradients in shared memory. The sum is
 // divided into slices, at most one for each rank. Each slice gets an equal number of the k elements. A rank selects the
-// largest elements of its slice. Only the exchange between hosts is compressed. A deterministic call does not add
-// first: every rank then selects k elements of its own gradient.
+// largest elements of its slice. Only the exchange between hosts is compressed. In a deterministic call, the ranks of a
+// host do not add first. Every rank then selects k elements of its own gradient.
 //
 // Dense calls. If sending the whole gradient is estimated to be about as fast, it is sent whole, with the residual
 // added. On one host the gradient is always sent whole, unless top-k is forced or the call is deterministic. report()

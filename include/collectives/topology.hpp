@@ -1,6 +1,6 @@
-// Topology: states which ranks run on which host, and what the ranks of a host share. A host is a set of ranks that
-// share memory. The communicator determines its topology at construction. A program can also construct one, for example
-// to plan a call for other machines.
+// Topology: states which ranks run on which host, and which caches, cores and GPUs the ranks have. A host is a set of
+// ranks that share memory. A communicator determines its topology at construction. A program can also make a topology,
+// for example to plan a call for other machines.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,11 @@ struct Topology {
 
   /// Properties of the ranks' GPUs, equal on all ranks.
   struct Gpus {
-    bool everywhere = false;   ///< Every rank has a GPU.
-    bool peer_access = false;  ///< The GPUs of each host can access one another's memory.
-    bool nccl = false;         ///< NCCL connects all ranks.
-    /// NCCL connects the ranks of each host. Determined only if there are several hosts, some have several ranks, and
-    /// their GPUs cannot access one another's memory.
+    bool everywhere = false;   ///< True: every rank has a GPU.
+    bool peer_access = false;  ///< True: the GPUs of each host can access one another's memory.
+    bool nccl = false;         ///< True: NCCL connects all ranks.
+    /// True: NCCL connects the ranks of each host. Determined only if every rank has a GPU, `peer_access` is false,
+    /// and one of several hosts has several ranks.
     bool nccl_in_hosts = false;
     std::string missing = {};  ///< Rank without a GPU, and the reason. Empty if every rank has one.
     std::string apart = {};  ///< Ranks whose GPUs cannot access one another's memory, and the reason. Empty if all can.

@@ -1,11 +1,11 @@
-// Transports move messages between ranks. A program that brings its own network implements these interfaces.
+// Transports move messages between ranks. A program that brings its own network implements the interface Wire.
 //
 // A message is a sequence of bytes. A frame is memory of a transport for one message. Messages from one rank to another
 // arrive in the order in which they were sent. A transport knows no element types, reductions or collectives.
 //
-// A rank sends a message by two calls: acquire_frame() returns a frame to write into, and send() passes it to the peer.
-// A reduction can therefore write its result directly into the memory that the peer will read. A received message is a
-// view of a frame, not a copy.
+// A rank sends a message by two calls: acquire_frame() returns a frame to write into, and send() passes the frame to
+// the peer. A reduction can therefore write its result directly into the memory that the peer will read. A received
+// message is a view of a frame, not a copy.
 //
 // Only flush(), Wire::wait_for_event() and Wire::abandon() may block. The other functions return null or false if they
 // cannot proceed, and the caller tries again later.
@@ -48,10 +48,10 @@ class Transport {
   /// Returns the largest payload of one message in bytes. It is equal on all ranks.
   virtual std::size_t frame_bytes() const noexcept = 0;
   /// Returns a frame for the next message to rank `to`, aligned to at least 64 bytes. Returns null while all frames for
-  /// that rank hold messages that it has not released. Another call before send() returns the same frame.
+  /// `to` hold messages that `to` has not released. Another call before send() returns the same frame.
   ///
-  /// There are at least two frames for each peer. A ring algorithm needs them: a rank passes a message on while the
-  /// next rank still holds the previous one.
+  /// There are at least two frames for each peer. A ring algorithm needs two: a rank passes a message on while the next
+  /// rank still holds the previous message.
   virtual std::byte* acquire_frame(Rank to) = 0;
   /// Returns true if acquire_frame() would now return a frame. Used before send_from(), which needs a free frame but no
   /// address to write to.

@@ -1,7 +1,7 @@
 // Tuning: the numbers by which the library chooses how to perform a call.
 //
-// A program may set eight numbers. The other, internal ones are times and limits that are measured on a machine, or
-// that a file sets (COLLECTIVES_TUNING). docs/tuning.md explains all numbers.
+// A program may set eight numbers. The other numbers are internal: times and limits. They are built in, measured on a
+// machine, or read from a file (COLLECTIVES_TUNING). docs/tuning.md explains all numbers.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ struct MachineParameters;  // internal numbers, in src/core/tuning_parameters.hp
 /// Tuning numbers of a communicator: eight that a program may set, and a handle of the internal ones.
 ///
 /// Rank 0 sends its numbers to all ranks, so that all ranks have equal numbers. If neither the program nor
-/// COLLECTIVES_TUNING gives numbers, some are measured at the first use on a machine and kept in a file.
+/// COLLECTIVES_TUNING gives numbers, some numbers are measured at the first use on a machine and kept in a file.
 ///
 /// To change a number and keep the measured ones, copy Communicator::tuning(), set the number, and pass the copy as
 /// CommunicatorOptions::tuning. The copy has the handle `machine` of the internal numbers. A Tuning that a program
-/// makes itself has no handle. Its internal numbers are those of the file that COLLECTIVES_TUNING names, otherwise the
-/// built-in ones. If a program passes a Tuning, nothing is measured.
+/// makes itself has no handle. Its internal numbers are those of the file that COLLECTIVES_TUNING names. If there is no
+/// such file, they are the built-in numbers. If a program passes a Tuning, nothing is measured.
 struct Tuning {
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 
@@ -36,8 +36,10 @@ struct Tuning {
   /// Usual number of bytes that each rank writes to shared memory for one chunk. The ranks of a host pass long vectors
   /// through shared memory in chunks. A chunk may be longer or shorter.
   std::size_t chunk_bytes = 64 << 10;
-  std::size_t frame_bytes = 64 << 10;        ///< Maximum bytes of a message, if some messages stay inside a host.
-  std::size_t wire_frame_bytes = 512 << 10;  ///< Maximum bytes of a message, if all messages leave the host.
+  /// Maximum bytes of a message, except in the calls that `wire_frame_bytes` limits.
+  std::size_t frame_bytes = 64 << 10;
+  /// Maximum bytes of a message if each host has one rank, or if a hierarchical all-reduce first adds inside each host.
+  std::size_t wire_frame_bytes = 512 << 10;
   /// Maximum number of messages in flight between two ranks of different hosts. A transport may allow fewer.
   std::size_t wire_frames = 8;
   double wire_us = 15.0;                  ///< Latency of a short message between hosts, in microseconds.

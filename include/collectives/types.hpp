@@ -1,8 +1,8 @@
 // Basic types: ranks, element types, reductions and typed views of memory.
 //
-// A call names its memory by a Buffer: a pointer, a number of elements and an element type. Any contiguous range of an
-// element type converts to a Buffer. `comm.all_reduce(gradient, sum, ReduceOp::sum)` therefore takes vectors, arrays
-// and spans.
+// A call takes its memory as a Buffer: a pointer, a number of elements and an element type. Memory that a call only
+// reads is a ConstBuffer. A contiguous range of elements converts to either. A range of const elements converts only to
+// a ConstBuffer. `comm.all_reduce(gradient, sum, ReduceOp::sum)` therefore takes vectors, arrays and spans.
 #pragma once
 
 #include <algorithm>
@@ -62,9 +62,9 @@ constexpr bool is_floating(DataType type) noexcept {
   return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
 }
 
-/// 16-bit float with the exponent of an f32. Only conversions are defined; arithmetic is done in f32. Conversions round
-/// to nearest even by integer arithmetic. Therefore, every machine computes the same bits. NaN stays NaN and becomes
-/// quiet. Denormals are kept.
+/// 16-bit float with the exponent of an f32. The class defines only conversions from and to f32. The conversion from
+/// f32 rounds to nearest even by integer arithmetic. Therefore, every machine computes the same bits. NaN stays NaN and
+/// becomes quiet. Denormals are kept.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -189,9 +189,9 @@ struct ConstBuffer {
 /// Reduction of the program. `combine` folds `count` elements of `next` into `accumulated`, element by element.
 ///
 /// Every rank passes an op of the same `name`. Every op must be associative. An op that is not `commutative` is applied
-/// in rank order: first to ranks 0 and 1, then to their result and rank 2, and so on. `combine` runs on the thread of
-/// any call, or on the progress thread. It must not throw and must not call the library. The object must outlive the
-/// call or its Work.
+/// in rank order. It combines ranks 0 and 1 first, then their result with rank 2, and so on. `combine` runs on the
+/// thread of any call, or on the progress thread. It must not throw and must not call the library. The object must
+/// outlive the call or its Work.
 struct UserOp {
   std::string name;
   std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;

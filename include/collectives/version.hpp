@@ -7,7 +7,7 @@
 
 namespace collectives {
 
-/// Returns the version of the loaded library as major.minor.patch: "0.1.0".
+/// Returns the version of the loaded library as major.minor.patch, such as "0.2.0".
 COLLECTIVES_EXPORT std::string_view version() noexcept;
 
 }  // namespace collectives

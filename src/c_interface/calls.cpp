@@ -24,8 +24,8 @@ collectives_error issued(const char* function, collectives_work** work, Issue&& 
   });
 }
 
-/// Number of elements of the whole vector, and of the part of it that belongs to this rank. If one of the two numbers
-/// overflows, the C++ call refuses the arguments.
+/// Number of elements of the whole vector, and of this rank's part of the vector. If `whole` overflows, the C++ call
+/// refuses the arguments.
 struct Parts {
   std::size_t whole, mine;
 };

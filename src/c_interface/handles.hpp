@@ -1,16 +1,17 @@
-// Handles of the C interface, and helpers of its functions. A handle is a struct that a C program sees only as a
-// pointer. It holds an object of the C++ interface. A typical function is:
+// Handles of the C interface, and helpers of its functions. A handle is a struct with an object of the C++ interface. A
+// C program sees the handle only as a pointer. A typical function of the C interface is:
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
-// Each function calls one function of the C++ interface. The helper guarded() turns an exception into an error code. It
-// also stores the exception as the last error of the calling thread. The functions copy_of() and filled() in
-// options.cpp copy structs from and to the program.
+// A typical function calls one function of the C++ interface. The helper guarded() turns an exception into an error
+// code. guarded() also stores the exception as the last error of the calling thread. The functions copy_of() and
+// filled() in options.cpp copy structs from and to the program.
 //
-// A struct of the C interface begins with its own size, and 0 is the default of every field. New fields can therefore
-// be added at its end. A program that was compiled with newer headers may pass fields that the library does not know.
-// The library refuses such a field unless it is 0. The file tests/packaging/c_abi.txt lists declarations, values and
-// offsets. A test compares that list with the headers and the exported symbols.
+// A struct of the C interface begins with its own size. A field that an older program does not have counts as 0. New
+// fields can therefore be added at the end of a struct, if 0 selects the behaviour of before. A program that was
+// compiled with newer headers may pass fields that the library does not know. The library refuses such a field unless
+// it is 0. The file tests/packaging/c_abi.txt lists declarations, values and offsets. A test compares that list with
+// the headers and the exported symbols.
 //
 // Price: an asynchronous call allocates memory for its handle.
 #pragma once
@@ -68,18 +69,18 @@ struct Refused {
   std::string why;
 };
 
-/// Returns `*pointer`. Throws Refused if it is null.
+/// Returns `*pointer`. Throws Refused if `pointer` is null.
 template <class T>
 T& require(T* pointer, const char* what) {
   if (pointer == nullptr) throw Refused{Errc::invalid_argument, std::string(what) + " is null"};
   return *pointer;
 }
 
-/// Stores the exception in flight as the last error of this thread and returns its code. `function` is the name of the
-/// C function.
+/// Stores the exception that is being handled as the last error of this thread, and returns its code. `function` is the
+/// name of the C function.
 collectives_error keep_error(const char* function) noexcept;
 
-/// Calls call(). Stores an exception as the last error and returns its code.
+/// Calls call(). If it throws, stores the exception as the last error of this thread, and returns the error's code.
 template <class Call>
 collectives_error guarded(const char* function, Call&& call) noexcept {
   try {

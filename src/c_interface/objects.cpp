@@ -1,5 +1,5 @@
-// Functions of the C interface that create and destroy objects for calls: memory, user ops, codecs and the top-k
-// compressor.
+// Functions of the C interface for the objects that a program passes to calls: shared memory, GPU memory, user ops,
+// codecs and the top-k compressor.
 #include <cstddef>
 #include <cstring>
 #include <span>

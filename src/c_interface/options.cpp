@@ -1,8 +1,9 @@
-// Converts values and structs of the C interface to those of the C++ interface. Converts reports in the other
+// Conversion of values and structs of the C interface to those of the C++ interface. Reports are converted in the other
 // direction.
 //
-// A program may be compiled with an older or newer header than the library. The field `size` of a struct holds its size
-// in the program. Fields that the program does not have count as 0. Fields that the library does not know must be 0.
+// A program may be compiled with an older or newer header than the library. The field `size` of a struct holds the size
+// that the struct has in the program. Fields that the program does not have count as 0. In a struct that the library
+// reads, fields that the library does not know must be 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,7 +59,7 @@ To enumerator(From value, From last, std::string_view what) {
 }
 
 /// Returns the size of the program's struct. Refuses sizes that are 0, no multiple of a word, or above 4096 bytes,
-/// because they show that the program has not set the size. No struct of the library will ever be larger than that.
+/// because they show that the program has not set the size. No struct of the library will ever exceed 4096 bytes.
 std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
   if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
     refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);

@@ -1,6 +1,6 @@
-// Bridge from C++ to C: makes C handles of C++ Communicators. An extension of this library can thus offer its Bootstrap
-// to C programs. A Bootstrap lets ranks find one another. The component `mpi` is such an extension. An extension
-// defines a C function like this one:
+// Bridge from C++ to C: makes a handle of the C interface for a Communicator of C++. An extension of this library can
+// thus offer a Bootstrap of its own to C programs. A Bootstrap lets ranks find one another. The component `mpi` is such
+// an extension. An extension defines a C function like this one:
 //
 //   extern "C" collectives_error from_my_cluster(const collectives_communicator_options* options,
 //                                                collectives_communicator** comm) {
@@ -18,9 +18,9 @@
 
 namespace collectives {
 
-/// Calls `make` with the options. Null stands for the defaults. Stores the new communicator in `*comm`. If `make`
-/// throws, stores null, returns the error's code, and keeps its text for collectives_last_error(). `function`: name of
-/// the caller, for error texts.
+/// Calls `make` with `options`, converted to C++; null stands for the defaults. Stores the handle of the result in
+/// `*comm`. If `make` throws, stores null in `*comm` and returns the code of the error. collectives_last_error() then
+/// returns the text of the error. `function`: name of the caller, for error texts.
 COLLECTIVES_EXPORT collectives_error make_c_communicator(
     const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
     const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept;

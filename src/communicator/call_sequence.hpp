@@ -1,10 +1,11 @@
 // CallSequence: numbers the calls of a communicator, and publishes to other ranks which calls this rank has entered and
 // completed.
 //
-// An operation is one call, from its issue to its end. Operations begin in the order of issue. Each takes the next
-// number when it begins. This rank then publishes an arrival record: the number of the call and its signature, the
-// arguments on which all ranks must agree. Peers that wait for this rank read the record. This rank also publishes up
-// to which number all operations have completed. Peers read that number if this rank is lost.
+// An operation is one call, from its issue to its end. Operations begin in the order of issue. Each operation takes the
+// next number when it begins. This rank also publishes an arrival record for it: the number of the call and its
+// signature. The signature holds the arguments on which all ranks must agree. Peers that wait long for this rank read
+// the record. This rank publishes a second number, up to which all of its operations have completed. Peers read the
+// second number if this rank is lost.
 //
 // OperationQueue owns the object and is its only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard().
@@ -24,20 +25,20 @@ class CallSequence {
 
   /// Returns the number of the newest operation that has begun.
   std::uint64_t newest() const noexcept { return begun_; }
-  /// Gives the operation its number and tag, and reads control messages, by which hosts report failures to one another.
-  /// Throws if the communicator has failed.
+  /// Gives the operation its number and tag. With a wire between hosts, may also read control messages, by which ranks
+  /// report failures. Throws if the communicator has failed.
   inline void announce(Operation& operation);
   /// Publishes the arrival record of a begun operation. `started`: Observer::time() when the operation began.
   inline void publish(Operation& operation, std::uint64_t started);
   /// Records that an operation has completed. `in_flight`: oldest operation whose work is still in GPU streams, or
-  /// null. It and later operations are not published as completed.
+  /// null. That operation and later ones are not published as completed.
   void complete(std::uint64_t sequence, const Operation* in_flight) noexcept {
     finished_ = std::max(finished_, sequence);
     resources_.failure_detector->complete(in_flight == nullptr ? finished_
                                                                : std::min(finished_, in_flight->sequence - 1));
   }
-  /// Records an operation that failed before it began. It keeps its number, because peers have recorded the call under
-  /// that number.
+  /// Records an operation that failed before it began. The operation keeps its number, because peers may have recorded
+  /// the call under that number.
   void fail(const Operation& operation) noexcept {
     begun_ = operation.sequence;
     resources_.observer->start(operation, resources_.observer->time(operation));
@@ -52,8 +53,8 @@ class CallSequence {
 void CallSequence::announce(Operation& operation) {
   operation.sequence = begun_ + 1;  // set first, because an error text contains it even if the operation does not begin
   FailureDetector& failure_detector = *resources_.failure_detector;
-  // A rank reads control messages while it waits. A call that waits for no peer, such as a broadcast on its root, must
-  // therefore read them now.
+  // A rank reads control messages while it waits. A call that waits for no peer, such as a broadcast on its root,
+  // therefore reads them here.
   if (resources_.context.wire != nullptr)
     operation.call->waits_for_no_peer ? failure_detector.check_control() : failure_detector.check_control_throttled();
   failure_detector.check();

@@ -1,5 +1,5 @@
-// Public functions of Communicator. Each function describes its arguments as a Call. Communicator::Impl performs the
-// Call.
+// Public functions of Communicator, except split() and the constructor from a Bootstrap. A function for a collective
+// describes its arguments as a Call, which Communicator::Impl performs.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
   std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
   try {
     timeout = resolve_options(options).timeout;
-  } catch (const Error&) {  // the constructor finds the same error again, and throws it on all ranks
+  } catch (const Error&) {  // the constructor finds the same invalid option again, and throws its error on all ranks
   }
   return Communicator(*bootstrap_from_environment(timeout), options);
 }

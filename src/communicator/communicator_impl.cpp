@@ -1,8 +1,8 @@
-// Implementation of the calls of a communicator. A call's arguments are checked and planned. The call is performed at
-// once or queued. The file also contains the destructor.
+// Implementation of Communicator::Impl, which checks, plans, performs and queues the calls of a Communicator. The file
+// also contains the constructor, the destructor, and the error of calls in a forked child.
 //
-// A short blocking call completes without the queue. To be fast, all functions that it calls are in this file or inline
-// in headers.
+// A short blocking call on host memory may complete without the queue, if the queue is empty. To be fast, the functions
+// of this folder that such a call needs are in this file, or inline in headers.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
@@ -79,8 +79,8 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
-  // The call repeats the last one. The operation object of blocking calls therefore holds its description already,
-  // checked and planned.
+  // The call repeats the last blocking call. The operation object of blocking calls therefore holds its description
+  // already, checked and planned.
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   queue_.blocking().queue_again();

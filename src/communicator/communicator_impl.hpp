@@ -1,27 +1,33 @@
 // Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
-// Each call is first checked and planned, unless it repeats the call before it. The plan names the algorithm of the
-// call. From then on, an Operation represents the call until its end. The function run() performs a blocking call. If
-// the queue is empty, run() makes a limited number of attempts to complete the operation at once. If the queue is not
-// empty, or the attempts do not suffice, the operation enters the queue. In this case, run() waits for the end of the
-// operation. If the operation is in a GPU stream, run() only starts it. The function issue() performs an asynchronous
-// call: it queues the operation and returns. The queue performs operations in the order of the calls.
+// A call is checked and planned. The plan names the algorithm of the call. After planning, an Operation represents the
+// call until the call ends. Operations begin in the order of the calls.
+//
+// The function run() performs a blocking call. If the call repeats the last blocking call, run() skips the checks and
+// the planning. If the call is on host memory and the queue is empty, run() first makes a limited number of attempts to
+// complete the operation. If the operation has not completed, it enters the queue, and run() waits until it ends. An
+// operation on GPU memory enters the queue at once. If the program passes a GPU stream, run() waits only until all work
+// of the operation is in streams.
+//
+// The function issue() performs an asynchronous call. It queues the operation, advances the queue without waiting, and
+// returns. A blocking call with a compressor is an asynchronous call followed by a wait.
 //
 // The head of each file explains one part:
 //
 //   communicator_resources.hpp  CommunicatorResources: settings, topology, connections and executors, made once
 //   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
-//   repeated_call.hpp           RepeatedCall: a blocking call with the arguments of the last one, which needs no plan
+//   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
-//   progress_thread.hpp         ProgressThread: the optional thread that performs operations, and the lock
-//   operation_pool.hpp          OperationPool: memory of ended operations, for the next ones
+//   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
+//   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
 //
-// Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. It does not
-// inherit the threads. In the child, every call is refused. There the destructor of the Communicator closes no
-// connection, frees no memory and sends no message. Each process has its own counter of forks. A child inherits the
-// value and adds 1. The difference identifies the child. Price: each call compares the counter with its value at
-// construction.
+// Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
+// does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
+// throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. The child's
+// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process has a number
+// of forks: a child inherits its parent's number and adds 1. A communicator stores the number of the process that
+// constructs it. Price: each call compares the stored number with the number of its process.
 #pragma once
 
 #include <exception>
@@ -55,27 +61,27 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
 
   /// Returns whether this process is a forked child of the one that made the communicator.
   bool inherited() const noexcept { return !owner_process.is_current(); }
-  /// Throws Error{invalid_argument} if this process is such a child. `operation`: name of the call, for the error.
+  /// Throws Error{invalid_argument} if this process is a forked child. `operation`: name of the call, for the error.
   void check_process(std::string_view operation) const {
     if (inherited()) refuse_in_child(operation);
   }
   void check_process(Collective collective) const {
     if (inherited()) refuse_in_child(to_string(collective));
   }
-  /// Keeps an inherited communicator until the child process ends. Closes, frees and sends nothing.
+  /// Keeps a communicator that a forked child inherited until the child ends. Closes, frees and sends nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
 
   /// Performs a blocking call. Throws Error if the call is refused or fails.
   void run(Call&& call, const Options& options);
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
-  /// that place() returned for the tensors of this call; null: none.
+  /// that place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
   /// Determines whether the buffers of a call are in host or GPU memory. See DeviceCalls::place().
   std::exception_ptr place(Call& call, const Options& options) const { return device_calls_.place(call, options); }
-  /// Returns the plan of a call. Requires that its arguments have been checked. The reference is valid until the next
-  /// plan(). Throws the errors of Planner::plan() and TopK.
+  /// Returns the plan of a call. Requires that the arguments of the call have been checked. The reference is valid
+  /// until the next plan(). Throws the errors of Planner::plan() and TopK.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Returns the plan that a call with these arguments would have. Needs no buffers, because it performs no call.
+  /// Returns the plan that a call with these arguments would have. Performs no call, so it needs no buffers.
   std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                              const Options& options);
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
@@ -91,7 +97,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// flight.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
-  /// Removes GPU memory from the list of this communicator, after its operations have ended.
+  /// Removes GPU memory from the list of this communicator, after all operations of the communicator have ended.
   void forget(DeviceAllocation& memory) noexcept;
   /// Returns the result of `get(resources, queue)`, which only reads counters. A forked child takes no lock, because it
   /// has no other thread.
@@ -100,7 +106,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
     const auto lock = inherited() ? OperationQueue::Lock() : progress_thread_.guard();
     return get(std::as_const(resources), std::as_const(queue_));
   }
-  /// Replaces the tuning from the next call on. The arena, the shared memory of the host's ranks, keeps its shape. All
+  /// Replaces the tuning for all later calls. The arena, the shared memory of the host's ranks, keeps its shape. All
   /// ranks call retune() between the same two calls.
   void retune(const TuningParameters& tuning);
 

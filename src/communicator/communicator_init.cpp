@@ -1,9 +1,13 @@
-// Implementation of the initialization of a communicator. The initialization runs in five phases, numbered below. In
-// most phases, all ranks exchange texts over the bootstrap, the means of communication that the program provides for
-// this purpose.
+// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. In
+// each phase, all ranks exchange texts over the bootstrap: the means by which ranks communicate before they are
+// connected. Exception: with one host, phase 2 makes no exchange.
 //
-// The peer information of a rank is a JSON object with its host, its GPU and its settings, which all ranks receive. The
-// arena is the memory that the ranks of one host share. The wire is the transport between hosts.
+// In phase 1, the ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a
+// rank. In phase 2, the ranks of several hosts connect the wire, the transport between hosts. In phase 3, the lowest
+// rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the other ranks of the
+// host map the arena. In phase 5, the ranks test how they can access one another's memory.
+//
+// Between phases 1 and 2, the ranks may measure the tuning, which takes further exchanges (measured_tuning.hpp).
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>
@@ -39,15 +43,15 @@ struct Construction {
   const CommunicatorOptions& options;
   Settings& settings;                  ///< settings, filled in from `options`
   const TuningMeasurement* measure;    ///< functions that measure tuning values; null: built-in values are used
-  WireFactory factory;                 ///< factory of the bootstrap's own wires, such as MPI; empty: it has none
+  WireFactory factory;                 ///< factory of the bootstrap's own wires, such as MPI; empty: no own wires
   std::exception_ptr refused;          ///< error of invalid settings, or null
-  Deadline deadline;                   ///< limit of all exchanges
+  Deadline deadline;                   ///< time at which an unfinished exchange fails
   std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
   std::vector<json> peer_infos{};      ///< peer information by rank; set by exchange_peer_infos()
 };
 
-/// Throws Error if the program names an unknown wire or transport. Checks the name of the wire even if there is only
-/// one host, which needs no wire.
+/// Throws Error{invalid_argument} if the settings name an unknown wire or transport. Also checks the wire if there is
+/// only one host, which needs no wire.
 void check_names(const Settings& settings, const WireFactory& factory) {
   std::vector<std::string_view> known{"tcp", "ucx", "mpi"};
   if (!factory.name.empty() && std::ranges::find(known, factory.name) == known.end()) known.push_back(factory.name);
@@ -170,10 +174,10 @@ std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
   return context;
 }
 
-/// Performs phase 2, which connects hosts by a wire. With one host, it makes no exchange, otherwise two or more. The
-/// ranks first exchange which wires they have, then the result of each attempt to connect (wires.hpp). If no tuning was
-/// given, they then measure the wire. Throws Error{unsupported} if the program asks for shared memory and the ranks are
-/// on several hosts.
+/// Performs phase 2, which connects hosts by a wire. Makes no exchange with one host, and at least two with several.
+/// The ranks first exchange which wires they have, and later the result of each attempt to connect (wires.hpp). If no
+/// tuning was given, they also measure the wire, unless its values are stored. Throws Error{unsupported} if the program
+/// asks for shared memory and the ranks are on several hosts.
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Bootstrap& bootstrap = construction.bootstrap;
   Settings& settings = construction.settings;
@@ -209,9 +213,8 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
 }
 
 /// Performs phases 3 and 4, one exchange each, which create the arena of each host. `host` is the host of this rank.
-/// The lowest rank of a host creates the arena. In the first exchange, it sends a handle of the arena. The other ranks
-/// then map the arena. In the second exchange, ranks send only errors. Afterwards every rank knows that all have mapped
-/// the arena.
+/// The lowest rank of a host creates the arena and sends its handle in the first exchange. The other ranks then map the
+/// arena. In the second exchange, ranks send only errors. After it, every rank knows that all have mapped the arena.
 void create_arena(const Construction& construction, const Host& host, CommunicatorContext& context) {
   const int ranks = static_cast<int>(host.ranks.size());
   const Rank leader = host.ranks.front();

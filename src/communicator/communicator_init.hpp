@@ -1,13 +1,13 @@
 // Initialization of a communicator: its ranks agree on the topology, the settings and the tuning, and connect.
 //
-// The ranks exchange their hosts, GPUs and settings over the bootstrap, the means of communication that the program
-// provides for this purpose. All ranks use the tuning of rank 0, the numbers by which algorithms are chosen, so all
-// ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host share
-// memory, the arena. An error on one rank is thrown on all ranks, with the same text.
+// The ranks exchange their hosts, GPUs and settings over the bootstrap, by which ranks communicate before they are
+// connected. The tuning consists of the numbers by which algorithms are chosen. All ranks use the tuning of rank 0, so
+// all ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host
+// share memory, the arena. If initialization fails on one rank, all ranks throw an error.
 //
 // Price: the initialization makes four exchanges over the bootstrap, and at least two more if there are several hosts.
-// Looking up or measuring the tuning takes up to twelve more (measured_tuning.hpp). Opening a trace takes two, NCCL up
-// to four.
+// Looking up or measuring the tuning takes up to twelve more (measured_tuning.hpp). The rest of the construction may
+// make further exchanges: two to open a trace, and up to four to connect by NCCL.
 #pragma once
 
 #include <memory>
@@ -39,22 +39,22 @@ struct CommunicatorContext {
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether all hosts let the system copy between ranks
+  bool kernel_copy_allowed = false;  ///< whether, on every host, the system copies between memories of ranks
   std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
 };
 
 /// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no
-/// trace. In two of them, NCCL connects all ranks. In two others, NCCL connects the ranks of each host.
+/// trace. Two of these exchanges connect all ranks by NCCL. Two others connect the ranks of each host by NCCL.
 inline constexpr int kInitExchanges = 10;
-/// Maximum number of exchanges of ranks on one host, without a trace and without NCCL.
+/// Maximum number of exchanges in a construction on one host, without measured tuning, trace and NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
 
-/// Functions that measure tuning values when the library is first used on a machine. All ranks of the communicator call
-/// them together.
+/// Functions that look tuning values up in a file of the user, or measure them. All ranks of the communicator call them
+/// together.
 struct TuningMeasurement {
-  /// Returns a tuning measured by the ranks of `host`, the host of rank 0.
+  /// Returns a tuning for `host`, the host of rank 0. If it is not in the file, the ranks of that host measure it.
   TuningParameters (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
-  /// Measures the wire and stores its values in the tuning.
+  /// Stores the values of the wire in the tuning. If they are not in the file, two or more ranks measure the wire.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
 /// Initializes a communicator and fills in `settings` from `options`. If no tuning is given, calls `measure`. If

@@ -1,4 +1,4 @@
-// Implementation of CommunicatorResources. Constructs the parts of a communicator. These are connections to peers,
+// Implementation of CommunicatorResources, the parts that a communicator makes once. They include connections to peers,
 // collectives through shared memory, device paths (ways to do calls on GPU memory) and the observer.
 #include "communicator/communicator_resources.hpp"
 
@@ -22,15 +22,16 @@ namespace {
 
 using DevicePaths = std::array<std::unique_ptr<PathExecutor>, kDevicePaths>;
 
-/// Returns the names of the transports in use. `inside`: name of the transport between the ranks of a host.
+/// Returns the names of the transports in use, such as "shared_memory+tcp". `inside`: name of the transport between the
+/// ranks of a host.
 std::string name_of_transports(const CommunicatorContext& context, std::string_view inside) {
   if (context.wire == nullptr) return std::string(inside);
   const bool alone_here = context.arena->ranks() == 1;
   return alone_here ? std::string(context.wire->name()) : fmt::format("{}+{}", inside, context.wire->name());
 }
 
-/// Returns the route to each rank, which is the transport for messages to it: `local` inside this host, `wire` to other
-/// hosts.
+/// Returns the route to each rank: the transport for messages to that rank, and the rank's number in the transport. The
+/// transport is `local` inside this host, and `wire` to other hosts.
 std::vector<Executor::Route> make_routes(const RankView& view, Transport* local, Transport* wire) {
   std::vector<Executor::Route> routes(view.world.members.size());
   for (const Rank peer : view.world.members) {
@@ -42,9 +43,10 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
   return routes;
 }
 
-/// Returns the intra-host collectives, which ranks of one host perform through shared memory. There is one for all
-/// ranks of the host. Two more are for the ranks of this rank's NUMA domain, and for its rail, one rank of each domain.
-/// The last two are null without domains. Requires that `context` and `peer_memory` outlive the result.
+/// Returns the intra-host collectives, which ranks of one host perform through shared memory. The first object is for
+/// all ranks of the host. The second is for the ranks of this rank's NUMA domain. The third is for this rank's rail:
+/// one rank of each domain. The last two are null if the host is not divided into domains. Requires that `context` and
+/// `peer_memory` outlive the result.
 Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
                                          PeerMemory& peer_memory) {
   const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
@@ -113,9 +115,9 @@ DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> 
   return paths;
 }
 
-/// Returns whether the communicator has a progress thread if the program does not choose. It has one if all ranks share
-/// a host with spare cores. With NCCL it has one unless its wire forbids threads of the library. A wire over MPI may
-/// forbid them.
+/// Returns whether the communicator has a progress thread if the program does not choose. True if all ranks share a
+/// host with more cores than ranks. With NCCL, also true unless the wire forbids threads of the library, as a wire over
+/// MPI may.
 bool has_progress_thread_by_default(const CommunicatorContext& context) {
   const Wire* const wire = context.wire.get();
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();

@@ -1,14 +1,13 @@
-// CommunicatorResources: holds what a communicator gets once, in its construction. These are settings, topology,
+// CommunicatorResources: the parts that a communicator makes once, in its construction. They are settings, topology,
 // connections to peers, and the objects that perform calls.
 //
-// The constructor makes the members in the order of their declaration. All ranks construct together, because they
-// exchange data. Communicator::Impl owns the object. All parts of a communicator receive the object by reference. Its
-// members stay unchanged until the communicator is destroyed, except that Communicator::Impl::retune() replaces the
-// tuning.
+// All ranks run the constructor together, because they exchange data in it. Communicator::Impl owns the object. All
+// parts of a communicator receive the object by reference. No member is replaced until the communicator is destroyed,
+// except that Communicator::Impl::retune() replaces the tuning.
 //
-// Locking: settings and other constant values may be read without a lock. Executors perform calls on CPU memory. Device
-// paths perform calls on GPU memory. To progress executors and device paths, or to read their counters, hold the
-// communicator's lock, ProgressThread::guard().
+// Locking: settings and other constant values may be read without a lock. The executor performs calls on CPU memory,
+// and device paths perform calls on GPU memory. Progressing them and reading their counters requires the communicator's
+// lock, ProgressThread::guard().
 #pragma once
 
 #include <array>
@@ -36,9 +35,9 @@ struct CommunicatorResources {
   /// itself are hidden.
   enum class Visibility : bool { hidden, visible };
 
-  /// If split() has made an NCCL communicator of these ranks, `nccl_comm` is that one. If neither `options` nor the
-  /// environment gives a tuning, the functions in `measure` measure one. If `measure` is null, built-in values are
-  /// used.
+  /// Connects the ranks and makes all parts. If neither `options` nor the environment gives a tuning, calls the
+  /// functions in `measure`. If `measure` is null, uses built-in values. `nccl_comm`: NCCL communicator that split()
+  /// has made of these ranks, or null.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;
@@ -51,7 +50,7 @@ struct CommunicatorResources {
   PathExecutor& path_of(const Operation& operation) const {
     return *paths[static_cast<std::size_t>(operation.call->plan.device_path)];
   }
-  /// Returns the path over NCCL. Null if NCCL does not connect all ranks.
+  /// Returns the device path that uses NCCL. Null if NCCL does not connect all ranks.
   NcclPath* nccl() const noexcept {
     return static_cast<NcclPath*>(paths[static_cast<std::size_t>(DevicePath::nccl)].get());
   }

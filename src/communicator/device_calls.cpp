@@ -1,4 +1,5 @@
-// Implementation of DeviceCalls. Prepares and progresses operations on GPU memory. Ends NCCL communicators.
+// Implementation of DeviceCalls, which performs the operations of a communicator on GPU memory. DeviceCalls also splits
+// and leaves NCCL communicators.
 #include "communicator/device_calls.hpp"
 
 #include <fmt/format.h>
@@ -18,8 +19,8 @@
 namespace collectives {
 namespace {
 
-/// Calls `ask`, and converts an error of the GPU or of NCCL to a runtime_error. OperationQueue later puts the operation
-/// and the rank before the text of that error.
+/// Calls `ask`. Converts an error of the GPU or of NCCL to a runtime_error, unless the error names an operation.
+/// OperationQueue later puts the operation and the rank before the text of the runtime_error.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {
@@ -121,8 +122,8 @@ bool DeviceCalls::progress(Operation& operation) const {
 
 bool DeviceCalls::retire(const Operation& oldest) const {
   if (!with_gpu([&] { return resources_.path_of(oldest).retire_oldest(); })) return false;
-  // NCCL completes a call if the lengths are equal on all ranks, even if the ranks pass different types or ops. Their
-  // arguments are therefore compared here.
+  // NCCL completes a call if the lengths are equal on all ranks, even if the ranks pass different types or ops. The
+  // signatures of the ranks are therefore compared here.
   resources_.failure_detector->check_mismatch({oldest.sequence, oldest.call->signature, oldest.name});
   return true;
 }

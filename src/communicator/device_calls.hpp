@@ -1,14 +1,15 @@
 // DeviceCalls: performs the operations of a communicator on GPU memory. An operation is one call, from its issue to its
 // end.
 //
-// place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. An operation on GPU memory
-// is prepared, started, progressed and released here. The work itself is done by a device path, one of several ways to
-// perform an operation, such as NCCL or own kernels (device/path_executor.hpp). When a communicator is split or ends,
-// DeviceCalls splits or leaves the NCCL communicators.
+// place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. prepare(), start(),
+// progress() and release() take an operation on GPU memory from its issue to its end. A device path does the work. It
+// is one of several ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp). split()
+// splits an NCCL communicator. leave() ends all NCCL communicators when the communicator ends.
 //
-// The object owns nothing. Each operation owns its state on the GPU, a DeviceCall. CommunicatorResources owns the
-// paths. OperationQueue calls start(), progress() and the functions that end operations. Communicator::Impl calls the
-// others. The caller must hold the communicator's lock, ProgressThread::guard(), except for place().
+// The object owns nothing. Each operation owns a DeviceCall: the state of the operation on the GPU.
+// CommunicatorResources owns the device paths. OperationQueue calls the functions that start, progress, retire and
+// abandon operations. Communicator::Impl calls place(), prepare(), release(), split() and leave(). The caller must hold
+// the communicator's lock, ProgressThread::guard(). Only place() needs no lock.
 #pragma once
 
 #include <array>
@@ -26,21 +27,21 @@ class DeviceCalls {
  public:
   explicit DeviceCalls(const CommunicatorResources& resources) noexcept : resources_(resources) {}
 
-  /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws if the buffers are
-  /// invalid. Returns the error if the GPU fails to tell where the memory is. The caller passes this error to
-  /// prepare(), so that the operation fails on all ranks.
+  /// Determines whether the buffers are in host or device memory, and sets `call.memory`. Throws Error if this
+  /// communicator cannot use the buffers or the stream. If the GPU fails to tell where the memory is, returns its
+  /// error. The caller passes the returned error to prepare(), so that the operation fails on all ranks.
   std::exception_ptr place(Call& call, const Options& options) const;
 
-  /// Makes `operation` an operation on GPU memory. The call is blocking if `blocking` is true. `refused`: the error
-  /// that place() returned for this call, or null.
+  /// Makes `operation` an operation on GPU memory. `blocking`: whether the call is blocking. `refused`: the error that
+  /// place() returned for this call, or null.
   void prepare(Operation& operation, const Call& call, const Options& options, bool blocking,
                std::exception_ptr refused) const;
   /// Returns whether the operation would start by allocating GPU memory.
   bool takes_memory(const Operation& operation) const noexcept {
     return resources_.path_of(operation).takes_memory(*operation.device, *operation.call);
   }
-  /// Starts an operation on its path. Requires that its arrival record, which shows peers that this rank has entered
-  /// the call, has been published.
+  /// Starts an operation on its device path. Requires that the arrival record has been published. The record shows
+  /// peers that this rank has entered the call.
   void start(Operation& operation) const;
   /// Progresses an operation. Returns true when it has completed.
   bool progress(Operation& operation) const;

@@ -1,17 +1,19 @@
 // DeviceMemories: allocates or registers GPU memory for the program. It keeps a list of this memory. Registered memory
 // is known to NCCL, which can then access it faster.
 //
-// If NCCL connects the ranks, NCCL allocates the memory, which is then registered with the NCCL communicator of these
-// ranks (ncclCommRegister). Otherwise the memory is allocated by CUDA, so that kernels of other ranks can access it.
+// If NCCL connects the ranks and has ncclMemAlloc and ncclCommRegister, NCCL allocates new memory. New memory and
+// memory of the program are then registered with the NCCL communicator of the ranks. In all other cases, CUDA allocates
+// new memory, and nothing is registered. Kernels of other ranks may then access the memory, if the GPUs of the host can
+// access one another's memory.
 //
-// Registration is local. A rank registers memory without the others. It may leave its memory unregistered.
+// Registration is local: a rank registers memory without the other ranks, or leaves its memory unregistered.
 //
 // The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard(). Before allocate(), add() and remove(), Communicator::Impl waits until all operations have
 // ended. Reason: these functions may block until the GPU has done its work, which may need other ranks.
 //
-// Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
-// windows, made by all ranks together.
+// Price of local registration: NCCL's fastest kernels are not used. These kernels need symmetric windows, which all
+// ranks make together.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +26,7 @@
 
 namespace collectives {
 
-/// GPU memory of a DeviceMemory, the public handle that a program holds.
+/// GPU memory to which a DeviceMemory refers. A DeviceMemory is the public handle that a program holds.
 struct DeviceAllocation {
   std::shared_ptr<Device> device;
   std::byte* data = nullptr;

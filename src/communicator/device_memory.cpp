@@ -35,7 +35,7 @@ struct DeviceMemory::State : DeviceAllocation {
 
 namespace {
 
-/// Calls `work`. Puts the operation and the rank before the text of its errors.
+/// Calls `work`. Puts the operation and the rank before the text of an error that names no operation.
 template <class Work>
 auto named(std::string_view operation, Rank rank, Work&& work) {
   try {

@@ -1,8 +1,9 @@
-// Implementation of Group. All-reduces many small tensors in one collective, because a collective on a long vector
-// costs less than many on short ones.
+// Implementation of Group, which packs many small tensors into few all-reduces. One all-reduce of a long vector costs
+// less than many all-reduces of short vectors.
 //
-// Tensors with equal type, op and options are copied into one buffer, reduced there, and copied back. A tensor whose
-// type, op or options are unlike those of all others is reduced in its own memory.
+// A pack holds the tensors with one combination of type, op, kind of memory and options. Only the option `name` may
+// differ. The tensors of a pack are copied into one buffer, reduced there, and copied to their outputs. A pack of one
+// tensor needs no copies: the tensor is reduced in its own memory. A tensor with a compressor has a pack of its own.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -23,8 +24,8 @@ struct Group::Impl {
     Options options;
     std::string backend, name;  // storage of texts to which `options` refers
     std::vector<Tensor> tensors;
-    std::exception_ptr refused;  // error of this rank's GPU about the tensors; the operation fails with it on all ranks
-    std::vector<std::byte> bytes;  // tensors in host memory, packed
+    std::exception_ptr refused;    // error that place() returned for a tensor; null: none
+    std::vector<std::byte> bytes;  // copies of several tensors in host memory, one after the other
 
     bool fused() const { return tensors.size() > 1; }
     std::size_t count() const {
@@ -51,8 +52,8 @@ struct Group::Impl {
       options.backend = backend;
       options.name = name;
       Call call{.collective = Collective::all_reduce, .op = op};
-      // The layout is a hash of the tensors' lengths. It belongs to the signature, the arguments that ranks compare.
-      // Ranks with different tensors in the group therefore get an error, not wrong elements.
+      // The layout is a hash of the number and the lengths of the tensors, in their order. The layout belongs to the
+      // signature, the arguments that ranks compare. Ranks with other numbers or lengths thus get an error.
       call.layout = hash_bytes(nullptr, 0, tensors.size());
       for (const Tensor& tensor : tensors)
         call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
@@ -112,7 +113,7 @@ void Group::run() { run_async().wait(); }
 
 Work Group::run_async() {
   impl_->comm->check_process("group");
-  // The packs outlive the operations on them, because the state holds the last reference.
+  // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
   auto state = std::make_shared<Work::State>();
@@ -120,7 +121,7 @@ Work Group::run_async() {
     for (Impl::Pack& pack : *packs)
       if (pack.fused()) pack.empty_out();
   };
-  state->phase = Work::State::Phase::done;  // the group's own state has no operation; its members have
+  state->phase = Work::State::Phase::done;  // the Work of a group has no operation of its own; each member has one
   for (Impl::Pack& pack : *packs) state->members.push_back(Work(pack.issue(*impl_->comm)));
   return Work(std::move(state));
 }

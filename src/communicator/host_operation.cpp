@@ -1,5 +1,5 @@
-// Implementation of operations on host memory. Describes a call for the executor, and starts top-k compression, which
-// sends only selected elements.
+// Implementation of describe() and compress(). describe() describes a call for the executor. compress() starts top-k
+// compression, which sends only selected elements.
 #include "communicator/host_operation.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the address at which element 0 of the vector would lie, for a buffer that begins with element `first`. The
-/// library never accesses memory outside the buffer through it.
+/// Returns the address at which element 0 of the vector would lie. The buffer at `data` begins with element `first`.
+/// The library accesses no memory outside the buffer through this address.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);

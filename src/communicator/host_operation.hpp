@@ -1,10 +1,10 @@
-// Functions for operations on host memory (CPU memory). They describe a call as a Job and progress it. A Job is work
-// for the executor: one operation, or one phase of an operation. The functions also start top-k compression. Top-k
-// sends only selected elements, in several phases.
+// Functions for operations on host memory (CPU memory). describe() describes a call as a Job, compress() starts top-k
+// compression, and progress_on_host() progresses the Job. A Job is work for the executor: one operation, or one phase
+// of an operation. Top-k sends only selected elements, in several phases.
 //
-// Communicator::Impl describes a call before OperationQueue progresses it. DeviceCalls also uses these functions,
-// because some operations on GPU memory are partly done in host memory. The functions hold no state. The caller must
-// hold the communicator's lock, ProgressThread::guard().
+// Communicator::Impl describes a call before OperationQueue progresses the operation. DeviceCalls also uses compress()
+// and progress_on_host(), because some operations on GPU memory are partly done in host memory. The functions hold no
+// state. The caller must hold the communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@ namespace collectives {
 void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources);
 
-/// Selects the values that top-k sends. If the plan sends the whole vector, adds the residual to it. The residual is
-/// the sum of values that earlier calls kept back. Returns whether the executor has to perform `operation.job`. False:
-/// the operation is complete. With host memory, Communicator::Impl calls compress() before it queues the operation.
-/// Meanwhile, the wire, the transport between hosts, can carry data of earlier operations.
+/// Selects the values that top-k sends. If the plan sends the whole vector, selects none, and adds the residual to the
+/// vector instead. The residual is the sum of values that earlier calls kept back. Returns whether the executor has to
+/// perform `operation.job`. False: the operation is complete. With host memory, Communicator::Impl calls compress()
+/// before it queues the operation. During compress(), the transport between hosts can carry data of earlier operations.
 bool compress(Operation& operation, const CommunicatorResources& resources);
 
 /// Progresses the operation in the executor. Starts the next phase when one has ended. Returns true when the operation

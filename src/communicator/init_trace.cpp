@@ -1,5 +1,5 @@
-// Implementation of the opening of a trace. Opens one file per host. Also measures by how much the clock of the host
-// differs from that of rank 0's host.
+// Implementation of trace_identity(), which opens a trace while a communicator is constructed. A trace has one file per
+// host. On each host except rank 0's, the first rank also measures by how much the host's clock differs from rank 0's.
 #include "communicator/init_trace.hpp"
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 namespace collectives {
 namespace {
 
-// A trace identity is the file and the rank for a thread's events. This thread's one is in `of_thread`. The first one
-// of the process is in `of_process`.
+// A trace identity is the file and the rank for a thread's events. `of_thread` is the identity of this thread, and
+// `of_process` is the first identity of the process.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
 
-/// Opens the trace file of this rank's host. The first rank of the host creates it. This rank also compares its clock
-/// with rank 0's.
+/// Opens the trace file of this rank's host. The first rank of the host creates the file. If rank 0 is on another
+/// host, the first rank also compares its clock with that of rank 0.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

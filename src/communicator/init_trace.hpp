@@ -1,5 +1,7 @@
-// Opens a trace while a communicator is constructed. A trace is a file with the times of operations. COLLECTIVES_TRACE
-// names the file. All events of a thread carry one rank: the thread's rank in its first communicator.
+// Opening of a trace while a communicator is constructed. A trace records the times of operations in one file per host.
+// COLLECTIVES_TRACE names the file of rank 0's host. All events of a thread carry one rank. If the ranks of a host are
+// threads, it is the thread's rank in its first communicator. If ranks are processes, it is the process's rank in its
+// first communicator.
 #pragma once
 
 #include "collectives/bootstrap.hpp"
@@ -9,7 +11,8 @@
 
 namespace collectives {
 
-/// Returns whether the thread or its process has a trace identity, the file and the rank for the events of a thread.
+/// Returns whether the calling thread or its process has a trace identity. A trace identity is the file and the rank
+/// for the events of a thread.
 bool has_trace_identity();
 
 /// Returns the trace identity of the calling thread. If `context.trace` names a file, all ranks first open it. Opening

@@ -1,5 +1,5 @@
-// Implementation of shared memory for programs (collectives/memory.hpp): allocates it from the shared heap of the
-// process, which other processes can map.
+// Implementation of SharedMemory and SharedAllocator (collectives/memory.hpp). Both allocate from the heap of the
+// process, which other ranks of the host can map.
 #include "collectives/memory.hpp"
 
 #include <fmt/format.h>

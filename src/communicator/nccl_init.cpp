@@ -1,5 +1,5 @@
-// Implementation of the connection by NCCL. The first rank sends NCCL's id to the others, all connect, and all wait
-// until the connection is ready.
+// Implementation of nccl_comm_init() and nccl_comm_split(), which connect ranks by NCCL. In nccl_comm_init(), the first
+// rank sends NCCL's id to the other ranks. All ranks then connect, and wait until the connection is ready.
 #include "communicator/nccl_init.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `work`. If it throws, reports its error to all ranks. Then throws the first failure that any rank has
-/// reported.
+/// Calls `work`. If `work` throws an Error, reports the error to all ranks, and throws the first failure that any rank
+/// has reported.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {

@@ -1,7 +1,7 @@
 // Connection by NCCL: makes an NCCL communicator of ranks, or splits one.
 //
-// The ranks have agreed earlier that all of them can use NCCL (communicator_init.hpp). They report failures to one
-// another through the failure detector (failure_detector.hpp), so no rank waits for one that has failed.
+// The ranks have agreed earlier that all of them can use NCCL (communicator_init.hpp). The ranks report failures to one
+// another through the failure detector (failure_detector.hpp). No rank therefore waits for a rank that has failed.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace collectives {
 
-/// Returns an NCCL communicator of `members`, which are in ascending order and include this rank. All ranks of the
-/// communicator call it together. Ranks may pass different `members`. Makes two exchanges over the bootstrap. An error
-/// on one rank is thrown on all, with the same text.
+/// Returns an NCCL communicator of `members`, which are in ascending order and include this rank. All ranks of
+/// `bootstrap` call it together. Ranks of different hosts may pass different `members`. Makes two exchanges over the
+/// bootstrap. If one rank fails, all ranks throw an Error.
 std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const CommunicatorContext& context,
                                          std::span<const Rank> members, FailureDetector& failure_detector,
                                          std::chrono::nanoseconds timeout);

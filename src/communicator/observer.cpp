@@ -1,5 +1,5 @@
-// Implementation of the observer: the functions that are called rarely and may take time. They report operations that
-// do not complete at once, wait, stall or fail, and log a new communicator.
+// Implementation of Observer, which reports the operations of a communicator. This file contains the functions that are
+// called rarely and may take time. They report operations that wait, stall or fail, and log a new communicator.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

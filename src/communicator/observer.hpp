@@ -1,11 +1,13 @@
 // Observer: reports the operations of a communicator to the flight recorder, to the trace and to the log.
 //
-// The flight recorder keeps the last 64 operations. It is always on. It counts every call, but reads the clock only for
-// long calls and for a random sample of the short ones. The time of a sampled call counts for several calls. A trace
-// and the log are written only on request.
+// The flight recorder is always on. It counts every call, and keeps the last 64 operations. A call is short if it is
+// blocking, moves less than 8 KiB, and completes in its first attempt. The recorder times a random sample of the short
+// calls, and all other calls. In the totals, the time of a sampled call counts for several short calls. If a trace is
+// written, or the log level is debug, every call is timed. The trace and the log of single operations are written only
+// on request.
 //
 // Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may be
-// outside the sample and not complete at once. Its start time is then inexact by a microsecond or two.
+// outside the sample and not complete in its first attempt. Its start time is then inexact by a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -27,8 +29,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// `trace`: trace file (may be null), and the rank that traces and monitoring show. Empty: traces, log and monitoring
-  /// programs hide the communicator.
+  /// On rank 0, logs the new communicator. `trace`: trace file, or null, and the rank that traces and file names show.
+  /// Empty: the communicator is hidden. Only warnings about stalled operations are then logged, and nothing is traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 
@@ -62,7 +64,7 @@ class Observer {
   /// the progress of the other ranks, for the report.
   void fail(const Operation& operation, const std::exception_ptr& error,
             const FailureDetector& failure_detector) noexcept;
-  /// Records that another operation has failed with the communicator.
+  /// Records that `operation` has failed because the communicator has failed in another operation.
   void fail_too(const Operation& operation) noexcept;
   /// Records the ranks that have not entered `operation` yet.
   void look(const Operation& operation, const Missing&) noexcept;

@@ -1,5 +1,5 @@
-// Operation: one collective call, from its issue to its end. An operation that does not complete at once lies in the
-// queue of its communicator until its end. A Work is the program's handle of an operation.
+// Operation: one collective call, from its issue to its end. An operation that does not complete at once is in the
+// OperationQueue of its communicator until it ends. A Work is the program's handle of an asynchronous operation.
 #pragma once
 
 #include <atomic>
@@ -22,12 +22,12 @@ namespace collectives {
 struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  /// State of the operation. It is written after all other fields. Another thread may read the other fields once
-  /// `phase` shows the end.
+  /// Phase of the operation. At the end of the operation, `phase` is written after all other fields. Another thread may
+  /// read the other fields once `phase` is `done` or `failed`.
   std::atomic<Phase> phase = Phase::idle;
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  MultiPhaseOperation* multi_phase = nullptr;  ///< phases, if there are several; `job` is the current one
+  MultiPhaseOperation* multi_phase = nullptr;  ///< source of the phases, if there are several; `job` is the current one
   bool on_device = false;                      ///< whether the operation is on GPU memory, as `device` describes
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
@@ -45,8 +45,8 @@ struct Operation {
   }
   bool is_queued() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::queued; }
   bool is_running() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::running; }
-  /// Returns whether a call that waits for the operation may return. A blocking call with a GPU stream returns as soon
-  /// as all its work has been put into the stream.
+  /// Returns whether a call that waits for the operation may return. A blocking call with a GPU stream may return as
+  /// soon as all work of the operation is in streams.
   bool returns() const noexcept {
     return finished() || (on_device && device->in_flight && device->ends_in_stream && device->stream);
   }
@@ -58,14 +58,14 @@ struct Operation {
   }
 };
 
-/// State of a Work: its operation and further data of the handle. The communicator takes states from a pool, and a
-/// state is used again when no handle refers to it any more.
+/// State of a Work: an operation and further data of the handle. The communicator takes the state of a call from a
+/// pool. It uses the state again when no Work refers to the state any more.
 struct Work::State : Operation {
-  Communicator::Impl* owner = nullptr;  ///< null after the communicator was destroyed
+  Communicator::Impl* owner = nullptr;  ///< null for a Group, and after the communicator was destroyed
 
-  // Fields of a Group, which reduces its tensors by several operations. `members` are these operations. `finish` copies
-  // their results back.
-  std::function<void()> finish;  ///< owns buffers of `members`, so it is declared before them and destroyed after them
+  // Fields of a Group, which reduces its tensors by several operations. `members` holds the Works of these operations.
+  // `finish` copies packed results to the outputs of the tensors.
+  std::function<void()> finish;  ///< owns buffers of `members`, so it is declared before and destroyed after `members`
   std::vector<Work> members;
 };
 

@@ -1,9 +1,9 @@
-// OperationPool: keeps the objects (states) of ended operations and uses them again, so that repeated calls allocate no
-// memory. An operation is one call of a communicator, from its issue to its end.
+// OperationPool: keeps the objects (states) of ended operations for later operations, so that repeated calls allocate
+// no memory for them. An operation is one call of a communicator, from its issue to its end.
 //
-// Communicator::Impl takes a state for each asynchronous call, and for each call whose work may continue in a GPU
-// stream. A state is free again when only the pool refers to it. The caller must hold the communicator's lock,
-// ProgressThread::guard().
+// Communicator::Impl takes a state for each asynchronous call, and for each blocking call on GPU memory. The work of
+// such a blocking call may continue in a GPU stream after the call. A state is free again when only the pool refers to
+// it. The caller must hold the communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Implementation of the queue of operations. Progresses them, waits for them and fails them. An operation is one call,
-// from its issue to its end.
+// Implementation of OperationQueue, which progresses the operations of a communicator, waits for them and fails them.
+// An operation is one call, from its issue to its end.
 #include "communicator/operation_queue.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 CallInfo info_of(const Operation& operation) { return {operation.sequence, operation.call->signature, operation.name}; }
 
-/// Progresses the other communicators on this thread's list, those that this thread used last. Returns whether any of
-/// their operations progressed.
+/// Progresses the other communicators on this thread's progress list (execution/progress_engine.hpp). Returns whether
+/// any of their operations progressed.
 bool progress_others(const OperationQueue& queue, bool check_failures) noexcept {
   ProgressEngine* const engine = ProgressEngine::of_this_thread();
   return engine != nullptr && engine->progress(queue, check_failures);
@@ -75,9 +75,9 @@ void OperationQueue::retire() noexcept {
   }
 }
 
-/// Returns true for an operation that allocates GPU memory while earlier ones are in GPU streams. CUDA might block
-/// until the earlier operations end. These may wait for other ranks. The caller instead waits in its own loop, which
-/// detects failures.
+/// Returns true if is_too_far_ahead(), or if `head` would allocate GPU memory while earlier operations are in GPU
+/// streams. In the allocation, CUDA might block until the earlier operations end, which may need other ranks. The
+/// caller instead waits in its own loop, which detects failures.
 bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
   if (in_flight_.empty()) return false;
   return is_too_far_ahead() || (head.on_device && device_calls_.takes_memory(head));

@@ -1,35 +1,37 @@
 // OperationQueue: holds the unfinished operations of a communicator, progresses them, waits for them, and fails them
 // after an error. An operation is one call, from its issue to its end.
 //
-// The queue also owns the operation object that all blocking calls use, the first failure, and the counter that numbers
-// calls. Communicator::Impl issues operations and waits for them. Other threads also progress the operations: a
-// progress thread, or a thread that waits for another communicator. The caller of each function must hold the
-// communicator's lock, ProgressThread::guard(). Functions that wait take the lock by reference and release it briefly
-// in each turn of their loop.
+// The queue also owns the operation object that all blocking calls on host memory use, the first failure, and the
+// counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is
+// one, also progresses the operations. If there is none, the thread that used the communicator last also progresses
+// them while it waits for another communicator. The caller of each function must hold the communicator's lock,
+// ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
+// of their loop.
 //
-// Order. Operations begin in the order of issue. Each publishes an arrival record: the number of the call and its
-// signature, the arguments on which all ranks must agree. Peers that wait read this record. An operation on host memory
-// first starts the executor, which sends the first data, and then publishes its record. An operation on GPU memory
-// publishes its record before it starts.
+// Order. Operations begin in the order of issue. Each operation publishes an arrival record: the number of the call and
+// its signature. The signature holds the arguments on which all ranks must agree. Peers read the record if they wait
+// long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
+// record. An operation on GPU memory publishes its record before it starts.
 //
 // Progress. The function progress() advances all operations as far as possible without waiting, and step() advances
-// one. The function wait_until() blocks until an operation has ended or a deadline has passed. About once per
-// millisecond, a waiting thread also calls detect_failures().
+// one. The function wait_until() blocks until an operation has ended or a deadline has passed. For a blocking call with
+// a GPU stream, wait_until() blocks only until all work is in streams. About once per millisecond, a waiting thread
+// also calls detect_failures().
 //
-// In flight. An operation is in flight when its work is in GPU streams. It leaves the fifo, the list of waiting
-// operations. Later operations can then begin. The list `in_flight_` holds the operation until its end. With NCCL, a
-// progress thread by default watches operations in flight for failures. It reports failures to other hosts by control
-// messages. The wire, the transport between hosts, must therefore accept control messages from any thread
-// (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have arrived.
-// Price: if an operation in flight fails, only a later call throws the error. At most kRecords / 2 = 32 calls begin
-// after the oldest operation in flight.
+// In flight. An operation is in flight when all its work is in GPU streams. It then moves from the fifo `queue_` to the
+// fifo `in_flight_`, and stays there until it ends. The next operation can thus begin. With NCCL, a progress thread by
+// default watches operations in flight for failures. The thread reports failures to other hosts by control messages.
+// There is therefore no such default if the wire, the transport between hosts, needs the program's thread for control
+// messages (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have
+// arrived. Price: if an operation fails in flight after its blocking call has returned, only a later call throws the
+// error. At most kRecords / 2 = 32 calls begin after the oldest operation in flight.
 //
-// Failure. After a failure, all operations fail with the first error that any rank has reported. Ranks of a host may
-// access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at most half
-// a second for a stopped rank. Afterwards, the caller may free its buffers, unless a rank is stopped.
+// Failure. After a failure, all unfinished operations fail with the first error that any rank has reported. Ranks of a
+// host may access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at
+// most half a second for a stopped rank. After fail_all(), the caller may free its buffers, unless a rank is stopped.
 //
-// A short blocking call completes in run_blocking() without entering the fifo. To be fast, all functions that
-// run_blocking() calls are inline.
+// A short blocking call completes in run_blocking() without entering the fifo. To be fast, the functions of this folder
+// that such a call needs are inline.
 #pragma once
 
 #include <chrono>
@@ -74,8 +76,8 @@ class OperationQueue final : public ProgressEngine::Member {
 
   /// Progresses operations without waiting. Stores errors in the operations and throws none.
   void progress() noexcept;
-  /// Progresses all communicators on this thread's list (execution/progress_engine.hpp). Detects failures once per
-  /// millisecond.
+  /// Progresses this communicator and the others on this thread's list (execution/progress_engine.hpp). Detects
+  /// failures at most once per millisecond.
   void progress_all() noexcept;
   /// Calls progress_all(). Returns whether any operation has progressed since the last call.
   bool progress_in_test() noexcept;

@@ -1,4 +1,5 @@
-// Implementation of the progress thread. A communicator without one moves between the progress lists of threads.
+// Implementation of ProgressThread, an optional thread that progresses a communicator's operations. A communicator
+// without this thread may be on the progress list of the program's thread that used it last.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>

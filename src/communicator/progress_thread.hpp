@@ -1,12 +1,12 @@
 // ProgressThread: an optional thread that progresses a communicator's operations while the program computes, and the
 // lock that protects the operations.
 //
-// Without this thread, the thread of the program that used the communicator last progresses its operations. Each thread
-// has a list of the communicators that it progresses while it waits (execution/progress_engine.hpp). The object owns
-// the progress thread, the lock, and the communicator's place on one of these lists.
+// Without a progress thread, operations progress in the thread of the program that used the communicator last. Each
+// thread has a progress list: the communicators that the thread progresses while it waits (progress_engine.hpp). The
+// object owns the progress thread, the lock, and the communicator's place on a progress list.
 //
-// Communicator::Impl is the only caller. Each call first takes the lock by guard(). It holds the lock while it uses
-// OperationQueue and the other parts. The caller of attach() and notify() holds the lock, the caller of stop() does
+// Communicator::Impl is the only caller. Its functions first take the lock by guard(). They hold the lock while they
+// use OperationQueue and the other parts. The caller of attach() and notify() holds the lock, the caller of stop() does
 // not.
 #pragma once
 
@@ -23,8 +23,8 @@ namespace collectives {
 
 class ProgressThread {
  public:
-  /// Starts the thread if the communicator is to have one. If the system refuses, logs a warning and goes on without
-  /// it.
+  /// Starts the progress thread if the communicator is to have one. If the system refuses the thread, logs a warning,
+  /// and the communicator has no progress thread.
   ProgressThread(const CommunicatorResources& resources, OperationQueue& queue);
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
@@ -35,7 +35,7 @@ class ProgressThread {
     if (engine_ != nullptr) move_to_this_thread();
     return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
   }
-  /// Puts the communicator on the progress list of this thread, unless there is a progress thread.
+  /// Puts the communicator on the progress list of the calling thread, unless there is a progress thread.
   void attach() {
     if (!threaded_) move_to_this_thread();
   }
@@ -43,12 +43,12 @@ class ProgressThread {
   void notify() noexcept {
     if (threaded_) work_to_do_.notify_one();
   }
-  /// Removes the communicator from its progress list. Ends the thread.
+  /// Removes the communicator from its progress list. Ends the progress thread.
   void stop();
 
  private:
   void move_to_this_thread();
-  /// Runs in the thread.
+  /// Progresses operations until stop(). The progress thread runs this function.
   void run();
 
   const CommunicatorResources& resources_;

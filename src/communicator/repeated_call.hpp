@@ -1,10 +1,11 @@
-// RepeatedCall: recognizes a blocking call that repeats the last one, which then needs no checks and no planning.
+// RepeatedCall: recognizes a blocking call that repeats the last blocking call. A repeated call needs no checks and no
+// planning.
 //
 // Only plain calls are recognized. A plain call has no arguments but buffers, built-in op, root, backend and timeout.
 // If the communicator has a GPU, no call is recognized. A repeated call allocates no memory, except that a transport
 // may allocate memory for a message when it first needs it.
 //
-// The object stores the arguments of the last blocking call. Communicator::Impl calls equals() in every blocking call,
+// The object stores the arguments of the last blocking call. Every blocking call without a compressor calls equals(),
 // so all functions are inline. equals() needs no lock, because blocking calls of a communicator must not overlap.
 #pragma once
 
@@ -26,8 +27,9 @@ class RepeatedCall {
            call.collective == last_.collective && call.op == last_.op && call.root == last_.root &&
            options.backend == backend_ && timeout == timeout_ && is_plain(call, options);
   }
-  /// Stores a call. `on_device`: whether the communicator has a GPU. If the call may be repeated, `job` gets a new
-  /// number for its buffers. Collectives through shared memory recognize repeated buffers by this number.
+  /// Stores the arguments of a call. `on_device`: whether the communicator has a GPU. If equals() may recognize the
+  /// call, `job` gets a new number for its buffers. Collectives through shared memory recognize repeated buffers by
+  /// this number.
   void remember(const Call& call, const Options& options, std::chrono::nanoseconds timeout, bool on_device, Job& job) {
     last_ = call;
     backend_ = options.backend;
@@ -35,7 +37,7 @@ class RepeatedCall {
     repeatable_ = is_plain(call, options) && !on_device;  // with a GPU, the address may be other memory now
     if (repeatable_) job.host.known_as = ++operands_;
   }
-  /// Makes the next call differ from the last one.
+  /// Makes equals() return false until the next remember().
   void forget() noexcept { repeatable_ = false; }
 
  private:

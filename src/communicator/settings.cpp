@@ -1,4 +1,5 @@
-// Implementation of the settings. The program's values precede those of the environment.
+// Implementation of resolve_options() and given_tuning(), which find the settings and the tuning of a communicator. A
+// value that the program gives precedes that of an environment variable.
 #include "communicator/settings.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Settings of a communicator. The program's value of a setting precedes that of the environment. Without both, a
-// default applies.
+// Settings of a communicator, such as backend and timeout. The program's value of a setting precedes that of an
+// environment variable. If neither gives a value, a default applies.
 #pragma once
 
 #include <chrono>
@@ -22,20 +22,20 @@ struct Settings {
   bool device_buffers = false;
   std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
   std::string wire;       ///< transport between hosts; empty: the best that all ranks have
-  std::string trace, flight_recorder;  ///< prefixes of file paths: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
-  std::optional<int> dump_signal;      ///< signal on which operations are written to a file: COLLECTIVES_DUMP_SIGNAL
+  std::string trace, flight_recorder;  ///< beginnings of paths: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
+  std::optional<int> dump_signal;      ///< signal on which the last operations are written: COLLECTIVES_DUMP_SIGNAL
 };
 
-/// Returns the timeout of a call: its own, else that of the communicator.
+/// Returns the timeout of a call: that of its options, or else that of the communicator.
 inline std::chrono::nanoseconds timeout_of(const Options& options, const Settings& settings) noexcept {
   return options.timeout.count() != 0 ? options.timeout : settings.timeout;
 }
 
 /// Returns the settings of a communicator. Throws Error{invalid_argument} if a setting is invalid.
 Settings resolve_options(const CommunicatorOptions&);
-/// Returns the tuning that the program gives, else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
-/// that the program fills in itself lacks the internal numbers. The file that COLLECTIVES_TUNING names provides them,
-/// if any. Throws Error{invalid_argument} if that file is invalid.
+/// Returns the tuning that the program gives, or else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
+/// that the program makes itself lacks the internal numbers. They come from the file that COLLECTIVES_TUNING names, or
+/// else are built in. Throws Error{invalid_argument} if that file is invalid.
 std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

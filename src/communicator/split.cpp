@@ -1,5 +1,5 @@
-// Implementation of split(). Makes a communicator for each set of ranks that passed the same color. The ranks of the
-// new communicator initialize it by exchanging texts over the old one, the parent.
+// Implementation of Communicator::split(), which makes a communicator for each set of ranks with the same color. To
+// initialize a new communicator, its ranks exchange texts over the old one, the parent.
 #include <fmt/format.h>
 
 #include <algorithm>

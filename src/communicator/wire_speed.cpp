@@ -1,9 +1,9 @@
-// Implementation of the measurement of wires, transports between hosts. Series of short messages give the latency and
-// the cost per message, and exchanges of long messages give the rate. This file also compares the clocks of two hosts
+// Implementation of the measurement of wires, transports between hosts. This file also compares the clocks of two hosts
 // over a wire.
 //
-// A train is a series of messages sent without waiting for an answer. In a swap, both sides send a train of long
-// messages at the same time.
+// A train is a series of messages that are sent without waiting for an answer. Single short messages and trains of
+// short messages give the latency and the time per message. In a swap, both ranks send a train of long messages at the
+// same time. Swaps give the time per byte.
 #include "communicator/wire_speed.hpp"
 
 #include <algorithm>
@@ -27,16 +27,16 @@ constexpr std::uint64_t kTag = 0x73706565;  // Tag of all messages of the measur
 constexpr std::size_t kShort = 8;           // Length of a short message in bytes.
 // Limits of the measurement with short messages.
 constexpr std::size_t kTrains = 32;        // Maximum number of trains.
-constexpr double kTrips = 20'000;          // Time in microseconds after which no further train begins.
-constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer.
+constexpr double kTrips = 20'000;          // Time in microseconds after which kFewestTrains trains suffice.
+constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer than kTrips.
 constexpr std::size_t kTrainsInPlace = 8;  // Number of trains after which both ranks sleep, and may change cores.
 constexpr int kTripsOfOne = 3;             // Number of round trips of one message before each train.
 
 // Limits of the measurement with long messages between two hosts.
-constexpr double kLongEnough = 700;   // Minimum time of a swap in microseconds, so that it shows the rate.
+constexpr double kLongEnough = 700;   // Wanted time of a swap in microseconds. Trains are doubled to reach it.
 constexpr int kFewestSwaps = 3;       // Minimum number of swaps: in the first ones, TCP windows are still small.
 constexpr int kSwaps = 10;            // Maximum number of swaps.
-constexpr double kSwapping = 30'000;  // Time in microseconds after which no further swap begins.
+constexpr double kSwapping = 30'000;  // Time in microseconds after which kFewestSwaps swaps suffice.
 
 // Numbers of the measurement with long messages between all pairs of hosts at once.
 constexpr double kTogether = 4000;  // Wanted time of a swap in microseconds: long enough that all pairs overlap.

@@ -1,8 +1,8 @@
-// Measurement of the wire, the transport between hosts. The cost model uses the results to choose algorithms.
+// Measurement of the wire, the transport between hosts. The library estimates the times of algorithms from the results.
 //
 // The first ranks of two hosts call measure(). They exchange short messages to measure the latency. To measure the
-// rate, they send long messages to each other at the same time, as collectives do. The speed at which a rank adds
-// received values is measured, too.
+// rate, they send long messages to each other at the same time, as collectives do. Each of them also measures the speed
+// at which a rank adds received values.
 //
 // With four or more hosts, measure_together() also measures the rate while all hosts send in pairs. This rate shows
 // limits that hosts share, such as a slow switch. Price of measure_together(): at the first start on a machine, one
@@ -23,7 +23,7 @@ struct WireSpeed {
   double latency_us = 0;            ///< Time of a short message in one direction, without the work of the two ends.
   double message_us = 0;            ///< Additional time of each further message of a series.
   double us_per_byte = 0;           ///< Time per byte of one direction while both directions are busy.
-  double together_us_per_byte = 0;  ///< The value of us_per_byte while all pairs of hosts send. 0 if not measured.
+  double together_us_per_byte = 0;  ///< us_per_byte while all pairs of hosts send. 0: not measured, or hardly higher.
   double work_us_per_byte = 0;      ///< Upper bound of a rank's CPU time per byte.
   double reduce_us_per_byte = 0;    ///< Time to add arrived data, per byte of each source.
 

@@ -1,7 +1,9 @@
-// Implementation of the argument checks and of the signature. All checks are local and come before anything is sent.
+// Implementation of the checks of a call's arguments, and of sign(), which computes the signature of a call. The
+// signature holds the arguments on which all ranks must agree. A rank checks its arguments by itself, before it sends
+// anything.
 //
-// In a reduce-scatter or an all-gather, one vector is divided among the ranks. The part of a rank is its range of that
-// vector. The signature holds the arguments on which all ranks must agree.
+// In a reduce-scatter, the input is divided among the ranks. In an all-gather, the output is divided. The part of a
+// rank is its range of the divided vector.
 #include "core/call.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +52,7 @@ Sides sides_of(const Call& call, Rank rank) noexcept {
 
 namespace {
 
-/// Returns the bytes of a buffer of `count` elements. Refuses the call if the bytes exceed the address space.
+/// Returns the bytes of a buffer of `count` elements. Refuses the call if they exceed the address space.
 std::size_t bytes_of(const Call& call, Rank rank, std::size_t count, DataType type) {
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
     refuse(call, rank, fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
@@ -121,7 +123,7 @@ std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount&
   return check(call, rank, static_cast<std::size_t>(size), whole, mine);
 }
 
-/// Checks the lengths of input and output. Returns the address that the output must have if the call is in place.
+/// Checks the lengths of input and output. Returns the only address at which the output may overlap the input.
 std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
   const auto input = reinterpret_cast<std::uintptr_t>(call.input.data);
   const NamedCount in{"input", call.input.count}, out{"output", call.output.count};

@@ -28,10 +28,10 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
-  std::uint64_t layout = 0;  ///< hash of the lengths of a fused group's tensors
+  std::uint64_t layout = 0;  ///< hash of the number and the lengths of a fused group's tensors
   Memory memory = Memory::host;
-  /// Tensors of a fused group in device memory, otherwise empty. The vector of the call then consists of these tensors,
-  /// one after the other, and `input` and `output` hold only its length.
+  /// Tensors of a fused group in device memory, otherwise empty. The vector of such a call consists of these tensors,
+  /// one after the other. `input` and `output` then hold only the length of the vector.
   std::span<const Tensor> tensors = {};
 };
 
@@ -55,15 +55,16 @@ void check_vocabulary(const Call& call, Rank rank);
 ///   - buffers that overlap without being in place
 void check_arguments(const Call& call, Rank rank, int size);
 
-/// Returns the codec that `wire` selects, or null if values are sent unchanged. Throws Error{invalid_argument} if
-/// `wire` names a type without a codec, or if the call's type is not f32.
+/// Returns the codec that `wire` selects. Returns null if values are sent unchanged, also if `wire` names the type of
+/// the call. Throws Error{invalid_argument} if `wire` names another type that has no codec. Also throws if `wire`
+/// selects a codec and the type of the call is not f32.
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank);
 
 /// Throws Error{invalid_argument} if the top-k compressor does not support the call. `name` is the tensor's name.
 void check_compressor(const Call& call, std::string_view name, Rank rank);
 
-/// Returns the signature of the call. Throws Error{invalid_argument} with the known backends if `backend` is none of
-/// them.
+/// Returns the signature of the call. Throws Error{invalid_argument} if `backend` is unknown. The error lists the known
+/// backends.
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
 

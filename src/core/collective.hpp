@@ -1,4 +1,4 @@
-// Properties of collectives, such as whether one reduces.
+// Property of collectives: whether a collective combines values of several ranks.
 #pragma once
 
 #include "collectives/types.hpp"

@@ -1,4 +1,5 @@
-// Implementation of signatures: packing into 64-bit words, hash, and the error text if ranks disagree.
+// Implementation of signatures, the arguments of a call that ranks compare. It packs them into 64-bit words, hashes
+// them, and describes in an error text how the signatures of ranks differ.
 #include "core/signature.hpp"
 
 #include <fmt/format.h>
@@ -113,7 +114,7 @@ std::string describe_mismatch(const std::vector<Arrived>& arrived) {
     return text;
   };
 
-  // Groups ranks with equal arguments. The smallest group comes first, because it is probably the one with the mistake.
+  // Groups ranks with equal arguments. The smallest group comes first, because its ranks probably made the mistake.
   std::vector<std::pair<std::string, std::vector<Rank>>> groups;
   for (const Arrived& a : arrived) {
     const std::string text = describe(a.signature);

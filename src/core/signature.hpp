@@ -1,12 +1,12 @@
-// Signature of a call: its arguments in a form that ranks can compare.
+// Signature of a call: the arguments on which all ranks must agree, in a form that ranks can compare.
 //
-// All data that ranks exchange carries the tag of its call. That holds for messages, and for cache lines in shared
-// memory. Counters by which ranks announce chunks carry the tag, too. A tag consists of the call's sequence number and
-// a hash of its signature. If a tag has the expected number and another hash, the ranks have made different calls. The
-// receiver then refuses the data before it uses any of it.
+// Messages carry the tag of their call. In shared memory, cache lines with values and counters of chunks carry it, too.
+// A tag has 32 bits of a number and 32 bits of a hash of the signature. The number is that of the call. In a subgroup
+// of ranks, it is that of the collective in the subgroup (see renumbered()). If a tag has the expected number and
+// another hash, the ranks have made different calls. The receiver then refuses the data unused.
 //
-// The full signatures are stored in arrival records. An arrival record is what a rank publishes when it enters a call.
-// Peers read it in long waits and for error texts. Price: each call stores its record, which takes a few stores.
+// Arrival records contain full signatures. A rank publishes an arrival record when it enters a call. Peers read the
+// record in long waits and for error texts. Price: each call stores its record, which takes a few stores.
 #pragma once
 
 #include <array>
@@ -20,14 +20,14 @@
 
 namespace collectives {
 
-/// Name of the codec, which converts the f32 values of messages to fewer bytes. Holds the first 16 characters, and a
-/// hash of the whole name.
+/// Name of the compression of a call: a codec, which converts f32 values to fewer bytes, or top-k with its k. Holds the
+/// first 16 characters, and a hash of the whole name.
 struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  /// Makes the name and its hash. `detail` also enters the hash; it stands for other settings on which ranks must
-  /// agree.
+  /// Stores the name and its hash. `detail`: number that also enters the hash, such as a hash of other settings on
+  /// which ranks must agree.
   explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
@@ -39,21 +39,21 @@ struct Signature {
   ReduceOp::Kind op = ReduceOp::Kind::sum;
   std::uint8_t backend = 0;  ///< index in backend_names()
   bool deterministic = false;
-  bool has_counts = false;  ///< whether the call lists the parts' lengths, as MPI_Allgatherv does
+  bool has_counts = false;  ///< whether the call lists the lengths of all parts, as MPI_Allgatherv does
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;        ///< elements of the whole vector
-  std::uint64_t op_detail = 0;    ///< bits of the factor of pre_scaled_sum, or hash of the user op's name
+  std::uint64_t op_detail = 0;    ///< bits of the factor of pre_scaled_sum, or hash of the user op
   std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
-  WireName wire = {};             ///< codec of the messages; all zero: none
-  bool force = false;             ///< the codec is used even if that is slower
+  WireName wire = {};             ///< codec or top-k compression; all zero: none
+  bool force = false;             ///< whether the call is compressed even if that is slower
 
   bool operator==(const Signature&) const = default;
 };
 
 /// A signature packed into 64-bit words, as an arrival record holds it.
 using SignatureWords = std::array<std::uint64_t, 7>;
-/// Number of words in use without a codec. The other words describe the codec.
+/// Number of words that are in use if the call is not compressed. The other words describe the compression.
 inline constexpr std::size_t kCommonWords = 4;
 constexpr std::size_t words_of(const SignatureWords& words) noexcept {
   return (words[1] >> 22 & 8) != 0 ? words.size() : kCommonWords;
@@ -74,8 +74,8 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
-/// Returns a tag. Its low half is that of the sequence number. Its high half is that of the hash. The low half repeats
-/// after 2^32 calls. From then on, the hash is changed. An old tag therefore does not match a new one.
+/// Returns a tag: the low 32 bits of the sequence number, and the high 32 bits of the hash above them. The low half
+/// repeats after 2^32 calls. In later calls, the upper bits of the number also enter the high half.
 inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
   // Mixes the upper bits of the number, which the low half cannot hold, into the hash.
   if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);

@@ -1,4 +1,5 @@
-// Implementation of Topology: makes one from numbers of ranks and hosts or from host names, and describes it in words.
+// Implementation of Topology, which states which ranks run on which host. The functions make a topology from numbers of
+// ranks or from host names, answer questions about it, and describe it in words.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

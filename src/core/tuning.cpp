@@ -1,5 +1,6 @@
-// Implementation of the tuning: reads and writes it as JSON, and makes the built-in values for this machine. Fields
-// that had another name in an older version are also accepted by that name.
+// Implementation of the functions for tunings. A tuning holds the numbers by which the library chooses algorithms. The
+// functions read and write a tuning as JSON, and make the built-in tuning of this machine. Fields that had another name
+// in an older version are also read by that name.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>
@@ -92,8 +93,8 @@ constexpr RenamedField kRenamedFields[] = {
     {"notice_bytes", "signal_bytes"},
 };
 
-/// Returns `given` with the old names of fields replaced by the new ones. Warns once per process and name. A field that
-/// is given by both names keeps the value of the new one.
+/// Returns `given` with the old names of fields replaced by the new names. Warns once per process and name. If `given`
+/// has a field under both names, the value under the new name is kept.
 nlohmann::json with_new_names(const nlohmann::json& given, std::string_view where) {
   static std::array<std::atomic_flag, std::size(kRenamedFields)> warned;
   nlohmann::json object = given;

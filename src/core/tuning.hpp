@@ -14,14 +14,13 @@ namespace collectives {
 /// Returns all numbers of the tuning by name. The result does not contain `source`, which says where they come from.
 nlohmann::json to_json(const TuningParameters&);
 /// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
-/// for an invalid number and for an unknown field. The error lists the known fields, and `where` names the source of
-/// the text.
-/// A field may have the name of an earlier version; the first use of such a name logs a warning.
+/// for an invalid number and for an unknown field, and lists the known fields. `where` names the source of the text,
+/// for errors. A field may have the name of an earlier version; the first use of such a name logs a warning.
 void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
 /// Returns the time in microseconds that a core spends at each end of a message between two hosts of one machine. No
-/// network adapter takes part in such a message. Each core therefore spends half of the wire's latency, in addition to
-/// its usual time for a message.
+/// network adapter takes part in such a message. The two cores therefore spend the wire's latency, half of it each.
+/// Each core also spends its usual time for a message.
 inline double message_inside_machine_us(const TuningParameters& tuning) {
   return tuning.wire_us / 2 + tuning.wire_message_us;
 }

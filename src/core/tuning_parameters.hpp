@@ -1,8 +1,8 @@
 // All numbers of a tuning: the eight of the public Tuning, and the internal ones.
 //
-// The numbers are costs, limits and sizes. The library chooses plans with TuningParameters: a plan is the algorithm and
-// protocol of a call. A program reads and passes a Tuning instead. A Tuning holds the internal numbers through a
-// pointer that programs do not see. Either form converts to the other without loss.
+// The numbers are costs, limits and sizes. The library chooses plans with TuningParameters. A plan is the algorithm and
+// protocol of a call. A program reads and passes a Tuning instead. The field `machine` of a Tuning points to the
+// internal numbers, whose type programs do not see. TuningParameters convert to a Tuning and back without loss.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace collectives {
 
-/// Numbers that are measured on a machine or read from a tuning file, and that no program sets. Sizes are bytes of the
-/// whole vector unless a field says otherwise. Times are microseconds.
+/// Numbers that no program sets. They are built in, measured on a machine, or read from a tuning file. Sizes are bytes
+/// of the whole vector unless a field says otherwise. Times are microseconds.
 ///
-/// An intra-host collective is one that the ranks of a host perform through shared memory. Its protocol, the way in
-/// which the ranks exchange data, depends on the size. In a one-shot collective, every rank reads the whole vectors of
-/// all ranks. With zero copy, ranks read and write one another's buffers, which are mapped. With single copy, the
-/// kernel copies from a peer's buffer. In the staged protocol, ranks copy their data to staging memory, from which
-/// peers read.
+/// The ranks of a host perform an intra-host collective together through shared memory. The protocol is the way in
+/// which these ranks exchange data. The protocol depends on the size of the vector. In a one-shot all-reduce, every
+/// rank reads the whole vectors of all ranks. With zero copy, ranks read and write one another's buffers, which are
+/// mapped. With single copy, the operating system copies from a peer's buffer. In the staged protocol, ranks copy their
+/// data to staging memory, from which peers read.
 struct MachineParameters {
   std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
   std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).
@@ -28,13 +28,13 @@ struct MachineParameters {
   std::size_t one_shot_bytes_oversubscribed = 96 << 10;
   /// Shortest vector for zero copy, if the buffers of all ranks are mapped.
   std::size_t zero_copy_bytes = 2048;
-  /// Shortest gather or broadcast of oversubscribed ranks for zero copy.
+  /// Shortest all-gather or broadcast of oversubscribed ranks for zero copy.
   std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
   /// Shortest reduction by single copy, stated like Tuning::single_copy_bytes.
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
   /// Minimum total length of a host's inputs and outputs for stores past the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Shortest vector that is staged past the caches. This saves time only if ranks have no cache in common.
+  /// Shortest vector that ranks copy to staging memory past the caches. That saves time only if ranks share no cache.
   std::size_t streamed_staging_bytes = Tuning::kNever;
   std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while signalling one chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.

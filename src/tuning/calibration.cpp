@@ -1,9 +1,10 @@
-// Implementation of the calibration, which measures tuning values, the numbers by which algorithms are chosen.
-// calibration.hpp explains how it compares values.
+// Implementation of Calibration, which measures tuning values: numbers by which the library chooses how to perform a
+// call. The head of calibration.hpp explains how the calibration compares values.
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size at
-// which the protocol changes. A sample is a collective of one size with one tuning. Here, a round times each sample of
-// one list once. A list holds the samples for one cut-off, or those for the length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size at which the
+// protocol changes, or the kind of stores that it uses. A sample is a collective of one size with one tuning. In this
+// file, a round times each sample of one list once. A list holds the samples for one cut-off, or those for the length
+// of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -28,22 +29,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-/// Maximum number of timed rounds. One round that is not timed comes first.
+/// Maximum number of rounds whose times count. One round whose times do not count comes first.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed rounds in each order of the samples, forward and backward. A round is undisturbed if
-/// no rank lost its core.
+/// Minimum number of undisturbed times of each sample in rounds of each direction, forward and backward. A time is
+/// undisturbed if no rank lost its core.
 constexpr int kLeastRounds = 2;
-/// Duration of the calibration after which kLeastRounds rounds suffice.
+/// Duration of the calibration after which kLeastRounds undisturbed times in each direction suffice.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Duration of the calibration after which it stops.
+/// Duration of the calibration after which it starts no further call.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Minimum ratio of the time with the built-in value to the time with a new value that replaces it. A smaller gain may
-/// be noise.
+/// Minimum ratio of two times: with the built-in value, and with a new value that replaces the built-in one. A smaller
+/// gain may be noise.
 constexpr double kClearly = 1.1;
 
-/// Maximum numbers of bytes that are tried with the inline protocol, in which data lie in the cache lines that ranks
-/// poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Reason: longer vectors are slower
-/// in programs than in the few calls of a calibration.
+/// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that
+/// ranks poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Reason: longer vectors are
+/// slower in programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are

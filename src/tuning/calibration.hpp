@@ -1,28 +1,28 @@
 // Calibration: measures tuning values when the library is first used on a machine. Tuning values are numbers by which
 // the library chooses how to perform a call.
 //
-// A protocol is a way in which ranks of one host exchange data through shared memory, and chunks are the pieces that
-// pass through it. The calibration finds the sizes from which on another protocol is faster, and the best length of
-// chunks.
+// A protocol is a way in which ranks of one host exchange data. Chunks are the pieces in which long vectors pass
+// through shared memory. The calibration finds the sizes from which on another protocol is faster, and the best length
+// of chunks.
 //
-// The ranks of one host first make a communicator. Ranks that share a core move to other cores. All ranks then time a
-// barrier. Its time shows the distance between the cores, such as one common cache or two. Values are valid for one
-// distance only. Between two caches, for example, a copy by the operating system is faster than a copy through shared
-// memory from 16 KiB on. Within one cache, the operating system may be slower for all sizes. Values of a known distance
-// are not measured again. A virtual machine may be moved to other cores during the calibration. A second timed barrier
-// at the end detects that.
+// The ranks of one host first make a communicator. If several ranks share a core, all but the first move to idle cores.
+// All ranks then time a barrier. The time of a barrier is called the distance between the cores. It is shorter if the
+// cores share a cache. Values are valid for one distance only. Between two caches, for example, a
+// copy by the operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the
+// operating system may be slower for all sizes. The caller does not measure values again for a known distance. A
+// virtual machine may be moved to other cores during the calibration. A second timed barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. Here, a
-// round times each call of a list once with each tried value. Other load on the machine therefore affects all values
-// alike. Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in the
-// caches.
+// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. In this
+// class, a round times each call of a list once with each tried value. Other load on the machine therefore affects all
+// values alike. Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in
+// the caches.
 //
 // The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
 // forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
 // clearly faster in both directions.
 //
-// In the end every rank has all times and computes the same values. If a rank is lost, the communicator's calls throw,
-// and so does the calibration.
+// In the end every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
+// throw, and the calibration throws the same error.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// Public constructor of Communicator, which may first measure missing tuning values. The measurement itself makes
-// communicators. This file is therefore in tuning/, which may include communicator/. The folder communicator/ must not
-// include tuning/.
+// Public constructor of Communicator, which may first measure missing tuning values. The measurement makes
+// communicators of its own, so the folder tuning/ includes communicator/. This constructor calls the measurement, so it
+// is in tuning/. The folder communicator/ must not include tuning/.
 #include <memory>
 
 #include "collectives/communicator.hpp"

@@ -1,6 +1,6 @@
-// Implementation of measured tuning. Looks tuning values up in the file of rank 0, or measures them. Some values belong
-// to the machine, others to the wire, the transport between hosts. The distance between ranks is the time of a barrier,
-// which shows whether their cores share a cache.
+// Implementation of tuning_of_machine() and measure_wire(), which look tuning values up in the file of rank 0, or
+// measure them. Some values belong to the machine, others to the wire, the transport between hosts. In this file, the
+// distance between ranks is the time of a barrier. It shows whether the cores of the ranks share a cache.
 #include "tuning/measured_tuning.hpp"
 
 #include <fmt/format.h>
@@ -35,9 +35,10 @@ constexpr std::string_view kBuild = "debug";
 /// stores built-in values that a measurement has confirmed.
 constexpr int kBuiltIn = 4;
 
-/// Measures the wire between the first ranks of two hosts, while all other hosts also measure in pairs. The two hosts
-/// of a pair are half of all hosts apart. Hosts with neighbouring numbers may be on one switch or one machine. The
-/// result therefore shows whether switches are too slow for all hosts at once.
+/// Measures the wire between the first ranks of two hosts, while the other hosts also measure in pairs. If the number
+/// of hosts is odd, the last host does not measure. The numbers of the two hosts of a pair differ by half the number of
+/// hosts. Reason: hosts with neighbouring numbers may be on one switch or one machine. The result therefore shows
+/// whether switches are too slow for all hosts at once.
 json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(

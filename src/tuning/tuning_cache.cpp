@@ -1,5 +1,6 @@
-// Implementation of the cache of tuning values. Finds the entry for a situation, and replaces the file. A situation
-// names the build of the library, and either the machine with its number of ranks, or the wire between hosts.
+// Implementation of TuningCache, a file with measured tuning values. TuningCache finds the entry for a situation, and
+// replaces the file to add an entry. A situation names the build of the library and the processor. It also names either
+// the number of ranks on one host, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
 #include <fcntl.h>
@@ -48,8 +49,8 @@ Json key_of(const Situation& situation) {
           {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
 
-// Maximum ratio of the times of two barriers whose ranks count as equally far apart. Two barriers that match the same
-// entry then differ by less than a factor of 2. Barriers within one cache and between two caches differ by more.
+// Maximum ratio of two barrier times that count as the same distance between ranks. Two times that match the same entry
+// therefore differ by less than a factor of 2. The times within one cache and between two caches differ by more.
 constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }

@@ -1,11 +1,13 @@
 // Cache of measured tuning values: stores them in the file $XDG_CACHE_HOME/collectives/tuning.json, which users may
-// read, edit and delete. Tuning values are numbers by which the library chooses how to perform a call.
+// read, edit and delete. XDG_CACHE_HOME is ~/.cache by default. Tuning values are numbers by which the library chooses
+// how to perform a call.
 //
-// An entry names the machine, the library and the number of ranks for which its values are valid. It holds the values,
-// the time of day of the measurement, and the measured times.
+// An entry names the library, the processor, and the number of ranks or the wire for which its values are valid. It
+// holds the values, the date and time of the measurement, and the times that were measured on a host.
 //
 // The file is always replaced as a whole. A reader thus sees the old file or the new one. If two jobs write at once,
-// one entry may get lost, and is then measured again. An invalid file is ignored. The log reports it at level info.
+// one entry may get lost, and is then measured again. An invalid file is ignored. The log reports an invalid file at
+// level info.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,7 +20,7 @@
 
 namespace collectives {
 
-/// Key of an entry: properties that must be equal before its values are used again.
+/// Key of an entry: properties that must match before the values of the entry are used again.
 struct Situation {
   std::string library;       ///< version and build
   std::string cpu;           ///< name of the processor
@@ -28,13 +30,13 @@ struct Situation {
   /// nanoseconds of a barrier, which show how far the ranks' cores are apart; compared by same_distance(); empty: any
   /// time matches
   std::optional<double> barrier_ns = {};
-  /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host;
-  /// if not empty, only `library` and `cpu` are also compared
+  /// name of the wire between hosts, its link, and the number of hosts; empty: the entry is for the ranks of one host.
+  /// If the name is not empty, `library` and `cpu` are compared, too, but no other field.
   std::string wire = {};
 };
 
-/// Returns whether two barrier times may be of ranks that are equally far apart. A barrier between two caches takes
-/// more than twice as long as one within a cache. Barriers of the same cores vary by a third.
+/// Returns whether two barrier times count as the same distance between ranks. A barrier between two caches takes more
+/// than twice as long as a barrier within one cache. Times of barriers between the same cores vary by a third.
 bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
