@@ -37,15 +37,15 @@
 
 namespace collectives {
 
-/// Function that every CollectiveBackoff of this process calls: in every eighth turn or more often in the first 5 us of
-/// a wait, and in every later turn. The function must be short and must not use a Communicator.
+/// Function that every CollectiveBackoff of this process calls. In the first 5 us of a wait, at least every eighth turn
+/// calls it; later, every turn does. The function must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;
 
 /// Longest sleep of a wait: 1 ms, because waits check deadlines that often.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
-/// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
+/// Longest sleep of a wait for an operation that progresses only in calls of this thread, as in MPI. 50 us, because
 /// each message may need several calls.
 constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
 

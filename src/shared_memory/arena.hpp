@@ -26,11 +26,11 @@
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
 // helper process is needed, and a reused PID misleads no peer. One rank of the host at a time asks about all ranks, by
-// one system call per rank. It marks the ended ranks in their blocks. Reason: the kernel takes longer the more locks
-// the file has. If each of p ranks asked about p ranks, the time would be proportional to p^3. A forked child inherits
-// the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare `clone` system
-// call keeps its parent's lock until the child calls exec or ends. Reason: `clone` runs no fork handlers, which close
-// the descriptor.
+// one system call per rank. That rank marks the ended ranks in their blocks. Reason: the kernel takes longer the more
+// locks the file has. If each of p ranks asked about p ranks, the time would be proportional to p^3. A forked child
+// inherits the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare
+// `clone` system call keeps its parent's lock until the child calls exec or ends. Reason: `clone` runs no fork
+// handlers, which close the descriptor.
 #pragma once
 
 #include <atomic>
@@ -236,8 +236,8 @@ class Arena {
   bool failed() const noexcept { return abort_block().state.load() != 0; }
   /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
-  /// Marks the local ranks that no longer hold their locks, unless a rank of this host began to do so less than `every`
-  /// before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
+  /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
+  /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
   /// Returns true if search_ended() of any rank of this host has found that a local rank has ended.
   bool ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire) != 0; }

@@ -16,8 +16,8 @@
 // of fork() allocates only from segments that it has made itself.
 //
 // Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment
-// are allocated at once (prefaulted), which takes 0.3 to 1 ms per MiB. If ranks allocate at the same time, the system
-// may refuse all of them, although the memory would suffice for one.
+// are prefaulted: allocated before their first use. That takes 0.3 to 1 ms per MiB. If ranks allocate at the same time,
+// the system may refuse all of them, although the memory would suffice for one.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // Implementation of the access to buffers of peers, by pointers or by copies of the kernel. The reason of the first
-// refused copy is kept for an error text. A later refused copy is an error if the peer still lives 300 ms after the
-// first.
+// refused copy is kept for an error text. A later call throws an error if its peer still lives 300 ms after that
+// refusal.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; a check is a system call
-// Time after the first refused copy in which a peer may still end. After that time, a refused copy is an error if the
-// peer lives.
+// Time after the first refused copy in which a peer may still end. After that time, a call throws an error if its peer
+// lives.
 constexpr auto kPatience = 300ms;
 
 }  // namespace

@@ -50,8 +50,8 @@ class PeerMemory {
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
   /// Copies from the memory of a peer (read), or to it (write). Returns false if the system refuses the copy, because
-  /// the peer may have ended. Every later call of any peer then returns false, too. A later call throws Error{system}
-  /// if its peer is alive 300 ms after the first refusal.
+  /// the peer may have ended. Every later call then returns false, too, whatever its peer. A later call throws
+  /// Error{system} if its peer is alive 300 ms after the first refusal.
   bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes);
   bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes);
 

@@ -1,5 +1,5 @@
 // Implementation of segments, memory of the system that other processes of the host can map. Reserved huge pages are
-// tried first. If the pool has too few, small pages are allocated, and the kernel is asked to collapse them. To
+// tried first. If the pool has too few, the segment gets small pages, and requests that the kernel collapses them. To
 // collapse is to join small pages into one huge page.
 #include "shared_memory/segment.hpp"
 

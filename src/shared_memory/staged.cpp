@@ -17,8 +17,8 @@
 // plain range of the vector. Every rank stages its whole vector, and collect() reduces the vectors of all ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
-// ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. If the front
-// would hold fewer than four collectives as long as the current one, it is longer.
+// ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is
+// longer if four collectives as long as the current one need more space.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
@@ -117,9 +117,9 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
                             (task_->stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t min = std::min(tuning_.chunk_bytes, max);
   // With one root, some ranks only write and others only read. If each rank has a core, both work at the same time from
-  // the second chunk on. A vector of n bytes in m chunks takes the time of n + n/m + m * signal_bytes bytes: the
-  // readers wait for the first chunk, and each chunk needs a signal. The time is minimal if a chunk has sqrt(n *
-  // signal_bytes) bytes.
+  // the second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
+  // signal_bytes bytes. A vector of n bytes in m chunks thus takes the time of n + n/m + m * signal_bytes bytes. The
+  // time is minimal if a chunk has sqrt(n * signal_bytes) bytes.
   if (task_->root >= 0 && !oversubscribed_) {
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
     const auto chunk = static_cast<std::size_t>(std::min(best, static_cast<double>(min)));
