@@ -1,5 +1,5 @@
 // Implementation of components, the shared libraries of the project that need UCX or CUDA. The core library loads a
-// component at run time. It refuses a component whose version differs from its own.
+// component at run time. A component is refused if its version differs from that of the core library.
 #include "base/component.hpp"
 
 #include <dlfcn.h>

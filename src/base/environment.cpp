@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
-// Prefix of variables for the test programs. The library ignores them.
+// Prefix of variables for the test programs. The library ignores these variables.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
 // Prefix of variables that UCX reads, and that configure UCX for this library alone. The library itself does not read
 // these variables.

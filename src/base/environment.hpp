@@ -21,14 +21,14 @@ namespace collectives {
 /// a library that users preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
 struct Environment {
   std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm, or auto
-  std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: for all messages: shared_memory, tcp, ucx, mpi
+  std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx or mpi, for all messages
   std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: transport between hosts: tcp, ucx, mpi
   std::vector<std::string> interfaces;   ///< COLLECTIVES_INTERFACE: network interfaces, by name or address prefix
   std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: the kernel's congestion control for TCP
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: whether tcp sends short messages by UDP
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or path of a JSON file with tuning
   std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: whether ranks map GPU memory of peers
-  std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: name of this host; equal names mean shared memory
+  std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC: whether all plans give equal bits

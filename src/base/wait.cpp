@@ -26,8 +26,8 @@ constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
 // in 15 us, so most waits end before 200 us. With a limit of 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
-// Maximum time from the beginning of a wait with a wire to its first sleep, unless a hook is installed. Most messages
-// arrive sooner, and a sleep wakes up late.
+// Maximum time from the beginning of a wait to its first sleep, if messages of other hosts may end the wait. While a
+// hook is installed, this limit does not apply. Most messages arrive sooner, and a sleep wakes up late.
 constexpr auto kSpinForWire = 300us;
 // Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;

@@ -1,7 +1,7 @@
-// Heap: allocates the memory of allocate(), which other ranks can map unless the system refuses memfds. All
-// communicators of a process use one heap.
+// Heap: provides the memory of Communicator::allocate(), which other ranks can map unless the system refuses memfds.
+// All communicators of a process use one heap.
 //
-// A segment is memory from the system. allocate() returns the shortest free piece of a segment that suffices. The
+// A segment is memory from the system. Heap::allocate() returns the shortest free piece of a segment that suffices. The
 // length of a piece is a multiple of 64 bytes. If no free piece suffices, the heap takes a new segment from the system.
 // A large request gets the whole new segment, which returns to the system when the memory is freed. A smaller request
 // gets a piece of the new segment, which becomes a common segment: later requests get other pieces of it. Adjacent free

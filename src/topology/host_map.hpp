@@ -1,5 +1,5 @@
-// Host map: tells which ranks share a host, which hosts share a machine, and how many cores each of them has. A host is
-// a set of ranks that share memory.
+// Host map: tells which ranks share a host, which hosts share a machine, and how many cores each host has. A host is a
+// set of ranks that share memory.
 //
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
 // descriptions, and every rank computes the same map from all descriptions.

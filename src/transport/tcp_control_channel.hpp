@@ -1,8 +1,8 @@
 // Control channel of the TCP transport: carries control messages, short texts apart from the data, on one TCP
 // connection per peer.
 //
-// A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). Until they are
-// taken, the channel stores the texts for the caller and those for the transport separately. It also notes which
+// A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
+// the texts for the caller and those for the transport separately, until they are taken. The channel also notes which
 // connections have ended.
 //
 // Any thread may call post(), which sends or queues a text, and write_waiting(), which writes queued texts. Only the
