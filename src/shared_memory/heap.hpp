@@ -1,5 +1,5 @@
-// Heap: provides the memory of Communicator::allocate(), which other ranks can map unless the system refuses memfds.
-// All communicators of a process use one heap.
+// Heap: provides the memory of allocate() and SharedAllocator, which other ranks can map unless the system refuses
+// memfds. All communicators of a process use one heap.
 //
 // A segment is memory from the system. Heap::allocate() returns the shortest free piece of a segment that suffices. The
 // length of a piece is a multiple of 64 bytes. If no free piece suffices, the heap takes a new segment from the system.
