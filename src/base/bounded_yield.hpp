@@ -1,7 +1,8 @@
 // BoundedYield: the wait of the benchmarks, which do not link the library's own waits (wait.hpp).
 //
-// A loop that tests a condition calls wait() in each turn. For a bounded time wait() yields the core. After that, each
-// call sleeps for 50 us. The head of wait.hpp explains why no loop may yield for long.
+// A loop that tests a condition calls wait() in each turn. In the first 2 ms (by default), each wait() yields the core.
+// Each later wait() requests a sleep of 50 us from the kernel. The head of wait.hpp explains why no loop may yield for
+// long.
 #pragma once
 
 #include <sched.h>
@@ -14,7 +15,8 @@ namespace collectives {
 /// State of one loop that waits. Each loop makes an object of its own.
 class BoundedYield {
  public:
-  /// Makes a wait. Each wait() yields until `bound` has passed since the first wait(). After that, each wait() sleeps.
+  /// Makes the object of one loop. Each wait() yields until `bound` has passed since the first wait(). Each later
+  /// wait() sleeps.
   explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
   void wait() noexcept {
     if (sleeps_) return sleep();
@@ -23,7 +25,7 @@ class BoundedYield {
     sleeps_ = now - started_ >= bound_;
     sleeps_ ? sleep() : static_cast<void>(::sched_yield());
   }
-  /// Returns true if the time to yield has passed.
+  /// Returns true if a wait() has found that the bound has passed.
   bool sleeps() const noexcept { return sleeps_; }
 
  private:

@@ -11,8 +11,8 @@
 
 namespace collectives {
 
-/// Parses a whole number of bytes. K, M, G or T may follow it, and multiply it by a power of 1024. "KiB" and "KB" mean
-/// the same as "K". Returns nothing for other text, and for numbers that size_t cannot hold.
+/// Parses a whole number of bytes. A suffix K, M, G or T multiplies the number by 1024, 1024^2, 1024^3 or 1024^4. "KiB"
+/// and "KB" mean the same as "K". Returns nothing for other text, and for numbers that size_t cannot hold.
 inline std::optional<std::size_t> parse_bytes(std::string_view text) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.begin(), text.end(), number);

@@ -1,4 +1,5 @@
-// Implementation of components: finds, loads and checks a shared library at run time.
+// Implementation of components, the shared libraries of the project that need UCX or CUDA. The core library loads a
+// component at run time. A component is refused if its version differs from that of the core library.
 #include "base/component.hpp"
 
 #include <dlfcn.h>

@@ -1,24 +1,27 @@
 // Components: parts of the library that need software which not every machine has, such as UCX or CUDA.
 //
 // A component is a shared library that the project builds and that nothing links. The core library loads it at run time
-// with dlopen. One binary therefore also runs on machines without UCX or CUDA.
+// with dlopen. One binary of the core library therefore runs on machines with and without UCX or CUDA.
 #pragma once
 
 #include <string>
 
 namespace collectives {
 
-/// Returns the directory of the core library, or of the program into which it is linked.
+/// Returns the directory of the core library, or of the program into which it is linked. Returns an empty string if the
+/// directory is unknown.
 std::string own_directory();
 
 /// A component, loaded by the constructor. It is never unloaded.
 class Component {
  public:
   /// Loads `file` from `directory`, or from the system's library path if `directory` does not have it. Checks that the
-  /// version which the component's function `version_symbol` returns is that of the core library.
+  /// component's function `version_symbol` returns the version of the core library. If loading or the check fails,
+  /// why_not() returns the reason.
   Component(const std::string& file, const char* version_symbol, const std::string& directory);
 
-  /// Looks up a function. Returns false if there is none of that name; the component is then unusable.
+  /// Looks up a function of the component. Returns false if the component is unusable. A component that lacks the
+  /// function becomes unusable.
   template <class F>
   bool find(F*& function, const char* symbol) {
     function = reinterpret_cast<F*>(address(symbol));

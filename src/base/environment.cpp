@@ -1,6 +1,6 @@
-// Implementation of the environment. A table lists the COLLECTIVES_ variables, each with the function that reads its
-// value. The second half of the file reads the number of cores, the processor's name and the available memory from
-// /proc and /sys.
+// Implementation of environment.hpp, which reads the environment of the process. The table kVariables lists the
+// COLLECTIVES_ variables, each with the function that reads its value. The second half of the file finds the number of
+// cores, the processor's name and the available memory, mostly in /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -29,9 +29,10 @@ namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
-// Prefix of variables for the test programs. The library ignores them.
+// Prefix of variables for the test programs. The library ignores these variables.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
-// Prefix of variables that UCX reads. They configure UCX for this library alone. The library itself does not read them.
+// Prefix of variables that UCX reads, and that configure UCX for this library alone. The library itself does not read
+// these variables.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
 // Readers: each parses the `text` of a variable. A reader stores the value and returns true if the text is valid.
@@ -213,7 +214,7 @@ int cores_in_affinity_mask() {
 template <class Wanted>
 Environment parse(const char* const* variables, Wanted&& wanted) {
   Environment result;
-  std::vector<std::string_view> seen;  // if a name occurs twice, the first one counts, as for getenv()
+  std::vector<std::string_view> seen;  // if a name occurs twice, its first non-empty value counts
   for_each_of_ours(variables, [&](std::string_view name, std::string_view value) {
     const Variable* variable = find_variable(name);
     if (variable == nullptr || !wanted(name) || value.empty() || std::ranges::count(seen, name) != 0) return;

@@ -1,8 +1,8 @@
 // Reads the environment of the process.
 //
 // The library reads all COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
-// of the processor, and the memory that is still available. Parsing is a function of the environment's text, so tests
-// pass literals. Nothing is stored between calls.
+// of the processor, and the memory that is still available. Functions that parse take the text as an argument, so tests
+// pass literals. No function stores a result for later calls.
 #pragma once
 
 #include <chrono>
@@ -17,32 +17,32 @@
 
 namespace collectives {
 
-/// Values of the variables; empty if a variable is unset or empty. The drop-in is a library that users preload into an
-/// MPI program. It performs collectives of the program in place of MPI.
+/// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in,
+/// a library that users preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
 struct Environment {
-  std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm
-  std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx, mpi
+  std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm, or auto
+  std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx or mpi, for all messages
   std::optional<std::string> wire;       ///< COLLECTIVES_WIRE: transport between hosts: tcp, ucx, mpi
   std::vector<std::string> interfaces;   ///< COLLECTIVES_INTERFACE: network interfaces, by name or address prefix
-  std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: congestion control of TCP connections
-  std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: UDP for short messages of the wire tcp
-  std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or the path of a JSON file
-  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: GPUs of a host map one another's memory
+  std::optional<std::string> congestion_control;  ///< COLLECTIVES_CONGESTION: the kernel's congestion control for TCP
+  std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: whether tcp sends short messages by UDP
+  std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or path of a JSON file with tuning
+  std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: whether ranks map GPU memory of peers
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
-  std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT; nanoseconds::max(): no deadline
-  std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC
-  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD
-  std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG
+  std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline
+  std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC: whether all plans give equal bits
+  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD: whether a thread makes progress
+  std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG: level of the log
   std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: path of the trace file
   std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: maximum size of a host's trace file
-  std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the paths of its files
+  std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the recorder's files
   /// COLLECTIVES_DUMP_SIGNAL: signal at which the flight recorder writes its files.
   std::optional<int> dump_signal;
   std::optional<int> port;        ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
-  std::optional<int> cores;       ///< COLLECTIVES_CORES: cores that ranks of this host may use
-  std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: rank 0's listening socket, inherited
-  std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: the drop-in prints the number of its calls
+  std::optional<int> cores;       ///< COLLECTIVES_CORES: number of cores that the ranks of this host may use
+  std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: listening socket that rank 0 inherits from collectives_run
+  std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of its calls
   /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI. A call counts once, and once more for
   /// each 512 bytes.
   std::optional<int> mpi_after;
@@ -56,10 +56,10 @@ struct Environment {
 /// names the variable, its value, and the valid values.
 Environment parse_environment(const char* const* variables);
 
-/// Returns parse_environment() of this process in its current state.
+/// Returns parse_environment() of the variables that this process has now.
 Environment environment();
-/// Returns only port and listen_fd, which tell where ranks rendezvous. The communicator reports mistakes in other
-/// variables, once it can reach all ranks.
+/// Returns only port and listen_fd, which tell where ranks rendezvous. Ignores mistakes in other variables. The
+/// communicator reports these mistakes once it can reach all ranks.
 Environment rendezvous_environment();
 
 /// Returns the COLLECTIVES_ variables that the library does not know, in order of appearance.

@@ -1,4 +1,5 @@
-// Implementation of Error and names of the error codes. The text of an error is composed where it is thrown.
+// Implementation of Error, the exception of the library, and names of its codes. The function that throws an Error
+// composes its text.
 #include "collectives/error.hpp"
 
 #include <utility>
@@ -22,8 +23,8 @@ std::string_view to_string(Errc code) noexcept {
 Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
     : std::runtime_error(what), code_(code), rank_(rank), peer_(peer), operation_(std::move(operation)) {}
 
-// The destructor is defined in this file, so that only one shared library contains the type information of Error.
-// Exceptions can then be caught across shared libraries.
+// The destructor is defined in this file, so that only one shared library contains the type information of Error. Other
+// shared libraries can therefore catch an Error.
 Error::~Error() = default;
 
 }  // namespace collectives

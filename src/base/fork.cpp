@@ -1,4 +1,6 @@
-// Implementation of the protection from children of fork(): the handlers that run before and after each fork().
+// Implementation of fork.hpp, which protects resources of this process from children that the program makes by fork().
+// This file registers handlers that run before and after each fork(). In the child, a handler closes descriptors that
+// the child must not keep.
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 namespace collectives {
 namespace {
 
-/// List of the descriptors that a child must close, and its mutex. The handlers of fork use both.
+/// List of the descriptors that a child must close, and the mutex of the list. The handlers use the list and the mutex.
 struct Forks {
   std::mutex mutex;  ///< locked during a fork, so that the list is consistent in the child
   std::vector<int*> descriptors;

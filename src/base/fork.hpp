@@ -1,22 +1,24 @@
 // Protection of the library's resources from children that the program makes by fork().
 //
-// A child has its parent's memory, but none of its threads. It shares mappings, connections and locks with the parent.
-// If the child used them, it would disturb the parent and its peers. Three tools prevent that:
+// A child has a copy of its parent's private memory, but only the thread that called fork(). It shares the parent's
+// shared memory, connections and file locks. A child that used these resources would disturb the parent and the
+// parent's peers. Three tools prevent that:
 //
-//   OwnerProcess      a member of each object that belongs to one process; tells a child from that process
-//   OwnDescriptor     a file descriptor that stands for the process, such as one with a lock; a child closes it at once
-//   hold_over_forks   keeps a mutex of the process free in a child, so that the child can create communicators
+//   OwnerProcess      member of an object that belongs to one process; tells whether the caller runs in a child
+//   OwnDescriptor     file descriptor that a child closes at once, such as the one that holds a rank's lock
+//   hold_over_forks   makes fork() wait until a mutex is free, so that the child can lock the mutex
 //
-// In a child, each call on an inherited communicator is refused. In the child, the destructor of the communicator
-// closes no connection, frees no memory and sends no message.
+// In a child, collectives and waits on an inherited communicator throw Error{invalid_argument}. Counters, properties
+// and plans can still be read. The destructor of the communicator closes no connection in the child, frees no memory
+// and sends no message.
 //
 // All three tools use handlers that pthread_atfork() registers. The function fork() calls the handlers in the parent
 // and in the child. Children of vfork and posix_spawn need no handlers, because they call exec. The bare `clone` system
-// call does not run the handlers. A child of `clone` keeps the parent's locks until it calls exec or ends.
+// call does not run the handlers. A child of `clone` keeps its parent's file locks until the child calls exec or ends.
 //
-// Price: each call reads one counter. A child keeps inherited connections and memory until it ends. If a parent is
-// killed, its TCP peers see the connections closed only after its children have ended. Until then, the calls of these
-// peers end only by their deadline.
+// Price: each call reads one counter. A child keeps inherited connections and memory until it calls exec or ends. If a
+// parent is killed, its TCP peers see the connections closed only after that. Calls of these peers may therefore last
+// until their deadline.
 #pragma once
 
 #include <pthread.h>
@@ -31,16 +33,17 @@
 
 namespace collectives {
 namespace detail {
-// Number of forks that led to this process: a child inherits the number and adds 1.
+// Number of forks that led to this process, counted since the handlers were registered. A child inherits the number and
+// adds 1.
 extern std::atomic<std::uint32_t> generation;
 }  // namespace detail
 
 /// The process that created an object.
 class OwnerProcess {
  public:
-  /// Throws Error{system} if the handlers of fork cannot be installed.
+  /// Records the calling process. Throws Error{system} if the handlers cannot be registered.
   OwnerProcess();
-  /// Returns whether the caller runs in that process, not in a child. Costs one relaxed load.
+  /// Returns whether the caller runs in the recorded process, not in a child. Costs one relaxed load.
   bool is_current() const noexcept { return generation_ == detail::generation.load(std::memory_order_relaxed); }
   pid_t process() const noexcept { return process_; }
 
@@ -49,7 +52,8 @@ class OwnerProcess {
   pid_t process_;
 };
 
-/// A descriptor that children do not keep. Resources that the kernel ties to it, such as a lock, end with this process.
+/// A descriptor that children do not keep. Resources that the kernel ties to the descriptor, such as a lock, end with
+/// this process.
 class OwnDescriptor {
  public:
   OwnDescriptor() noexcept = default;
@@ -57,7 +61,8 @@ class OwnDescriptor {
   OwnDescriptor(const OwnDescriptor&) = delete;
   OwnDescriptor& operator=(const OwnDescriptor&) = delete;
 
-  /// Opens a file. Returns false and sets errno if the system refuses. Throws like OwnerProcess.
+  /// Opens a file. Returns false and sets errno if the system refuses. Throws Error{system} if the handlers cannot be
+  /// registered.
   bool open(const std::string& path, int flags);
   void close() noexcept;
   /// Returns the descriptor; -1 if there is none, as in a child.
@@ -67,10 +72,10 @@ class OwnDescriptor {
   int fd_ = -1;
 };
 
-/// Makes fork() wait for `kMutex`, of which the process has one. Call this before the mutex is locked.
+/// Makes fork() wait until `kMutex`, a global mutex, is free. Must be called before the mutex is first locked.
 ///
-/// The child has none of the other threads of its parent. It finds the mutex free and the guarded data consistent. A
-/// thread that holds the mutex must not lock another mutex of this kind. Throws like OwnerProcess.
+/// In the child, the mutex is free and the guarded data are consistent. A thread that holds the mutex must not lock
+/// another mutex that was passed to this function. Throws Error{system} if the handlers cannot be registered.
 template <std::mutex& kMutex>
 void hold_over_forks() {
   static const int error = ::pthread_atfork([] { kMutex.lock(); }, [] { kMutex.unlock(); }, [] { kMutex.unlock(); });

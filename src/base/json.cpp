@@ -1,4 +1,4 @@
-// Implementation of the conversion between JSON values and text.
+// Implementation of json.hpp: converts text to JSON values, and JSON values to text.
 #include "base/json.hpp"
 
 namespace collectives {

@@ -1,5 +1,5 @@
 // Conversion between JSON values and text. A source that calls the parser or the serializer of the JSON library takes
-// five seconds longer to compile. Therefore only json.cpp calls them.
+// five seconds longer to compile. In the library, only json.cpp therefore calls them.
 #pragma once
 
 #include <istream>
@@ -16,7 +16,8 @@ nlohmann::json parse_json(std::string_view text);
 /// if the file is no JSON.
 nlohmann::json read_json_file(std::istream& file);
 
-/// Returns the value in a file, with its members in the order of the file. Throws as read_json_file() does.
+/// Returns the value in a file without comments. Members of objects stay in the order of the file. Throws as
+/// read_json_file() does.
 nlohmann::ordered_json read_ordered_json_file(std::istream& file);
 
 /// Returns `value` as text on one line. Bytes that are not UTF-8 become U+FFFD.

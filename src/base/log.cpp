@@ -1,4 +1,5 @@
-// Implementation of the log. Each line is one write() to stderr.
+// Implementation of the log, which writes lines to stderr. A line is one write(), so that lines of different ranks do
+// not mix.
 #include "base/log.hpp"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Log of the library: lines on stderr. By default it writes warnings and errors. COLLECTIVES_LOG or set_log_level()
-// sets another level.
+// Log of the library: lines on stderr. By default, the library writes warnings and errors. COLLECTIVES_LOG or
+// set_log_level() sets another level.
 //
 //   log_warning(rank, "{} waits for rank {} since {} s", operation, peer, seconds);
 //   -> collectives: warning: rank 3: all_reduce #17 waits for rank 1 since 30 s
@@ -25,13 +25,14 @@ inline constexpr LogLevel kLogLevels[] = {LogLevel::off, LogLevel::error, LogLev
 
 std::string_view to_string(LogLevel) noexcept;
 
-/// Returns the current level. The level is the last argument of set_log_level(). If that was never called, it is the
-/// value that COLLECTIVES_LOG had when the first line was logged, or `warning`.
+/// Returns the current level, which is the last argument of set_log_level(). If set_log_level() was never called, the
+/// level is the value that COLLECTIVES_LOG had at the first call of log_level(). That level is `warning` if the
+/// variable was unset or malformed.
 LogLevel log_level() noexcept;
 void set_log_level(LogLevel) noexcept;
 
 namespace detail {
-/// Writes one line. Omits `rank` if it is kNoRank.
+/// Writes one line. The line names `rank`, unless `rank` is kNoRank.
 void write_log_line(LogLevel, Rank rank, fmt::string_view format, fmt::format_args) noexcept;
 
 template <class... Args>
@@ -40,7 +41,7 @@ void log(LogLevel level, Rank rank, fmt::format_string<Args...> format, Args&&..
 }
 }  // namespace detail
 
-/// Logs a line for `rank`, or for no particular rank if it is kNoRank.
+/// Logs a line for `rank`, or for no particular rank if `rank` is kNoRank.
 template <class... Args>
 void log_error(Rank rank, fmt::format_string<Args...> format, Args&&... args) {
   detail::log(LogLevel::error, rank, format, std::forward<Args>(args)...);

@@ -1,4 +1,4 @@
-// Random number that other processes cannot guess.
+// Random number of 64 bits that other processes cannot guess.
 //
 // std::random_device is not used, because its constructor queries the processor's identity. The query takes tens of
 // microseconds under a hypervisor.

@@ -1,4 +1,4 @@
-// Rounds numbers of bytes up to the next multiple of an alignment.
+// Rounds a number of bytes up to a multiple of an alignment.
 #pragma once
 
 #include <cstddef>

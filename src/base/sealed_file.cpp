@@ -1,4 +1,5 @@
-// Implementation of sealed memfds, and of error texts that name the refused system call and the limit.
+// Implementation of sealed memfds: files in memory without a name in the file system, whose size no process can change.
+// This file also makes error texts, which name the refused system call and, if known, the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>

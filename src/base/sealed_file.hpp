@@ -1,7 +1,7 @@
 // Sealed memfds: shared memory without a name in the file system, whose size no process can change.
 //
-// This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory, the
-// limit, and the setting to change.
+// This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory. If
+// known, it also names the limit and the setting to change.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,10 @@ struct SealedFile {
   std::string refused;  ///< if there is no file: the system call that the system has refused, and its error
 };
 
-/// Returns a file of `bytes` zeros. `what` is the purpose of the file in error texts, such as "a segment". The call
-/// passes `flags` to memfd_create, in addition to close-on-exec, sealing and no-execute. Throws the error of
-/// refuse_memory() if a limit of the system is reached. Returns no file if this process may not create memfds at all.
+/// Returns a file of `bytes` zeros. `what` names the purpose of the memory in error texts, such as "a segment". The
+/// call passes `flags` to memfd_create, in addition to close-on-exec, sealing and no-execute. Throws the error of
+/// refuse_memory() if a limit of the system is reached. Returns no file if the system refuses for another reason, for
+/// example because this process may not create memfds.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
 /// Throws Error{system} "memory: no 2 MiB for a segment: WHY".

@@ -1,4 +1,4 @@
-// Numbers and lists of ranks in readable form: "64 MiB", "ranks 0-2, 4".
+// Numbers of bytes and lists of ranks in readable form: "64 MiB", "ranks 0-2, 4".
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Implementation of the tick clock: detects a usable processor counter, and reads counter and clock together.
+// Implementation of the tick clock, which times calls by the processor's time-stamp counter. This file detects whether
+// that counter is usable. It also reads the counter and the steady clock together.
 #include "base/ticks.hpp"
 
 #include <limits>

@@ -2,7 +2,7 @@
 //
 // A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. Some counters have
 // no constant rate, or differ between cores. On a machine with such a counter, a tick is a nanosecond of the steady
-// clock. Records of calls hold ticks. A reader of a record converts them to nanoseconds.
+// clock. Records of calls hold ticks. A reader of a record converts its ticks to nanoseconds.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Names of collectives, types and ops, which appear in plans, errors and command lines.
+// Names of collectives, kinds of memory, element types and ops. The names appear in plans, errors and command lines.
 #include "collectives/types.hpp"
 
 namespace collectives {

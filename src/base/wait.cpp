@@ -1,6 +1,7 @@
-// Implementation of the waits. wait.hpp explains when a wait spins, yields and sleeps.
+// Implementation of the waits. The head of wait.hpp explains when a wait spins, yields and sleeps.
 //
-// A turn is one call of wait(). A late yield is a yield after which another program had the core for more than 2 ms.
+// A turn is one call of wait(). A late yield is a yield that lasted more than 2 ms, because another program had the
+// core. To sleep at once is to sleep without yielding first.
 #include "base/wait.hpp"
 
 #include <sched.h>
@@ -16,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Time for which a wait spins while each rank has a core. If a wait is longer, the awaited rank may need this core
-// after all.
+// Time for which a wait spins while each rank has a core. If a wait lasts longer, the awaited rank may need the waiting
+// rank's core after all.
 constexpr auto kSpin = 5us;
 // Time after which a wait sleeps instead of yielding, while each rank has a core. A short series of yields disturbs
 // other programs little, whereas a sleep would wake up late.
@@ -25,7 +26,8 @@ constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
 // in 15 us, so most waits end before 200 us. With a limit of 50 us the all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
-// Time after which a wait for a message of another host sleeps. Most messages arrive sooner, and a sleep wakes up late.
+// Maximum time from the beginning of a wait to its first sleep, if messages of other hosts may end the wait. While a
+// hook is installed, this limit does not apply. Most messages arrive sooner, and a sleep wakes up late.
 constexpr auto kSpinForWire = 300us;
 // Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;
@@ -34,7 +36,7 @@ constexpr auto kShortestSleep = 1us;  // minimum request to the kernel; Linux ad
 // keeps the core only for microseconds.
 constexpr auto kLateYield = 2ms;
 // Time for which waits sleep at once after a single late yield. A system service or the start of a process may have
-// caused the yield, so the time is as short as a time slice.
+// caused the late yield. The time is therefore as short as a time slice.
 constexpr auto kSleepAtOnceAtFirst = 2500us;
 // Maximum time for which waits sleep at once. Late yields that recur come from a busy program, and each doubles the
 // time. 20 ms are long compared with a time slice.
@@ -42,8 +44,9 @@ constexpr auto kSleepAtOnceAtMost = 20ms;
 // Maximum time from the end of sleeping at once to the next late yield, if that yield counts as recurring.
 constexpr auto kLateYieldsRecurIn = 20ms;
 
-// Number of fruitless tests in a row after which each further test sleeps. A fruitless test is a Work::test() that
-// found neither an end nor progress. 1,000 tests take 0.6 ms if the program yields for 0.6 us after each.
+// Number of fruitless tests in a row after which each further test sleeps, unless the program computes between its
+// tests. A fruitless test is a Work::test() that found neither an end nor progress. 1,000 tests take 0.6 ms if the
+// program yields for 0.6 us after each.
 constexpr int kTests = 1000;
 // Number of fruitless tests in a row while waits sleep at once, because each yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;

@@ -1,10 +1,11 @@
 // Waiting in turns: spin, then yield for a bounded time, then sleep.
 //
 // A wait is a loop that tests a condition. Each turn of the loop that finds the condition false calls wait(). The first
-// turns spin, later ones yield, and all after that sleep:
+// turns spin, later turns yield, and all further turns sleep:
 //
-//   spin    continues at once, so the loop sees a change after one cache miss; useful while each rank has a core
-//   yield   leaves the core to another thread at once; useful while that thread is the awaited rank
+//   spin    continues at once, so the loop sees a change after one cache miss; only waits of collectives spin, and
+//           only if each rank has a core
+//   yield   leaves the core to another thread at once; useful if that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
 // No loop may yield for long. Linux counts each yield as the use of a whole time slice. A thread that yields beside
@@ -16,15 +17,16 @@
 //                       true when the caller must check deadlines, aborts and lost peers
 //   Backoff             for all other waits
 //
-// A sleep takes an eighth of the time that the wait has lasted. The wait therefore becomes longer by at most that
-// eighth and the 80 us. If a yield takes over 2 ms, another program has used its whole time slice on this core. The
-// waits of this process then sleep at once, without yielding first: for 2.5 ms after a single late yield, and for up to
-// 20 ms if late yields recur.
+// A sleep takes an eighth of the time that the wait has lasted, at most 1 ms. The wait therefore becomes longer by at
+// most that eighth and the 80 us. A yield is late if it takes over 2 ms: another program has then used its whole time
+// slice on this core. After a late yield, waits of this process sleep at once, without yielding first. They do so for
+// 2.5 ms after a single late yield, and for up to 20 ms if late yields recur. Waits of collectives note late yields and
+// sleep at once only if the host is oversubscribed.
 //
 // A process may use another library that progresses only inside its own calls, as MPI does. The function
-// set_wait_hook() installs a hook, which every CollectiveBackoff calls. The hook can progress MPI, for example. Waits
-// sleep for at most 50 us at a time while a hook is installed. The hook needs no thread, so it works with every thread
-// level of MPI.
+// set_wait_hook() installs a hook, which every CollectiveBackoff calls. The hook can progress MPI, for example. While a
+// hook is installed, waits of collectives sleep for at most 50 us at a time. The waiting thread itself calls the hook,
+// so the hook works with every thread level of MPI.
 #pragma once
 
 #include <atomic>
@@ -35,15 +37,15 @@
 
 namespace collectives {
 
-/// Function that every CollectiveBackoff of this process calls: at least every eighth turn in the first 5 us of a wait,
-/// then in every turn. It must be short and must not use a Communicator.
+/// Function that every CollectiveBackoff of this process calls. In the first 5 us of a wait, at least every eighth turn
+/// calls it; later, every turn does. The function must be short and must not use a Communicator.
 using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;
 
 /// Longest sleep of a wait: 1 ms, because waits check deadlines that often.
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
-/// Longest sleep of a wait for an operation that progresses only in calls of this thread, as MPI's do: 50 us, because
+/// Longest sleep of a wait for an operation that progresses only in calls of this thread, as in MPI. 50 us, because
 /// each message may need several calls.
 constexpr std::chrono::nanoseconds kLongestSleepBetweenCalls = std::chrono::microseconds(50);
 
@@ -75,7 +77,7 @@ class TestBackoff {
   /// Counts a test that found neither an end nor progress. A row is 1,000 such tests, or 32 while waits of this process
   /// sleep at once. Sleeps for 1 us if this call ends a row that took little CPU time.
   ///
-  /// Little means about 1 us from one test to the next, not counting yields. A program that computes between two tests
+  /// Little means at most 1.5 us per test, not counting yields. A program that computes for longer between two tests
   /// therefore never sleeps.
   void fruitless() noexcept;
   /// Ends the row.

@@ -1,5 +1,5 @@
-// Implementation of CodedStep, which performs Steps whose messages a codec encodes. Values are coded and added tile by
-// tile. A tile is about 1,024 elements.
+// Implementation of CodedStep, which performs Steps whose messages a codec encodes. A codec converts f32 values to
+// fewer bytes and back. Values are coded and added tile by tile. A tile is about 1,024 elements.
 #include "execution/coded_step.hpp"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of f32 elements of a tile. It is rounded up to whole blocks of the codec. 1024 elements take 4 KiB,
-/// so that tiles of several sources fit in the first-level cache.
+/// Minimum number of f32 elements of a tile. A tile has whole blocks of the codec, so its number of elements may be
+/// larger. 1024 elements take 4 KiB, so that tiles of several sources fit in the first-level cache.
 constexpr std::size_t kTile = 1024;
 
 }  // namespace

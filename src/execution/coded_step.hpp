@@ -1,5 +1,5 @@
-// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank. It takes values, may add
-// them, and may store and send the result.
+// CodedStep: performs a Step whose messages a codec encodes. A Step is one action of a rank. A Step takes values, may
+// add them, and may store and send the result.
 //
 // A codec converts f32 values to fewer bytes and back. The number of bytes depends only on the number of values. A
 // codec has no state. A frame is the memory of a transport for one message. Values are encoded when they are written to
@@ -13,8 +13,8 @@
 // earlier Step has decoded. The bytes stay the same, because every codec fulfills encode(decode(wire)) == wire. Tests
 // prove that values are rounded at most twice, and equally on all ranks.
 //
-// Sums are computed tile by tile. A tile has about 1,024 elements. Its decoded values are thus still in the first-level
-// cache when they are added.
+// Sums are computed tile by tile. A tile has about 1,024 elements. The decoded values of a tile are thus still in the
+// first-level cache when they are added.
 //
 // Price: each owner exchanges messages with all other hosts, not only with two neighbours as in a ring. Algorithms that
 // send partial sums on, such as recursive halving and doubling, cannot be used.

@@ -1,6 +1,6 @@
-// Implementation of the executor, which performs the Steps of an operation. It takes the Steps in order, and performs
-// each as soon as the Step can run. A Step is one action of a rank. It takes values, may reduce them, and may store and
-// send the result.
+// Implementation of the executor, which performs the Steps of an operation. The executor takes the Steps in order, and
+// performs each as soon as the Step can run. A Step is one action of a rank. A Step takes values, may reduce them, and
+// may store and send the result.
 //
 // A long vector is handled in rounds. A round performs all Steps on one segment of each part of the vector. A frame is
 // memory of a transport for one message. The wire, the transport between hosts, may send from the caller's memory while
@@ -80,7 +80,7 @@ bool Executor::progress_steps() {
       if (!std::exchange(host_begun_, true)) begin_host(*step);
       if (!on_engine([](auto& engine) { return engine.progress_host_step(); })) return false;
     } else if (step->range.count > 0 || job_->args.collective == Collective::barrier) {
-      // An exchange of an empty range sends nothing, except in a barrier, whose messages are all empty.
+      // A Step with messages but an empty range sends nothing, except in a barrier, whose messages are all empty.
       if (!on_engine([&](auto& engine) { return performed(*step, engine); })) return false;
     }
     next_step();

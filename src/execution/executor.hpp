@@ -1,5 +1,5 @@
-// Executor: performs the Steps of an operation in order. A Step is one action of a rank. It takes values of this rank
-// or of peers, may reduce them, and may store and send the result.
+// Executor: performs the Steps of an operation in order. A Step is one action of a rank. A Step takes values of this
+// rank or of peers, may reduce them, and may store and send the result.
 //
 // The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. The caller of
 // progress() waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls,

@@ -22,7 +22,8 @@ namespace collectives {
 class HostEngine final : public ValueEngine {
  public:
   /// Intra-host collectives by Subgroup, the ranks that perform them: all ranks of the host, those of one NUMA domain,
-  /// or one of each domain (rail). The last two exist only on a host with domains.
+  /// or one of each domain (rail). The intra-host collectives of a domain and of a rail exist only on a host with
+  /// domains.
   using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
   HostEngine(const RankView& view, HostCollectives host_collectives);
 

@@ -14,9 +14,9 @@
 
 namespace collectives {
 
-/// Input of a job, if it arrives in pieces. The caller also takes the output in pieces. Each round handles one piece:
-/// it performs all Steps (actions of a rank) on one segment of each part of the vector. The Steps keep the order of the
-/// plan. The result therefore has the same bits as with input that is complete at the start. Price: the executor calls
+/// Input of a job that arrives in pieces. The caller also takes the output in pieces. Each round handles one piece: it
+/// performs all Steps (actions of a rank) on one segment of each part of the vector. The Steps keep the order of the
+/// plan. The result therefore has the same bits as if all input were there at the start. Price: the executor calls
 /// ready() before every Step.
 class InputStream {
  public:

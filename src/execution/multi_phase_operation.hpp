@@ -1,11 +1,11 @@
 // Multi-phase operation: an operation whose later Steps are known only after earlier messages have arrived. A Step is
 // one action of a rank. An example is the exchange of the elements that top-k selects. The operation consists of
-// phases, each with its own Steps. The messages of one phase do not depend on one another.
+// phases, each with its own Steps. The Steps of a phase are known when the phase begins.
 //
 // The executor performs each phase as one Job (job.hpp). An operation without phases is one Job, too. Deadlines,
 // mismatches and failures are handled as in every call. Between two phases, the operation computes on this rank without
-// messages. It stays at the head of the communicator's queue until its last phase has ended. All ranks therefore
-// perform all operations in the same order.
+// messages. The operation stays at the head of the communicator's queue until its last phase has ended. All ranks
+// therefore perform all operations in the same order.
 #pragma once
 
 #include <memory>

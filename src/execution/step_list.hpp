@@ -1,6 +1,6 @@
 // StepList: stores the Steps of one round, with copies of their lists of peers. A Step is one action of a rank. A round
 // performs all Steps on one segment of each part of the vector. The lists are copied, because an algorithm's own lists
-// are valid only while it emits Steps.
+// are valid only while the algorithm emits Steps.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,8 @@ class StepList final : public StepSink {
 
   static constexpr std::size_t kBlock = 1024;
   std::vector<Step> steps_;
-  // Memory of the copied lists. Steps point into it. Therefore, no block is reallocated while it holds lists.
+  // Memory of the copied lists, in blocks. Steps point into the blocks. Therefore, no block is reallocated while it
+  // holds lists.
   std::vector<std::vector<Rank>> blocks_;
   std::size_t block_ = 0;
 };

@@ -1,5 +1,5 @@
-// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank. It takes
-// values, may reduce them, and may store and send the result.
+// StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank. A Step
+// takes values, may reduce them, and may store and send the result.
 //
 // A route is the transport of the messages to one peer: shared memory inside the host, or the wire to another host. A
 // frame is memory of a transport for one message. A value is copied into a frame, or sent by send_from() from the

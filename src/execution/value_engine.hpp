@@ -1,5 +1,5 @@
 // ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
-// of a rank. It takes values, may reduce them, and may store and send the result.
+// of a rank. A Step takes values, may reduce them, and may store and send the result.
 //
 // The executor performs Steps. It lets an engine copy and fold (reduce) the values. HostEngine works in the calling
 // thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds of
@@ -15,7 +15,8 @@
 
 namespace collectives {
 
-/// Engine that performs requests, the calls of copy() and fold(), in the order of the calls, at once or later.
+/// Engine that performs requests: the calls of copy() and fold(). It performs the requests in the order of the calls,
+/// at once or later.
 class ValueEngine {
  public:
   virtual ~ValueEngine() = default;
@@ -24,7 +25,7 @@ class ValueEngine {
   /// Called before each Step, which may read memory of peers. Returns false if the Step cannot begin yet.
   virtual bool begin() = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
-  /// Folds as fold() in reduction.hpp does.
+  /// Reduces `sources` into `out`, as fold() in reduction.hpp does.
   virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
                     std::size_t count, int finish_ranks) = 0;
   /// Called after the last request of a Step.

@@ -1,6 +1,6 @@
-// Implementation of the arena, the memory that the ranks of one host share. This file defines the layout of the areas,
-// and how ranks create, join and leave the arena. A mapping is the address range at which a process sees the arena. A
-// place is the byte of the arena that a rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area lies,
+// and creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena. A rank's
+// place is the byte of the arena's file that this rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ constexpr std::string_view kArenaName = "an arena";      // name of the memory i
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t protocol;
-  std::uint64_t token;  // random number, which no other file has under a reused descriptor
+  std::uint64_t token;  // random number that no other file has, even if its descriptor has the same number
   std::uint64_t bytes;
 };
 
@@ -94,9 +94,9 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
   auto mapping = std::make_shared<Mapping>();
   std::unique_ptr<Arena> arena(new Arena(mapping, shape, 0));
   mapping->bytes = arena->total_;
-  // The kernel allocates a page at its first access. It kills a process that then exceeds the memory limit of its
-  // control group. The limit is therefore checked here. It must allow all pages but those of the channels, which most
-  // programs never access.
+  // The kernel allocates a page at its first access. The kernel kills a process that thereby exceeds the memory limit
+  // of its control group. The limit is therefore checked here. The limit must allow all pages except those of the
+  // channels, which most programs never access.
   if (const AvailableMemory available = available_memory(); available.bytes < arena->channels_at_)
     refuse_memory(arena->channels_at_, kArenaName, available.bound);
   SealedFile made = make_sealed_file(kArenaName, "collectives", mapping->bytes);

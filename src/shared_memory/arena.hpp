@@ -1,14 +1,14 @@
 // Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size no
 // process can change. Every rank of the host maps it. A subgroup is a set of ranks that perform collectives through the
-// arena. It is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
+// arena. A subgroup is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
 //                  first failure of the communicator, and the time of the latest search for ended ranks
 //   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
 //                  (collective, count, type ...) of each of its newest calls
 //   collectives    per rank and subgroup: counters of intra-host collectives (subgroup_memory.hpp)
-//   directories    per rank: the allocated memory that its peers can map (segment_directory.hpp)
-//   GPU blocks     per rank: where its buffers on a GPU are, and how other processes open them
+//   directories    per rank: the memory of allocate() that peers can map (segment_directory.hpp)
+//   GPU blocks     per rank: where the rank's buffers on a GPU are, and how other processes open them
 //   lines          per rank and subgroup: a ring of slots of the inline protocol, whose payload travels inside
 //                  the cache lines that peers poll
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
@@ -19,17 +19,18 @@
 //
 // Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open /proc/PID/fd/N,
 // the descriptor of that rank, and check the arena's random token. The arena vanishes with the last process that has it
-// open, however that process ends. Ranks may be threads of one process, and then share one mapping. They run the same
+// open, however that process ends. Ranks that are threads of one process share one mapping. These ranks run the same
 // code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc: ranks in different
 // PID or user namespaces count as ranks of different hosts.
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
-// helper process is needed, and a reused PID misleads no peer. One rank of the host asks for all ranks, by one system
-// call per rank, and marks the ended ranks in their blocks. Reason: the kernel takes longer the more locks the file
-// has, so p ranks that each ask for p ranks would take time proportional to p^3. A forked child inherits the descriptor
-// that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare `clone` system call keeps its
-// parent's lock until the child calls exec or ends. Reason: `clone` runs no fork handlers, which close the descriptor.
+// helper process is needed, and a reused PID misleads no peer. One rank of the host at a time asks about all ranks, by
+// one system call per rank. That rank marks the ended ranks in their blocks. Reason: the kernel takes longer the more
+// locks the file has. If each of p ranks asked about p ranks, the time would be proportional to p^3. A forked child
+// inherits the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare
+// `clone` system call keeps its parent's lock until the child calls exec or ends. Reason: `clone` runs no fork
+// handlers, which close the descriptor.
 #pragma once
 
 #include <atomic>
@@ -84,12 +85,12 @@ inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
-  PolledWord completed;        ///< number of the newest call that it has finished
-  PolledWord departed;         ///< 1: the rank has destroyed its communicator
-  PolledWord remote_access;    ///< 1 while it reads or writes buffers of its peers
-  PolledWord heartbeat;        ///< its latest sign of life, in nanoseconds of the coarse clock
-  PolledWord waiting_for_gpu;  ///< number of the call in which it waits for its GPU; 0: none
-  PolledWord ended;            ///< 1: a peer has found that the rank's process has ended or that the rank has left
+  PolledWord completed;        ///< number of the newest call that this rank has finished
+  PolledWord departed;         ///< 1: this rank has destroyed its communicator
+  PolledWord remote_access;    ///< 1 while this rank reads or writes buffers of its peers
+  PolledWord heartbeat;        ///< latest sign of life of this rank, in nanoseconds of the coarse clock
+  PolledWord waiting_for_gpu;  ///< number of the call in which this rank waits for its GPU; 0: none
+  PolledWord ended;            ///< 1: a peer has found that this rank's process has ended or that this rank has left
   std::atomic<std::int32_t> process{0};
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
@@ -235,8 +236,8 @@ class Arena {
   bool failed() const noexcept { return abort_block().state.load() != 0; }
   /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
-  /// Marks the local ranks that no longer hold their locks, unless a rank of this host began to do so less than `every`
-  /// before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
+  /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
+  /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
   /// Returns true if search_ended() of any rank of this host has found that a local rank has ended.
   bool ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire) != 0; }

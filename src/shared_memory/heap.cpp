@@ -1,6 +1,6 @@
 // Implementation of the heap, which allocates memory that other ranks can map. A segment is memory from the system. A
-// block is one segment of the heap. It is whole if it serves one request only. Any other block is divided into pieces,
-// whose lengths are multiples of kGrain.
+// block is the heap's record of one segment. A block is whole if its segment serves one request only. The segment of
+// any other block is common: it is divided into pieces, whose lengths are multiples of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
@@ -39,14 +39,14 @@ Heap::Piece Heap::allocate(std::size_t bytes, std::size_t alignment) {
     throw Error(Errc::system, fmt::format("memory: {} bytes at a multiple of {} are more than a process can address",
                                           bytes, alignment));
   const std::size_t wanted = in_grains(bytes);
-  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // for the alignment
+  const std::size_t slack = alignment > kGrain ? alignment - kGrain : 0;  // maximum bytes to skip for the alignment
   auto guard = lock();
   leave_what_was_inherited();
   auto found = by_size_.lower_bound({wanted + slack, nullptr});
   if (found == by_size_.end()) {
     const std::size_t common = std::max(kLeastCommon, round_up(total_ / 8, kLeastCommon));
     const bool whole = wanted + slack >= common / 2;
-    guard.unlock();  // making a segment takes long, and other threads may allocate meanwhile
+    guard.unlock();  // making a segment takes long, so other threads may allocate during that time
     auto block = std::make_unique<Block>(whole ? bytes + (alignment > kPage ? alignment : 0) : common, whole);
     std::byte* const data = block->segment.data();
     guard.lock();

@@ -1,21 +1,23 @@
-// Heap: the memory of this process that other ranks can map. All communicators of the process use one heap.
+// Heap: provides the memory of allocate() and SharedAllocator, which other ranks can map unless the system refuses
+// memfds. All communicators of a process use one heap.
 //
-// A segment is memory from the system that other processes can map. A large request gets a segment of its own. That
-// segment returns to the system when the memory is freed. A smaller request gets a piece of a common segment. The
-// length of a piece is a multiple of 64 bytes. allocate() takes the shortest free piece that suffices. Adjacent free
-// pieces are joined.
+// A segment is memory from the system. Heap::allocate() returns the shortest free piece of a segment that suffices. The
+// length of a piece is a multiple of 64 bytes. If no free piece suffices, the heap takes a new segment from the system.
+// A large request gets the whole new segment, which returns to the system when the memory is freed. A smaller request
+// gets a piece of the new segment, which becomes a common segment: later requests get other pieces of it. Adjacent free
+// pieces of a segment are joined.
 //
-// A new common segment has an eighth of the bytes of all segments, at least 2 MiB. A request is large if it needs at
-// least half of a new common segment. The number of segments therefore grows only with the logarithm of the bytes. Few
-// segments are better, because each takes a file descriptor and a place in the segment directory of every communicator.
-// The heap returns empty common segments to the system, but keeps the smallest one.
+// A new common segment has about an eighth of the bytes of all segments, at least 2 MiB. A request is large if it needs
+// at least half of a new common segment. The number of segments therefore grows only with the logarithm of the bytes.
+// Few segments are better. Each takes a file descriptor, and a place in the segment directory of every communicator
+// that uses the segment. The heap returns empty common segments to the system, but keeps the smallest one.
 //
 // Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
 // of fork() allocates only from segments that it has made itself.
 //
-// Price: the heap holds up to an eighth more memory than was requested. All pages of a new segment are allocated at
-// once (prefaulted), which takes 0.3 to 1 ms per MiB. If ranks allocate at the same time, the system may refuse all of
-// them, although the memory would suffice for one.
+// Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment
+// are prefaulted: allocated before their first use. That takes 0.3 to 1 ms per MiB. If ranks allocate at the same time,
+// the system may refuse all of them, although the memory would suffice for one.
 #pragma once
 
 #include <atomic>
@@ -48,7 +50,7 @@ class Heap {
   /// Frees a piece. `bytes` must be as in allocate().
   void release(void* data, std::size_t bytes) noexcept;
 
-  /// Listener that is called, with the heap locked, before a segment is removed.
+  /// Listener that is called, with the heap locked, before a segment returns to the system.
   class Listener {
    public:
     virtual void segment_removed(const Segment&) noexcept = 0;

@@ -1,6 +1,7 @@
-// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. Each collective
-// first needs a free place in the rings of shared state: number n uses place n % kCollectivesAhead. Then a protocol
-// (inline, staged, zero copy ...) performs the collective, as its task says.
+// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. The counters,
+// records and slots of the collectives form rings of kCollectivesAhead places. Collective n uses place n %
+// kCollectivesAhead, which is free when all ranks have finished the collective that used it before. After that, a
+// protocol (inline, staged, zero copy ...) performs the collective. The HostTask names the protocol.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ void HostCollective::begin() {
     begin_as_planned();
 }
 
-/// Begins the task by the protocol that it names, without zero copy.
+/// Begins the task by the protocol that the task names, without zero copy.
 void HostCollective::begin_as_planned() {
   if (task_->protocol == HostProtocol::inlined) {
     performer_ = Performer::inlined;

@@ -1,8 +1,8 @@
 // Intra-host collectives: the ranks of one host, or of a subgroup of it, combine and exchange data through shared
 // memory. The ranks send no messages. subgroup_memory.hpp describes the subgroups.
 //
-// A HostTask describes one collective (host_task.hpp). It is equal on all ranks of the subgroup. The size of the vector
-// and the location of the buffers decide which protocol performs the collective:
+// A HostTask describes one collective (host_task.hpp). All ranks of the subgroup have equal tasks. The protocol that
+// performs the collective depends mainly on the size of the vector and on the location of the buffers:
 //
 //   inline       inline_protocol.hpp  the payload travels inside the polled cache lines
 //   one-shot     staged.hpp           every rank stages its whole vector, and combines all of them for itself
@@ -13,16 +13,17 @@
 // Every protocol adds the values of the ranks in rank order. The result of an intra-host collective is therefore always
 // deterministic.
 //
-// All ranks number the collectives of a subgroup equally. The shared state of collective n lies in place n % 64 of a
-// ring (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64. Readers
-// therefore need not report that they have read the data. If every rank needs data of every rank, no rank can be 64
-// collectives ahead. A root of broadcasts needs no data, so it can be 64 collectives ahead. It then waits.
+// All ranks number the collectives of a subgroup equally. The counters, records and slots of collective n lie in place
+// n % 64 of rings (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64.
+// Readers of a place therefore need not report that they have read it. If every rank needs data of every rank, no rank
+// can be 64 collectives ahead. A root of broadcasts needs no data, so the root can be 64 collectives ahead. The root
+// then waits.
 //
-// Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 20 KiB of counters.
+// Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 21 KiB of counters and records.
 //
 // No function blocks: progress() does what is possible now and returns. The function start() publishes this rank's
-// first data at once, because the peers wait for that data. The caller then publishes the arrival record: the number
-// and the signature of the call.
+// first data at once if the place is free, because the peers wait for that data. The caller then publishes the arrival
+// record: the number and the signature of the call.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // Operands of a collective between ranks of a host: this rank's buffers, type and op. This file also checks that a peer
 // performs the same call.
 //
-// All data that ranks publish in shared memory carry a tag. A tag holds the number of the collective and a hash of the
+// Data that a rank publishes for a collective carry a tag. A tag holds the number of the collective and a hash of the
 // call's signature. A rank checks the tag before it uses the data of a peer. Price of tags: a few stores per call.
 #pragma once
 
@@ -12,23 +12,23 @@
 
 namespace collectives {
 
-/// Operands of one collective. Each address is that of element 0 of the vector. It lies outside the buffer if the
-/// buffer holds only a later part of the vector.
+/// Operands of one collective. Each address is that of element 0 of the vector. If a buffer holds only a later part of
+/// the vector, the address lies outside the buffer.
 struct HostOperands {
   const std::byte* source = nullptr;  ///< this rank's values
-  std::byte* destination = nullptr;   ///< place of the results
+  std::byte* destination = nullptr;   ///< address of the results
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;   ///< number of ranks, by which fold() divides an average; 0: results are partial
+  int finish_ranks = 0;   ///< number of ranks by which fold() divides an average; 0: results are partial
   bool unreduced = true;  ///< whether the values are contributions of one rank each, not partial results
   std::uint64_t tag = 0;
-  /// Number that identifies the task and all operands but the tag. A protocol prepares itself once for all collectives
-  /// with an equal number. 0: it prepares itself for every collective.
+  /// Number that identifies the task and all operands but the tag. A protocol may prepare itself once for all
+  /// collectives with an equal number. 0: the protocol prepares itself for every collective.
   std::uint64_t known_as = 0;
 };
 
-/// C++ exception inside the library. It is thrown if a tag shows that a peer performs another call. The communicator
-/// turns the exception into an Error with all details.
+/// C++ exception inside the library, thrown if a tag shows that a peer performs another call. The communicator turns
+/// the exception into an Error with all details.
 struct TagMismatch {
   Rank peer;  ///< local rank on the host, or rank of the communicator, depending on the function
 };

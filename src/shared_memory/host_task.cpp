@@ -2,8 +2,8 @@
 // chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
 //
 // The choice depends on the length of the vector, on the numbers of ranks and cores, and on limits in the tuning. Zero
-// copy is not a protocol here but a flag of the task. It replaces the chosen protocol if every rank has mapped the
-// buffers of all ranks.
+// copy is not a protocol here but a flag of the task. If the flag is set and all buffers are mapped, zero copy replaces
+// the chosen protocol.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the bytes that one rank publishes.
+/// Returns the bytes that one rank publishes by the inline protocol: its whole vector, or the longest slice if nothing
+/// is combined.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
 /// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than

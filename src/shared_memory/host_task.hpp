@@ -1,5 +1,5 @@
-// Host task: the description of one collective between ranks of a host, and of the protocol that performs it. All ranks
-// that perform the collective have equal tasks.
+// Host task: the description of one collective between ranks of a host, with the protocol that performs the collective.
+// All ranks that perform the collective have equal tasks.
 //
 // The vector is divided into slices. Each slice has one rank as its owner. There are four kinds of collectives:
 //
@@ -9,8 +9,8 @@
 //   host_barrier         no rank leaves before all have entered
 //
 // If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce, and an all-gather is a
-// broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The size of the vector decides
-// between the protocols.
+// broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the protocol
+// depends mainly on the size of the vector.
 //
 // Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
 // results before they are read. Results that overwrite inputs are written by normal stores, because the cache holds
@@ -34,13 +34,14 @@ namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
   inlined,     ///< values travel inside the polled cache lines
-  one_shot,    ///< every rank stages all its values and combines for itself: one synchronization
+  one_shot,    ///< every rank stages its whole vector and combines the vectors of all ranks: one synchronization
   staged,      ///< values pass through chunks of staging memory, and owners combine their slices
   single_copy  ///< values go directly between the ranks' buffers; the kernel copies them if they are not mapped
 };
 std::string_view to_string(HostProtocol) noexcept;
 
-/// One collective between ranks of a host. `local`: number of a rank in the subgroup that performs the collective.
+/// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
+/// collective.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
   int root = -1;              ///< local rank of the only owner, or -1

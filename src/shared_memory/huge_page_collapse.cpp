@@ -1,5 +1,5 @@
-// Implementation of the collapse of small pages into huge pages. This file reads the load of the machine, makes the
-// system call and checks the limits.
+// Implementation of the collapse of small pages into huge pages. This file reads the load of the machine, requests the
+// collapse from the kernel, and checks the four limits of huge_page_collapse.hpp.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
 //   deadline   no call begins after the deadline of the memory
 //   slowness   after one call of more than 10 ms, this process makes no other
 //
-// Memory that is not collapsed keeps its small pages. It works, but more slowly.
+// Memory that is not collapsed keeps its small pages. The only disadvantage is slower access.
 #pragma once
 
 #include <atomic>

@@ -19,29 +19,31 @@
 namespace collectives {
 namespace {
 
-/// Number of times that progress() reads a line that has not arrived, before it returns to its caller. Returning and
-/// being called again takes about as long as these reads.
+/// Maximum number of times that progress() looks for the missing lines of one peer before it returns. Returning and
+/// being called again takes about as long as these looks.
 constexpr int kLooks = 8;
 
-/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow: a reader's processor
-/// prefetches the lines behind those that it reads. The prefetch would take these lines from the writer, which has just
-/// fetched them for the next collective. 29 is odd, so every one of the 64 slots is used.
+/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow, because a reader's
+/// processor prefetches the lines behind those that it reads. The prefetch would take the next slot's lines from the
+/// writer, which has just fetched them for the next collective. The number of slots is a power of two, so an odd
+/// distance uses every slot.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
 /// Returns the number of lines that hold a payload of `bytes`.
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
-/// Returns the tag, which marks the payload before it as complete.
+/// Returns the tag of a line. The tag marks the payload of the line as complete.
 std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(line + kLinePayload));
 }
 
 /// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
 ///
-/// Copies a part of fixed length from each end; the two parts may overlap. A memcpy of variable length would take as
-/// long as the rest of a short collective. The accesses need not be atomic. A reader checks the tag first, and a slot
-/// is written again only after all ranks have read it.
+/// Copies a full line by one memcpy. Copies 4 to 55 bytes as two blocks of fixed length, one at each end of the
+/// payload; the blocks may overlap. A memcpy of variable length would take as long as the rest of a short collective.
+/// The accesses need not be atomic. A reader checks the tag first, and a slot is written again only after all ranks
+/// have read it.
 inline void copy_payload(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto from_both_ends = [&]<std::size_t length>(std::integral_constant<std::size_t, length>) {
     std::byte first[length], last[length];
@@ -79,7 +81,7 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
 // ---- preparation, once for all collectives with the same operands ----
 
 /// Computes what all collectives with these operands have in common. The payload of a rank is its whole vector if
-/// values are combined. Otherwise it is the slice that the rank owns.
+/// values are combined. If nothing is combined, the payload is the slice that the rank owns.
 void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))

@@ -2,16 +2,16 @@
 //
 // A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
 // tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
-// therefore delivers both data and signal. Misses of consecutive lines overlap. In a reduction, each rank combines the
-// values of all ranks for itself, in rank order.
+// therefore delivers both data and signal. Misses of consecutive lines overlap. In a reduction, each rank that needs a
+// result combines the values of all ranks for itself, in rank order.
 //
 // A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
-// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot
-// before it is reused.
+// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
+// then.
 //
-// A collective of a few bytes takes little longer than the travel of one cache line. To save time, prepare() runs once
-// for all collectives with equal operands. It computes everything that depends on the operands. A payload of one line
-// is combined straight from that line, without a copy.
+// A collective of a few bytes takes little longer than the transfer of one cache line between two cores. To save time,
+// prepare() runs once for all collectives with equal operands. This function computes everything that depends on the
+// operands. A payload of one line is combined straight from that line, without a copy.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Implementation of the access to buffers of peers, by pointers or by copies of the kernel. If the kernel refuses a
-// copy, the reason is kept for the error text.
+// Implementation of the access to buffers of peers, by pointers or by copies of the kernel. The reason of the first
+// refused copy is kept for an error text. A later call throws an error if its peer still lives 300 ms after that
+// refusal.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; a check is a system call
-// Time after a refused copy in which a peer may still end; later the refusal is an error.
+// Time after the first refused copy in which a peer may still end. After that time, a call throws an error if its peer
+// lives.
 constexpr auto kPatience = 300ms;
 
 }  // namespace

@@ -1,15 +1,15 @@
 // Peer memory: access to buffers of the other ranks of this host.
 //
-// In an intra-host collective, ranks of one host work together through shared memory. Each rank publishes where its
-// buffers are. A peer accesses them in one of two ways:
+// In a zero-copy or single-copy collective (zero_copy.hpp), each rank publishes where its buffers are. A peer accesses
+// a buffer in one of two ways:
 //
 //   pointer      the ranks are threads and share an address space, or the buffer comes from allocate() and lies in a
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
 // The kernel refuses a copy if the peer's process is ending. In this case, PeerMemory does not throw, because the
-// failure detector finds and reports lost peers. PeerMemory throws only if the peer is still alive 300 ms after the
-// refusal.
+// failure detector finds and reports lost peers. PeerMemory throws only in a later call, if the peer of that call is
+// alive 300 ms after the first refusal.
 #pragma once
 
 #include <chrono>
@@ -49,9 +49,9 @@ class PeerMemory {
   /// Returns a pointer to a peer's buffer, or null if only the kernel can copy it.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
-  /// Copy from or to the memory of a peer. Return false if the system refuses the copy, because the peer may have
-  /// ended. All later calls then return false, too. If its peer is alive 300 ms after the refusal, a later call throws
-  /// Error{system}.
+  /// Copies from the memory of a peer (read), or to it (write). Returns false if the system refuses the copy, because
+  /// the peer may have ended. Every later call then returns false, too, whatever its peer. A later call throws
+  /// Error{system} if its peer is alive 300 ms after the first refusal.
   bool read(int local, std::byte* to, std::uint64_t from, std::size_t bytes);
   bool write(int local, std::uint64_t to, const std::byte* from, std::size_t bytes);
 

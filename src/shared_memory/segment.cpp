@@ -1,6 +1,6 @@
-// Implementation of segments, memory of the system that other processes of the host can map. Huge pages are tried
-// before small pages: first reserved ones, then those that the kernel makes of small pages. To collapse is to join
-// small pages into one huge page.
+// Implementation of segments, memory of the system that other processes of the host can map. Reserved huge pages are
+// tried first. If the pool has too few, the segment gets small pages, and requests that the kernel collapses them. To
+// collapse is to join small pages into one huge page.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -45,7 +45,8 @@ constexpr std::string_view kSegmentName = "a segment";  // name of the memory in
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
-/// Makes the memfd. If the system refuses all memfds, logs one warning per process and returns an empty descriptor.
+/// Makes a memfd. Returns an empty descriptor if the system refuses. If the system refuses even without `flags`, logs a
+/// warning, once per process.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   SealedFile made = make_sealed_file(kSegmentName, file_name(token), bytes, flags);
   static std::atomic_flag said;
@@ -75,8 +76,8 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   return middle;
 }
 
-/// Allocates the pages of [at, at + bytes) of a mapping. Throws if memory is missing. Without this call, the kernel
-/// would end the process at its first access to a missing page.
+/// Allocates the pages of [at, at + bytes) of a mapping. Throws if too little memory is left. Without this call, the
+/// kernel would then end the process at its first access to a missing page.
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
   if (errno == EINVAL) {  // Linux before 5.14, where private pages are only allocated by the first access

@@ -12,13 +12,15 @@
 //   small_pages             small pages
 //   private_pages           private memory, if the system refuses memfds
 //
-// The constructor allocates all pages. It allocates small pages a part at a time, and checks before each part how much
-// memory is left. Reason: a process that exceeds the limit of its control group is killed. The destructor punches a
-// hole into the file. All pages thus return to the system at once, even if peers have the segment mapped.
+// The constructor allocates all pages. Small pages are allocated a part at a time, and before each part the constructor
+// checks how much memory is left. Reason: a process that exceeds the limit of its control group is killed. The
+// destructor punches a hole into the file. All pages thus return to the system at once, even if peers have the segment
+// mapped.
 //
 // To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
 // cores delay the workers. The constructor therefore requests a collapse only while cores are free. After one request
-// of more than 10 ms, the process makes no other. Requests for one segment end after 100 ms plus 1 ms per MiB.
+// of more than 10 ms, the process makes no other. No request for a segment begins later than 100 ms plus 1 ms per MiB
+// after the first.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,8 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Copies the address ranges of the heap's present segments into table_. The heap manages the memory of allocate().
+/// Copies the address ranges of the heap's segments that peers can map into table_. The heap manages the memory of
+/// allocate().
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
@@ -40,8 +41,8 @@ void SegmentDirectory::refresh() {
   });
 }
 
-/// Returns the segment that contains an address, and announces it if it is not announced yet. If no segment contains
-/// the address, returns the gap around it: the ordinary memory between two segments.
+/// Returns the segment that contains an address. Announces the segment if it is not announced yet. If no segment
+/// contains the address, returns the gap around it: the ordinary memory between two segments.
 SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   const auto after = std::ranges::upper_bound(table_, at, {}, &Interval::begin);
   Interval gap{0, after == table_.end() ? ~std::uintptr_t{0} : after->begin, 0};

@@ -11,10 +11,10 @@
 // A peer maps a segment when it first resolves a name in it. Later resolutions cost two loads. A peer in the owner's
 // process uses the owner's mapping.
 //
-// If a segment is freed, its owner withdraws it at once from the directories of all communicators. The pages of the
-// segment return to the system. The use count of its place increases. A peer therefore never takes an old name or an
-// old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a new one. Until
-// then, a withdrawn segment takes address space but no memory.
+// If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
+// of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take
+// an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a
+// new one. Until then, a withdrawn segment takes address space but no memory.
 //
 // A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once

@@ -5,15 +5,20 @@
 // belongs to one rank. The vector is also divided into chunks. The first chunk is the first elements of every slice,
 // and the next chunk is the elements after them. A rank performs up to three moves on each chunk, in this order:
 //
-//   stage()    copies this rank's values of the chunk into its own ring
-//   combine()  in a reduction, combines the values of all ranks for this rank's slice
+//   stage()    copies the values of the chunk that peers need into this rank's ring
+//   combine()  in a reduction, reduces this rank's slice of the chunk over all ranks, and writes it to the result
 //   collect()  copies the other slices of the chunk from the rings of the peers into the result
 //
-// In a gather, a rank stages only its own slice of a chunk. A one-shot all-reduce skips combine(), and its chunks are
-// plain ranges of the vector. Every rank stages its whole vector, and collect() combines the vectors of all ranks.
+// In an all-reduce, combine() also writes the reduced slice to this rank's ring. In an all-gather or a broadcast, a
+// rank stages only the slice that it owns. If a gather is not in place, collect() also copies this rank's own slice
+// from the input.
 //
-// Ranks are oversubscribed if the host has more ranks than cores. Their short collectives without a root use only the
-// beginning of the ring, called its front, to touch fewer pages.
+// This class also performs the one-shot protocol of short all-reduces, in which no rank owns a slice. A chunk is then a
+// plain range of the vector. Every rank stages its whole vector, and collect() reduces the vectors of all ranks.
+//
+// Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
+// ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is
+// longer if four collectives as long as the current one need more space.
 #include "shared_memory/staged.hpp"
 
 #include <algorithm>
@@ -37,14 +42,14 @@ constexpr std::size_t kMinChunkWithOneRoot = 2048;
 /// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
 /// begins and ends slowly, so few chunks are better.
 constexpr std::size_t kStreamedChunk = 4;
-/// Distance in bytes of the ring between one move and the next, if each rank has a core. It hides differences between
-/// the speeds of ranks.
+/// Distance in bytes of the ring between one move and the next, if each rank has a core. The distance hides differences
+/// between the speeds of ranks.
 constexpr std::size_t kDistance = 256 << 10;
 /// Minimum length in bytes of the front of the ring.
 constexpr std::uint64_t kFront = 256 << 10;
 /// Minimum number of collectives, as long as the current one, that the front holds. With four, no rank waits for space.
 constexpr std::uint64_t kCollectivesInFront = 4;
-/// Number of bytes of a ring that are prefaulted together. To prefault is to touch pages before they are needed.
+/// Number of bytes of a ring that are prefaulted together. To prefault is to allocate pages before they are needed.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
@@ -112,9 +117,9 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
                             (task_->stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t min = std::min(tuning_.chunk_bytes, max);
   // With one root, some ranks only write and others only read. If each rank has a core, both work at the same time from
-  // the second chunk on. A vector of n bytes in m chunks takes the time of n + n/m + m * signal_bytes bytes: the
-  // readers wait for the first chunk, and each chunk needs a signal. The time is minimal if a chunk has sqrt(n *
-  // signal_bytes) bytes.
+  // the second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
+  // signal_bytes bytes. A vector of n bytes in m chunks thus takes the time of n + n/m + m * signal_bytes bytes. The
+  // time is minimal if a chunk has sqrt(n * signal_bytes) bytes.
   if (task_->root >= 0 && !oversubscribed_) {
     const double best = std::sqrt(static_cast<double>(bytes) * static_cast<double>(tuning_.signal_bytes));
     const auto chunk = static_cast<std::size_t>(std::min(best, static_cast<double>(min)));

@@ -6,10 +6,10 @@
 // them. A rank performs up to three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
-//   combine  folds the values of all ranks for its own slice; an all-reduce also stages the result
-//   collect  copies the slices that it lacks from the rings of its peers
+//   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
+//   collect  copies the slices of its peers from their rings into its result
 //
-// A one-shot collective has no owners. Every rank stages its whole vector, and folds the vectors of all ranks for
+// A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
 // itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
 // protocol with owners.
 //
@@ -22,7 +22,7 @@
 // - Oversubscribed ranks (more ranks than cores) have no distance. Each move runs as far as it can. A rank that loses
 // its core has then done all that was possible without its peers.
 //
-// Price of the distance: it must fit into the ring. A chunk therefore takes at most a quarter of the ring, and long
+// Price: twice the distance must fit into the ring. A chunk therefore takes at most a quarter of the ring, and long
 // chunks reduce the distance.
 //
 // Broadcast and reduce have one root. If each rank has a core, short chunks let one rank write while another reads. A
@@ -33,9 +33,9 @@
 // when no rank needs its previous content. If each rank has a core, even short vectors use the whole ring, one part
 // after another. Reason: on an AMD EPYC, it takes 7 ns to write a cache line that another core holds. That is twice the
 // time for a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the
-// line before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. Their short
-// collectives without a root use only the front of the ring, its beginning. The front holds at least 4 of these
-// collectives, so that no rank waits for space.
+// line before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. In short
+// collectives without a root, oversubscribed ranks use only the front of the ring: its first 256 KiB or more. The front
+// holds at least 4 collectives as long as the current one, so that no rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
 // the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or

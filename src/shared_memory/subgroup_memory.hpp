@@ -3,7 +3,7 @@
 //
 // Every rank belongs to the subgroup of its whole host. A domain is a set of cores with a common cache or memory. If
 // the host has several domains with equally many ranks, a rank also belongs to the subgroups of its domain and its
-// rail. A rail consists of one rank of each domain.
+// rail. Inside a host, a rail consists of one rank of each domain.
 //
 // The members of a subgroup are numbered from 0. Only members access the memory of a subgroup. A failure in one
 // subgroup is a failure of the whole communicator.

@@ -1,8 +1,8 @@
 // Implementation of zero copy and single copy. The head of zero_copy.hpp explains both.
 //
-// A share is the range of the vector that belongs to one rank. A rank works on one piece of a share at a time. If ranks
-// are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. To claim a piece, a rank
-// increments a shared counter. A buffer is hidden if peers need it and cannot map it.
+// A share is the range of the vector that one rank normally works on. A rank works on one piece of a share at a time.
+// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. To claim a
+// piece, a rank increments a shared counter. A buffer is hidden if peers need it and cannot map it.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
 // Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
 //
-// The vector is divided into one share per rank. In an all-reduce, a rank loads its share from the buffers of all
-// ranks, and combines the values in rank order. It stores the result to the buffers of all ranks. An all-reduce of N
-// bytes over p ranks loads pN bytes and stores pN bytes, which is the minimum. The ranks synchronize twice. Before the
-// work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
+// The vector is divided into one share (range) per rank. In an all-reduce, a rank loads its share from the buffers of
+// all ranks, and combines the values in rank order. It stores the result to the buffers of all ranks. An all-reduce of
+// N bytes over p ranks loads pN bytes and stores pN bytes, which is the minimum. The ranks synchronize twice. Before
+// the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
 // ranks have finished their shares.
 //
 // Zero copy requires that every buffer that peers access is mapped into their processes. If the host has more ranks
-// than cores, some ranks sleep. The shares are then cut into pieces, and any rank may take the next piece of any share.
-// Running ranks thus do the work of sleeping ones.
+// than cores, some ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the
+// work of sleeping ranks.
 //
 // Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
 // gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits

@@ -1,4 +1,5 @@
-// Implementation of the domain search, by the library hwloc. In a build without hwloc, domain names are empty.
+// Implementation of domain.hpp: finds the NUMA domain of a thread by the library hwloc. In a build without hwloc,
+// domain_of_this_thread() returns an empty name.
 #include "topology/domain.hpp"
 
 #ifdef COLLECTIVES_HAVE_HWLOC
@@ -25,8 +26,8 @@ struct Destroy {
 using Machine = std::unique_ptr<hwloc_topology, Destroy>;
 using Cores = std::unique_ptr<hwloc_bitmap_s, Destroy>;
 
-/// Loads the description of this machine, or of the synthetic machine `made_up` if not null. Returns null if hwloc
-/// fails.
+/// Loads hwloc's description of this machine, or of the synthetic machine `made_up` if that is not null. Returns null
+/// if hwloc fails.
 Machine load(const char* made_up) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
@@ -46,7 +47,7 @@ std::string domain_in(hwloc_topology_t machine, hwloc_const_bitmap_t cores) {
       if (hwloc_bitmap_isincluded(cores, object->cpuset) != 0)
         name += fmt::format("{}{} {}", name.empty() ? "" : ", ", word, i);
       else if (i + 1 == count && name.find(word) == name.npos)
-        return {};  // no single object contains all cores, so they lie in several domains
+        return {};  // no object of this type contains all cores, so the cores lie in several domains
     }
   }
   return most > 1 ? name : std::string();

@@ -36,10 +36,11 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Returns the name of this rank's host. Processes with equal names can share an arena, which is the shared memory of a
-/// host. The bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name identifies the
-/// kernel, the PID namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which
-/// requires equal PID and user namespaces. Tests make hosts of network namespaces, which therefore count as hosts.
+/// Returns the name of this rank's host. Processes with equal names share an arena, the shared memory of a host. The
+/// bootstrap or COLLECTIVES_HOST_ID may set the name. If neither sets it, the name identifies the kernel, the PID
+/// namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which requires equal
+/// PID and user namespaces. Tests make hosts of network namespaces, which therefore count as hosts. With another
+/// transport than shared memory, the name contains the number of the rank.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
@@ -78,8 +79,8 @@ std::string machine_name() {
   return line;
 }
 
-/// Returns the number of cores that the ranks of one host may use together. If a launcher has bound the ranks to
-/// different cores, these cores add up.
+/// Returns the number of cores that the ranks of one host may use together. If the ranks have different affinity masks,
+/// counts the cores that occur in any mask. The count is at most the sum of the cores of all ranks.
 int cores_together(const std::vector<const json*>& ranks) {
   std::vector<int> all;
   int sum = 0, most = 0;
@@ -100,7 +101,8 @@ int cores_together(const std::vector<const json*>& ranks) {
 
 /// Finds machines that several hosts share, because containers or namespaces make hosts of one machine. Sets the number
 /// of cores of each machine to the sum over its hosts. Limits the sum to the number of different cores in the affinity
-/// masks, unless COLLECTIVES_CORES is set.
+/// masks, unless a rank of the machine has COLLECTIVES_CORES. If no two hosts share a machine, the lists of machines
+/// stay empty.
 void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> cores;  // cores of each machine

@@ -1,11 +1,11 @@
-// Host map: tells which ranks share a host and a machine, and how many cores they have. A host is a set of ranks that
-// can share memory.
+// Host map: tells which ranks share a host, which hosts share a machine, and how many cores each host has. A host is a
+// set of ranks that share memory.
 //
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
-// descriptions, and every rank computes the same map from them.
+// descriptions, and every rank computes the same map from all descriptions.
 //
-// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. Hosts of one
-// machine are recognized by their common boot id of the kernel.
+// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. The boot id
+// of the kernel tells which hosts are one machine.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,9 +17,9 @@
 
 namespace collectives {
 
-/// Returns the description of this rank: "host", "machine", "domain", "affinity", "cores", "cores_set", "pid". If
-/// `transport` names another transport than shared memory, every rank counts as a host of its own. Throws Error{system}
-/// if /proc cannot be read.
+/// Returns the description of this rank, a JSON object with "host", "machine", "domain", "affinity", "cores",
+/// "cores_set" and "pid". If `transport` names another transport than shared memory, every rank counts as a host of its
+/// own. Throws Error{system} if the name of the host needs the boot id, and /proc cannot be read.
 nlohmann::json discover_host(const Bootstrap&, std::string_view transport);
 
 /// One host of the map.
@@ -35,7 +35,7 @@ struct Host {
 };
 
 struct HostMap {
-  /// Computes the map from the descriptions of all ranks, by rank.
+  /// Computes the map from the descriptions of all ranks, in the order of the ranks.
   explicit HostMap(const std::vector<nlohmann::json>& peer_infos);
   const Host& host_of(Rank) const;
   /// Returns true if the host of `rank`, or its machine, has more ranks than cores.

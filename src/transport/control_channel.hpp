@@ -1,9 +1,10 @@
 // Control channel: carries the control messages of a wire. A wire exchanges messages with the ranks of other hosts. A
-// control message is a short text, such as the report of an error. It is sent apart from the data of calls.
+// control message is a short text, such as the report of an error. Control messages are sent apart from the data of
+// calls.
 //
-// Each wire owns one channel. The channel sends texts. It stores texts that have arrived, until the caller of the wire
-// takes them. TcpControlChannel sends texts on separate TCP connections. UcxControlChannel sends them as active
-// messages of UCX.
+// A wire over TCP or UCX owns one channel. The channel sends texts. It stores texts that have arrived, until the caller
+// of the wire takes them. TcpControlChannel sends texts on separate TCP connections. UcxControlChannel sends texts as
+// active messages of UCX.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Implementation of a control connection, the TCP connection for short texts apart from the data. It queues texts,
-// writes and reads them without blocking, and splits the bytes that have arrived into texts.
+// Implementation of a control connection: a TCP connection to one peer that carries short texts apart from the data.
+// This file queues texts, writes and reads them without blocking, and splits the bytes that have arrived into texts.
 #include "transport/control_connection.hpp"
 
 #include <sys/socket.h>

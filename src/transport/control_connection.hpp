@@ -24,8 +24,8 @@ class ControlConnection {
 
   /// Returns the number of queued bytes that the kernel has not taken yet.
   std::size_t queued_bytes() const { return out_.size(); }
-  /// Queues one message, which consists of `kind` and then `text`. `kind` is empty for a text of the transport's
-  /// caller.
+  /// Queues one message, which consists of `kind` (tcp_control.hpp) and then `text`. `kind` is empty for a text of the
+  /// transport's caller.
   void queue(std::string_view kind, std::string_view text);
   /// Writes queued messages until the kernel takes no more. Returns whether unwritten bytes are left.
   bool write();

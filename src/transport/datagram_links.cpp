@@ -1,5 +1,6 @@
-// Implementation of the datagram links, which carry short messages by UDP beside the TCP connections. The control
-// channel, a TCP connection for short texts, carries the reports of the handshake and the retransmissions.
+// Implementation of the datagram links, which carry short messages by UDP beside the TCP connections. A handshake tests
+// whether datagrams arrive. The control channel, a TCP connection for short texts, carries the reports of the handshake
+// and the retransmissions.
 #include "transport/datagram_links.hpp"
 
 #include <exception>
@@ -16,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Time for which a rank waits for a probe after the peer has reported that it sent one. A probe is a datagram that
+/// Time for which a rank waits for a probe after the peer's report that a probe was sent. A probe is a datagram that
 /// fills one packet and carries no message.
 constexpr auto kProbePatience = std::chrono::milliseconds(100);
 /// Time between two probes to the same peer.
@@ -30,7 +31,7 @@ void DatagramLinks::add(Rank rank, const tcp::Socket& stream, const std::uint32_
   added.expected = &expected;
 }
 
-/// Handshake with all peers. open() calls each public function once, in their order here.
+/// Handshake with all peers. open() calls each public function once, in the order of this class.
 class DatagramLinks::Handshake {
  public:
   Handshake(DatagramLinks& links, std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
@@ -56,9 +57,9 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Sends probes until one has arrived from every peer. Each peer reports when it has sent a probe. The wait for that
-  /// report goes on, because the peer may lack a core. If no probe arrives within 0.1 s of the report, the link is
-  /// dropped.
+  /// Sends probes until one has arrived from every peer. Each peer reports that it has sent a probe. Only the deadline
+  /// limits the wait for this report, because the peer may lack a core. If no probe arrives within 0.1 s after the
+  /// report, the link is dropped.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (one.link != nullptr) one.link->probe();
@@ -126,7 +127,7 @@ class DatagramLinks::Handshake {
   }
 
   /// Waits like wait_for_all(), and sends the probes again every 20 ms. A probe may get lost. Even a rank that has
-  /// received all probes sends its own again. Its peers may still wait for them.
+  /// received all probes sends its own again, because a peer may still wait for it.
   template <class Has>
   void probe_until_all(Has has) {
     do

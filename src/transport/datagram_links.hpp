@@ -1,10 +1,11 @@
 // Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one link per peer.
 // This file connects the links by a handshake, and retransmits lost messages.
 //
-// Handshake. The two ends of a link exchange the ports of their UDP sockets. Then they exchange probes: datagrams that
-// fill one packet and carry no message. Then each end reports whether it has received a probe. If one of these three
-// exchanges fails, the link is dropped. Messages to that peer then use the stream, the TCP connection for data. A link
-// sends messages only if probes arrive in both directions, because acknowledgements need the other direction.
+// Handshake. The two ends of a link exchange the ports of their UDP sockets. Next, the two ends exchange probes:
+// datagrams that fill one packet and carry no message. Finally, each end reports whether it has received a probe. If
+// one of these three exchanges fails, the link is dropped. All messages to that peer then use the stream, the TCP
+// connection for data. A link sends messages only if probes arrive in both directions, because acknowledgements need
+// the other direction.
 //
 // Retransmission. A lost datagram is sent again on the control channel. That channel is a second TCP connection to each
 // peer, for short texts.
@@ -33,8 +34,8 @@ namespace collectives {
 
 class DatagramLinks {
  public:
-  /// Function that waits for events of sockets, at most the given time. It then reads the control channel, handles the
-  /// messages in it, and progresses the streams. It does not wait if the time is 0.
+  /// Function that waits for events of sockets, at most the given time. After that, it reads the control channel,
+  /// handles the messages in that channel, and progresses the streams. The function does not wait if the time is 0.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
   /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.

@@ -1,5 +1,5 @@
-// Implementation of the format of datagrams: checks the bytes that have arrived. A message is sent in pieces, each a
-// heading and a range of the payload.
+// Implementation of the format of the UDP datagrams that carry short messages. A piece of a message is a heading and a
+// range of the payload. This file checks whether bytes that have arrived are valid pieces.
 #include "transport/datagram_pieces.hpp"
 
 namespace collectives::datagram {

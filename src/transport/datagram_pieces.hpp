@@ -13,9 +13,9 @@
 namespace collectives::datagram {
 
 constexpr std::size_t kLongest = 32 << 10;   // Maximum payload bytes of a message; longer ones gain nothing over TCP.
-constexpr std::size_t kMostPieces = 64;      // Maximum pieces of a message: the kernel's limit for UDP_SEGMENT.
-constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read. The kernel joins pieces that arrive.
-// Offset of the payload in a buffer, in bytes. It aligns the payload to 64 bytes.
+constexpr std::size_t kMostPieces = 64;      // Maximum pieces of a message: the kernel (UDP_SEGMENT) makes no more.
+constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read: the kernel joins arrived pieces.
+// Offset of the payload in a buffer, in bytes. This offset aligns the payload to 64 bytes.
 constexpr std::size_t kPayloadAt = 64;
 
 enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
@@ -23,7 +23,7 @@ enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
 /// Heading of each piece of a message.
 struct Heading {
   std::uint64_t token = 0;
-  std::uint32_t kind = 0, taken = 0;
+  std::uint32_t kind = 0, taken = 0;  ///< the Kind; `taken` acknowledges all messages before this number
   MessageHeader message;
   std::uint32_t offset = 0, piece = 0;  ///< offset of the piece in the payload; bytes of each piece but the last
 

@@ -1,5 +1,5 @@
-// Implementation of DatagramLink, which carries short messages by UDP between two ranks. datagrams.hpp describes the
-// protocol.
+// Implementation of DatagramLink, which carries short messages by UDP between two ranks. The head of datagrams.hpp
+// describes how losses and acknowledgements are handled.
 //
 // A message is sent in one or several pieces, each in one packet (datagram_pieces.hpp). All pieces but the last have
 // `piece_` bytes of payload. A slot holds the copy of a sent message until the peer acknowledges it. The reorder buffer
@@ -29,6 +29,7 @@ constexpr std::size_t kLargestPacket = 9000;                     // Bytes of an 
 constexpr std::size_t kUsualPacket = 1500;                       // Bytes of an Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
+// Maximum time for which a link with losses uses only the stream.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {
@@ -44,8 +45,8 @@ struct SocketAddress {
 
 [[noreturn]] void refuse(const char* what) { throw Error(Errc::system, what + (": " + tcp::error_text(errno))); }
 
-/// Returns the address of `socket` by getsockname or getpeername. Converts an IPv4 address in IPv6 form to IPv4: an
-/// IPv6 socket takes 0.25 us more per message to such an address.
+/// Returns the address of `socket` by getsockname or getpeername. Converts an IPv4 address in IPv6 form to IPv4.
+/// Reason: an IPv6 socket takes 0.25 us more per message to such an address.
 SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
   SocketAddress address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");
@@ -85,7 +86,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
   const bool six = theirs.storage.ss_family == AF_INET6;
-  // Makes the kernel refuse a packet that is too long for the path. The message then goes on the TCP stream.
+  // Makes the kernel refuse a packet that is too long for the path. The TCP stream then carries the message.
   if (six)
     tcp::set_option(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   else

@@ -7,16 +7,16 @@
 // Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes
 // messages in the order of their numbers.
 //
-// Long messages. A message may take several packets. The kernel takes it in one system call, and the kernel or the
-// network device cuts it into packets (UDP_SEGMENT). The receiving kernel joins packets that arrive (UDP_GRO). Each
-// packet carries one piece of the message with a heading of its own. Between processes of one machine, the kernel
+// Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
+// network device cuts the message into packets (UDP_SEGMENT). The receiving kernel joins packets that arrive (UDP_GRO).
+// Each packet carries one piece of the message with a heading of its own. Between processes of one machine, the kernel
 // delivers all pieces uncut. The receiver follows the headings, so it can read one piece or several at once.
 //
-// Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. It retransmits an unacknowledged
-// datagram on the control connection, a second TCP connection, which loses nothing. This happens after 10 to 20 ms, or
-// after 40 to 50 ms if the message takes several packets. These times do not adapt to the network, because each message
-// is sent by UDP only once. A link that has lost a datagram uses only the stream for a while. If the lost message had
-// several pieces, only messages of several pieces use the stream.
+// Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
+// unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
+// begins after 10 to 20 ms, or after 40 to 50 ms if the message takes several packets. These times do not adapt to the
+// network, because each message is sent by UDP only once. A link that has lost a datagram uses only the stream for a
+// while, at first 0.1 s. If the lost message had several pieces, only messages of several pieces use the stream.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.

@@ -7,8 +7,8 @@
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
 // A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks use the
-// bootstrap twice. They exchange their addresses, and later whether they have connected. Wires (wires.hpp) chooses the
-// network.
+// bootstrap twice. First, they exchange their addresses. Later, each rank reports whether it has connected. Wires
+// (wires.hpp) chooses the network.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct PeerAddresses {
   std::vector<std::string> addresses;  ///< result of Network::address() of each rank
   /// Host number of each rank. The network does not connect ranks with the same number.
   std::vector<int> hosts;
-  /// Text that all ranks of this job have and no other process has. A process without it is refused.
+  /// Text that all ranks of this job have and no other process has. A process without this text is refused.
   std::string token;
   std::size_t frame_bytes = 0;
   Deadline deadline = Deadline::never();
@@ -47,8 +47,8 @@ class Network {
   virtual std::string_view name() const noexcept = 0;
   /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
-  /// Connects this rank with all ranks of other hosts, while they do the same. Must be called only once. Throws
-  /// Error{timeout} or Error{bootstrap}. The error names the ranks that could not be reached and the attempts.
+  /// Connects this rank with all ranks of other hosts, which call connect() at the same time. Must be called only once.
+  /// Throws Error{timeout} or Error{bootstrap}. The error names the ranks that could not be reached and the attempts.
   virtual std::unique_ptr<Wire> connect(const PeerAddresses&) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Implementation of the reorder buffer. It stores messages that have arrived by UDP, whole or in pieces of one packet
-// each, until their turn.
+// Implementation of the reorder buffer, which stores messages that have arrived by UDP until the receiver takes them. A
+// message may arrive in pieces, one per packet.
 #include "transport/reorder_buffer.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Reorder buffer: holds messages that have arrived as UDP datagrams, whole or in part, until the receiver takes them.
 //
 // Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The receiver takes whole
-// messages in the order of their numbers. After a message is taken, a later message uses its memory.
+// messages in the order of their numbers. After a message has been read, its memory is reused for a later message.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class ReorderBuffer {
     std::size_t piece = 0;     // Payload bytes of each piece except the last.
     std::uint64_t pieces = 0;  // Bit i is set if piece i has arrived.
     static_assert(datagram::kMostPieces <= 64);
-    bool retransmitted = false, lost = false;
+    bool retransmitted = false, lost = false;  // As in DatagramLink::Arrived.
     bool whole() const { return come == header.bytes; }
   };
 

@@ -12,7 +12,8 @@
 namespace collectives {
 
 /// Registration of one communicator's datagrams with the retransmission thread. The thread calls look() of each
-/// registered object every 10 ms (one tick). It sleeps when all of these calls have returned false.
+/// registered object every 10 ms (one tick). When all of these calls have returned false, the thread sleeps until a
+/// datagram is sent.
 class Retransmitter {
  public:
   /// Registers `look`, which retransmits the due datagrams and returns whether others may have to be retransmitted

@@ -1,8 +1,8 @@
 // Transport between the ranks of one host: a message passes through a frame in the arena. The arena is the shared
 // memory of the host. A frame is memory for one message.
 //
-// The sender writes a message once, into a frame. The receiver reads it there. No locks are used. The transport is
-// called "shared_memory" between processes, and "local" between threads of one process.
+// The sender writes a message once, into a frame. The receiver reads the message there. No locks are used. The
+// transport is called "shared_memory" between processes, and "local" between threads of one process.
 //
 // A channel leads from one rank to another. Its kFrames frames are used in turn. A sender can therefore be kFrames
 // messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. The rounds

@@ -26,10 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Maximum time between the end of a data connection and the report that the peer is lost. A leaving peer sends
-/// a leave message on the control connection, and then closes both connections. The leave message may still
-/// arrive last, if TCP has to retransmit it. If a process is killed, the kernel closes both connections at once. The
-/// peer is then reported at once.
+/// Maximum time between the end of a data connection and the report that the peer is lost. A leaving peer sends a leave
+/// message on the control connection, and then closes both connections. The leave message may still arrive last, if TCP
+/// has to retransmit it. If a process is killed, the kernel closes both connections at once. In this case, the peer is
+/// reported at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 
 }  // namespace
@@ -216,9 +216,9 @@ std::string TcpTransport::link(Rank to) const {
   return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
-/// Sleeps by one ppoll of the epoll and of the datagram sockets. No epoll watches the datagram sockets: the kernel
-/// would look for waiters at each datagram, which costs its sender a fifteenth of the time of a message. If `at_most`
-/// is 0, the caller has just read the datagram sockets. They are then not polled.
+/// Sleeps by one ppoll of the epoll and of the datagram sockets. No epoll watches the datagram sockets, because the
+/// kernel would look for waiters at each datagram. That would cost the sender a fifteenth of the time of a message. If
+/// `at_most` is 0, the caller has just read the datagram sockets. They are then not polled.
 void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   if (at_most.count() > 0) datagrams_.append_sockets(polled_);

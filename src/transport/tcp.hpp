@@ -9,22 +9,22 @@
 // part for each message, puts messages in order, and waits for events of all parts.
 //
 // Messages. A message is a header and its payload. The transport sends the payload from a frame, which is its own
-// memory for one message, or from the caller's memory. It reads a message only when the caller asks for it, so the
-// kernel can copy the payload directly to its destination. Unread bytes stay in the kernel. The buffers and windows of
-// the kernel's TCP therefore control the flow.
+// memory for one message, or from the caller's memory. The transport reads a message only when the caller asks for it.
+// The kernel can therefore copy the payload directly to its destination. Unread bytes stay in the kernel. If the buffer
+// of the kernel is full, TCP makes the sender wait.
 //
 // Datagrams. Short messages go as UDP datagrams if test datagrams arrived during construction (datagrams.hpp). All
 // messages to a peer are numbered. The receiver takes them in that order, from the stream (the data connection) and
 // from the datagrams.
 //
-// Failures. The kernel closes the connections of a process that ends, and its peers notice that at once. The kernel's
-// timers report a host that does not answer after kSilence (15 s). The deadline of a call may end the call earlier. A
-// forked child keeps inherited connections open until it ends. If the parent is killed, its peers therefore notice its
-// end only when the child ends, or by a deadline.
+// Failures. The kernel closes the connections of a process that ends, and the peers notice the closing at once. The
+// kernel's timers report a host that does not answer after kSilence (15 s). The deadline of a call may end the call
+// earlier. A forked child keeps inherited connections open until it calls exec or ends. If the parent is killed, its
+// peers therefore notice only after that, or by a deadline.
 //
 // Waiting. A rank that waits for another host spins for 300 us (wait.hpp), and then calls wait_for_event(). That
-// function sleeps until a message arrives, so that other ranks can use the core. An epoll, an object of the
-// kernel, watches the streams and the control connections all the time. It does not watch the datagram sockets, because
+// function sleeps until a message arrives, so that other ranks can use the core. An epoll, an object of the kernel,
+// watches the streams and the control connections all the time. The epoll does not watch the datagram sockets, because
 // a datagram to a watched socket costs its sender 0.3 us more. The kernel watches these sockets only while the rank
 // sleeps. Price: a wake-up takes some microseconds, and each sleep and each wake-up takes 0.1 us per peer.
 //

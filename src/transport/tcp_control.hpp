@@ -1,8 +1,8 @@
 // Control messages of the TCP transport itself: their kinds and contents. A control message is a short text between two
-// ranks. It has a TCP connection of its own, apart from the data.
+// ranks. Control messages have a TCP connection of their own, apart from the data.
 //
-// The text of such a message begins with its kind. ControlConnection carries the texts. Most messages serve the
-// datagrams: the UDP packets that carry short messages, and the probes that test whether they arrive.
+// A message of the transport itself begins with its kind. All kinds serve the datagrams, the UDP packets that carry
+// short messages. A probe is a datagram that tests whether datagrams arrive.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace collectives::tcp_control {
 // Kinds of messages. Each kind begins with a zero byte. A text of the transport's caller never begins with one.
 inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's UDP socket; 0 if it has none.
 inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
-inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether its sender has received a probe.
+inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether the sender has received a probe.
 inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
 inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
 /// Payload of kAcknowledged.

@@ -1,5 +1,5 @@
-// Implementation of the control channel over TCP. It sends short texts apart from the data. Texts for the transport
-// itself begin with a zero byte. They are stored separately from texts for the caller.
+// Implementation of the control channel over TCP, which sends short texts apart from the data of calls. Texts for the
+// transport itself begin with a zero byte. The channel stores them separately from texts for the caller.
 #include "transport/tcp_control_channel.hpp"
 
 #include <sys/epoll.h>

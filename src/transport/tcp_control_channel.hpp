@@ -2,7 +2,8 @@
 // connection per peer.
 //
 // A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
-// the texts of these two kinds separately until they are taken. It also notes which connections have ended.
+// the texts for the caller and those for the transport separately, until they are taken. The channel also notes which
+// connections have ended.
 //
 // Any thread may call post(), which sends or queues a text, and write_waiting(), which writes queued texts. Only the
 // thread of the transport calls the other functions.
@@ -36,7 +37,7 @@ class TcpControlChannel final : public ControlChannel {
 
   void post(Rank to, std::string_view text) override { post(to, {}, text); }
   /// Sends or queues a message. `kind`: its kind for the transport itself (tcp_control.hpp), or empty for a text of the
-  /// caller. Returns false if the queue for the peer would exceed 1 MiB.
+  /// caller. Returns false if the queue for the peer would exceed 1 MiB. Queues kAcknowledged in any case.
   bool post(Rank to, std::string_view kind, std::string_view text);
   /// Writes queued messages to all peers until the kernel takes no more. Returns whether unwritten messages are left.
   bool write_waiting() { return is_waiting_.load(std::memory_order_relaxed) && write_all(); }
@@ -45,8 +46,8 @@ class TcpControlChannel final : public ControlChannel {
   void read() override;
   /// Returns the next stored message for the transport: its sender, and its kind with its text.
   std::optional<Text> take_own() { return next_of(own_); }
-  /// Returns a peer whose connection has ended, and the reason. Returns each peer once. Returns
-  /// nothing if no further connection has ended.
+  /// Returns a peer whose connection has ended, and the reason. Returns each peer once. Returns nothing if no other
+  /// connection has ended.
   std::optional<Text> take_ended() { return next_of(ended_); }
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 

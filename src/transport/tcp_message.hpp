@@ -25,8 +25,7 @@ inline AlignedBuffer make_aligned_buffer(std::size_t bytes) {
   return buffer;
 }
 
-/// Header of a message. It precedes the payload on the TCP connection. Each datagram contains the
-/// header, too.
+/// Header of a message. The header precedes the payload on the TCP connection. Each datagram contains the header, too.
 struct MessageHeader {
   std::uint64_t tag = 0;
   std::uint32_t bytes = 0, number = 0;

@@ -1,9 +1,9 @@
-// Implementation of the network over TCP. It finds the addresses of this host, sets the options of sockets, and makes
-// all connections of one rank.
+// Implementation of the network over TCP, which connects ranks of different hosts. This file finds the addresses of
+// this host, sets the options of sockets, and makes all connections of one rank.
 //
 // Each pair of ranks on different hosts has two connections, called channels: 0 for data, and 1 for control messages
 // (short texts). The rank with the higher number connects. Its first message on a connection is a hello. The hello
-// names the channel, the two ranks, and the token, a secret of the job.
+// contains the channel, the two ranks, and the token, a secret of the job.
 #include "transport/tcp_network.hpp"
 
 #include <arpa/inet.h>
@@ -45,7 +45,7 @@ constexpr auto kHelloPatience = 5s;        // Maximum time in which an accepted 
 constexpr auto kAnswerPatience = 5s;       // Maximum time of one attempt to connect.
 
 /// First message on a connection, from the rank that connects. Both ends run the same version of the library, because
-/// an exchange through the bootstrap has checked it.
+/// an exchange through the bootstrap has compared the versions.
 struct Hello {
   std::array<char, 8> magic{'c', 'o', 'l', 'l', 'w', 'i', 'r', '1'};
   std::array<char, 32> token{};

@@ -2,9 +2,9 @@
 //
 // Every rank listens at a port and publishes its addresses. In each pair of ranks on different hosts, the higher rank
 // connects to the lower one. Some addresses of a host cannot be reached: container bridges, links that are down,
-// networks behind a firewall. A rank therefore tries the next address of a peer 250 ms after the last one, and uses the
-// first that answers. It accepts an answer only from a process that knows the token, a secret of the job. Reason: the
-// process that answers may be on a different host that has the same address.
+// networks behind a firewall. A rank therefore tries the next address of a peer at most 250 ms after the previous one,
+// and uses the first address that answers. The rank accepts an answer only from a process that knows the token, a
+// secret of the job. Reason: the process that answers may be on a different host that has the same address.
 //
 // Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
 // ranks.
@@ -26,7 +26,7 @@ struct TcpSettings {
   /// Network interfaces to use, by name ("eth0") or by the beginning of an address ("10.77."). Empty: all interfaces.
   std::vector<std::string> interfaces{};
   /// Congestion control of all connections, by the kernel's name; "system": the machine's default. The default is not
-  /// BBR. BBR also measures its rate while a process waits for a core. It then sends too slowly for long.
+  /// BBR. BBR also measures its rate while a process waits for a core. BBR then sends too slowly for a long time.
   std::string congestion_control = "cubic";
   /// Settings of the UDP datagrams, which carry messages of at most DatagramLink::kLongest bytes.
   DatagramSettings datagrams{};

@@ -1,5 +1,5 @@
-// Implementation of the stream, the TCP connection for data to one peer. It writes queued messages, and reads messages.
-// A frame is memory of the stream for one message.
+// Implementation of the stream, the TCP connection for data to one peer. The stream writes queued messages, and reads
+// messages that arrive. A frame is memory of the stream for one message.
 #include "transport/tcp_stream.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ std::byte* TcpStream::memory_of(AlignedBuffer& frame) const {
 
 std::byte* TcpStream::acquire_frame() {
   if (queued_ == kFrames && !write_some() && queued_ == kFrames) return nullptr;
-  if (queued_ == 0 && !acquired_) first_ = 0;  // The memory of frame 0 is in the cache.
+  if (queued_ == 0 && !acquired_) first_ = 0;  // The memory of frame 0 is most likely in the cache.
   acquired_ = true;
   return memory_of(next_out().frame);
 }

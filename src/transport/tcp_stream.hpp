@@ -4,8 +4,8 @@
 // Sending. The payload of a queued message lies in a frame (memory of the stream for one message) or in the caller's
 // memory. The kernel takes queued messages in order, several by one system call.
 //
-// Receiving. The stream reads a header together with up to 4 KiB that follow. Further payload goes directly to the
-// caller's memory, or to a frame if the caller has passed none.
+// Receiving. The stream reads a header together with bytes that follow, up to 4 KiB in all. Further payload goes
+// directly to the caller's memory. If the caller has passed no memory of the right length, the payload goes to a frame.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Functions that libcollectives_ucx exports: the part of the library that is linked to UCX. The core library loads it
-// at run time and looks the functions up by their C names (ucx_loader.hpp). The core library therefore also runs on
-// machines without UCX.
+// Functions that libcollectives_ucx exports. This shared library is the part of the project that is linked to UCX. The
+// core library loads libcollectives_ucx at run time, and looks the functions up by their C names (ucx_loader.hpp). The
+// core library therefore also runs on machines without UCX.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Implementation of the loader, which loads libcollectives_ucx (the part that is linked to UCX) at run time.
+// Implementation of the loader, which loads libcollectives_ucx at run time. libcollectives_ucx is the part of the
+// project that is linked to UCX.
 #include "transport/ucx_loader.hpp"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // so the same binary runs with and without UCX.
 //
 // Price: the core library exists only as a shared library, because libcollectives_ucx and the program must use the same
-// copy of it.
+// copy of the core library.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 namespace collectives {
 
 /// Returns a network over UCX. If UCX cannot be used, returns null and stores the reason in `why_not`. Looks for
-/// libcollectives_ucx in `directory`, by default the folder of the core library. Then looks in the system's library
-/// folders. The library stays loaded. The first call takes about 10 ms, later ones 2 ms.
+/// libcollectives_ucx in `directory`, by default the folder of the core library. If it is not there, looks in the
+/// system's library folders. The library stays loaded. The first call takes about 10 ms, later ones 2 ms.
 std::unique_ptr<Network> load_ucx_network(std::string& why_not, const std::string& directory = own_directory());
 
 /// Returns whether UCX is available and finds a network device that it drives without the kernel, such as InfiniBand.

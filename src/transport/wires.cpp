@@ -1,6 +1,7 @@
 // Implementation of the choice of the wire, the object by which a rank exchanges messages with other hosts. Each rank
 // publishes its offers: for each wire, its address on this rank, or the reason why the rank cannot use it. The
-// candidates are the wires that all ranks offer. The ranks try to connect them in order.
+// candidates are the wires that all ranks offer. The ranks try to connect the candidates in the order that the head of
+// wires.hpp shows.
 #include "transport/wires.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Maximum time of connecting one wire. A firewall or a wrong address may leave an attempt without an answer.
+/// Maximum time in which a wire must connect. A firewall or a wrong address may leave an attempt without an answer.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
 /// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.

@@ -2,19 +2,20 @@
 // other hosts. There are three wires: "tcp", "ucx" and "mpi".
 //
 // Every rank publishes which wires it can use. All ranks then choose the same wire: the best one that every rank can
-// use. If it cannot connect on some rank, all ranks try the next one. If the user has named a wire, the ranks try no
-// other.
+// use. If that wire does not connect on some rank, all ranks try the next one. If the user has named a wire, the ranks
+// try no other.
 //
-// The bootstrap is the means by which ranks exchange bytes before they are connected. It may provide a wire of its own.
-// A fast device is a network device that may be faster than TCP, such as InfiniBand or Slingshot. The first line that
-// applies gives the wires to try, the best first:
+// The bootstrap is the means by which ranks exchange bytes before they are connected. A bootstrap may provide a wire of
+// its own, such as "mpi". A fast device is a network device that may be faster than TCP, such as InfiniBand or
+// Slingshot. The first line that applies gives the wires to try, the best first:
 //
 //   the user has named a wire                          that wire only
 //   the bootstrap prefers its own wire                 that wire only
 //   some rank has a fast device                        ucx, mpi, tcp
 //   no rank has a fast device                          tcp, mpi
 //
-// A rank can use ucx if UCX finds a fast device. A rank can use mpi if the ranks were started with MPI.
+// If the user has not named ucx, a rank can use ucx only if UCX finds a fast device. A rank can use mpi if the
+// bootstrap uses MPI.
 #pragma once
 
 #include <cstddef>
