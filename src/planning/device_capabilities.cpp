@@ -1,4 +1,5 @@
-// Implementation of the capabilities of NCCL: states why NCCL cannot perform a reduction as ReduceOp promises.
+// States why NCCL, NVIDIA's library of collectives between GPUs, cannot perform a reduction with the result that
+// ReduceOp promises.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

@@ -1,12 +1,11 @@
 // Choice of a device path, the way in which a call on GPU memory is done (DevicePath, in plan.hpp). For example, NCCL
-// may perform the call, or the GPU's values are copied to host memory. All ranks choose the same path, because the
-// choice depends only on values that are equal on all ranks.
+// performs the call, or the CPU performs it on a copy of the values in host memory. All ranks choose the same path,
+// because the choice depends only on values that are equal on all ranks.
 //
 // Some paths need a plan for host memory, too: the algorithm with which the call would be done in CPU memory. The path
-// `host_copy`, for example, copies the values to pinned memory and follows that plan.
+// `host_copy`, for example, copies the values to CPU memory and follows that plan.
 //
-// choose_device_path() chooses the path. The other properties of the plan are then changed to suit the path
-// (device_path_plan.hpp).
+// choose_device_path() chooses the path. fill_for_path() then changes the plan to suit the path (device_path_plan.hpp).
 #pragma once
 
 #include <cstddef>
@@ -44,8 +43,9 @@ struct DevicePathChoice {
   std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
 
-/// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties. It is
-/// called at most once. It is not called for the paths `host` and `nccl`. Their choice does not depend on that plan.
+/// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties.
+/// `host_steps` is called at most once, and not for the paths `host` and `nccl`, whose choice does not depend on that
+/// plan.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.
