@@ -1,9 +1,10 @@
 // Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange. Then it compares the faster form with the dense plan.
+// vector (dense). It estimates both forms of the sparse exchange, and takes the faster one unless the options name a
+// form. Unless the call is forced or `deterministic`, it compares this form with the dense plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
-// values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp
-// explains the two forms, gathered and split.
+// values. In such a host, each rank selects from its own slice, a range of the sum.
+// compression/top_k/sparse_exchange.hpp explains the two forms, gathered and split.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>
@@ -17,9 +18,9 @@
 namespace collectives {
 namespace {
 
-/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, reads the
-/// residual, and writes the residual, the sum of the values not sent yet. The fourth time, the result is written, which
-/// is mostly zeros.
+/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient. It reads
+/// and writes the residual, the sum of the values not sent yet. In the end, the result is written, which is mostly
+/// zeros.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.

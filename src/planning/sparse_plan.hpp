@@ -1,5 +1,5 @@
-// Plan of a sparse all-reduce, in which top-k selects the elements that are sent. The plan states whether sending only
-// these is faster than sending the whole vector. It also states how the ranks exchange the selected elements. All ranks
+// Plan of an all-reduce with top-k, which selects the elements that are sent. The plan states whether only the selected
+// elements are sent, or the whole vector. It also states how the ranks exchange the selected elements. All ranks
 // compute the same plan, because it depends only on values that are equal on all ranks.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace collectives {
 
 struct SparsePlan {
   bool sparse = false;  ///< whether selected elements are sent; otherwise the whole vector is sent (dense plan)
-  /// Whether the ranks of each host first add their vectors. Each of them then selects from its own slice, a range of
-  /// the sum.
+  /// Whether the ranks of each host first add their vectors. Each rank then selects from its own slice, a range of the
+  /// sum.
   bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
   int members = 1;  ///< number of members that exchange selected elements: hosts if in_hosts is set, else ranks
