@@ -1,6 +1,6 @@
-// Division of arrays in GPU memory among the threads of a kernel. If all arrays of a kernel have the same alignment
-// modulo 16 bytes, each thread accesses 16 bytes at a time. The threads of a warp then access whole cache lines
-// together.
+// Division of arrays in GPU memory among the threads of a kernel. If the addresses of all arrays of a kernel are equal
+// modulo 16, each thread accesses 16 bytes at a time, except at the ends of the arrays. The threads of a warp then
+// access whole cache lines together.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,9 @@
 // 2. A rank ends the call after all ranks have reported that their kernels are done.
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
-// After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// The rank then throws the error, and the program may free its buffers.
+// After a failure, a rank waits until its peers have cleared their flags, but not longer than half a second for each
+// peer (FailureDetector::wait_for_remote_access_end). The rank then throws the error, and the program may free its
+// buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once
@@ -62,7 +63,7 @@ class BufferExchange {
   const std::vector<Buffers>& buffers() const noexcept { return buffers_; }
 
   /// Set and clear this rank's flag `remote_access` around accesses to peers' buffers. begin_remote_access() returns
-  /// false and leaves the flag cleared if the call has failed.
+  /// false and leaves the flag cleared if a rank of the host has reported a failure.
   bool begin_remote_access() noexcept;
   void end_remote_access() noexcept;
 

@@ -18,7 +18,7 @@ class DeviceBuffer {
   /// Requires that the old memory is not in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Forgets the memory without freeing it, because a GPU that does not finish may still write to it.
+  /// Forgets the memory without freeing it, because a GPU that does not finish may still write to the memory.
   void leak() noexcept { memory_ = nullptr; }
   template <class T>
   T* as(std::size_t byte = 0) const noexcept {

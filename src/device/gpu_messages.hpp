@@ -12,7 +12,7 @@
 // written the payload. A receiver gives a message back once its GPU has read the payload.
 //
 // A frame is memory of the sender for one payload. For each receiver, the sender has as many frames as messages can be
-// in flight. It allocates them at first use.
+// in flight. It allocates the frames of a receiver at first use.
 #pragma once
 
 #include <cstdint>

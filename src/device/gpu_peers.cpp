@@ -1,6 +1,6 @@
-// Implementation of the access to GPU memory of other ranks of the host. A handle names an allocation for other
-// processes. A rank publishes the handles of its allocations, and opens the allocations of its peers. To publish a
-// handle, it writes the handle into one of its places in the arena, the shared memory of the host.
+// Implementation of GpuPeers, the access to GPU memory of other ranks of the host. A handle names an allocation for
+// other processes. A rank publishes the handles of its allocations, and opens the allocations of its peers. To publish
+// a handle, the rank writes it into one of its places in the arena, the shared memory of the host.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>

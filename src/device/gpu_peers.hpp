@@ -9,13 +9,14 @@
 // 2. The owner gives its peers the name of the buffer: the number of the place and the offset in the allocation.
 // 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
-// The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and gets
-// another place. Each write to a place increments the sequence number of the place. A peer compares this number. It
-// therefore never uses an old mapping for a new allocation.
+// The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and its
+// handle is written anew. Each write to a place increments the sequence number of the place. A peer compares this
+// number at each use of a name. It therefore never uses an old mapping for a new allocation.
 //
 // Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
 // taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,
-// it closes its mappings of withdrawn handles. Until then, the memory of a freed allocation may stay occupied.
+// it closes its mappings whose handles have been overwritten. Until a peer has closed its mapping, the memory of a
+// freed allocation may stay occupied.
 #pragma once
 
 #include <array>

@@ -2,8 +2,8 @@
 // to a GPU) by CUDA.
 //
 // The core library is not linked to the component. One binary therefore runs with and without a GPU. The component
-// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the
-// program uses CUDA itself.
+// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. If the program uses CUDA
+// itself, the process holds the runtime library twice.
 #pragma once
 
 #include <functional>

@@ -4,7 +4,8 @@
 // A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
 // has these phases:
 //
-// 1. The GPUs of each host add the vectors of its ranks. Afterwards each rank's GPU holds one slice of the sum.
+// 1. The GPUs of each host add the vectors of its ranks. Afterwards the GPU of each rank on a rail holds one slice of
+//    the sum.
 // 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
@@ -28,8 +29,8 @@
 // exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
 // on CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
 //
-// Price: a slice is first added, then exchanged between hosts, then distributed. A long call on CPU memory works in
-// rounds, and these phases of different rounds overlap.
+// Price: the addition inside hosts, the exchange between hosts and the distribution follow one another. On CPU memory,
+// a long call works in rounds, and these three activities of different rounds overlap.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Implementation of collectives by NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a whole call, or
-// it only moves the data of an unsummed call.
+// Implementation of NcclCollective, which uses NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a
+// whole call, or it only moves the data of an unsummed call.
 //
 // In an unsummed call, each rank owns a part of the vector. Every rank sends its contribution (its unreduced input) to
 // the owner of each part, whose GPU combines the contributions. The call works in rounds. A round moves as many

@@ -1,8 +1,8 @@
 // NcclCollective: performs collectives on GPU memory with NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL performs a whole call if NCCL computes the result that ReduceOp promises. A collective of NCCL needs parts of
-// equal length. If only the last part is longer, one more broadcast or reduction handles its other elements. If the
-// lengths differ in another manner, each part takes one broadcast or reduction.
+// NCCL performs a whole call if the call reduces nothing, or if NCCL computes the result that ReduceOp promises. A
+// collective of NCCL needs parts of equal length. If only the last part is longer, one more broadcast or reduction
+// handles its additional elements. If the lengths differ in another manner, each part takes one broadcast or reduction.
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its contribution
 // to a part, that is, its unreduced input, to the owner of the part. The owner's GPU combines the contributions in rank

@@ -1,6 +1,6 @@
-// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is a range of the
-// vector: the range of one rank, or the whole vector if the algorithm does not divide it. A round performs all Steps
-// (the single actions of a rank) on one segment of each part.
+// PipelinedCopy: copies the vector of a call between a GPU and CPU memory while the rounds of the call are performed. A
+// part is a range of the vector: the range of one rank, or the whole vector if the algorithm does not divide it. A
+// round performs all Steps (the single actions of a rank) on one segment of each part.
 //
 // The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
 // also reports the rounds that are complete. A round begins when its input has arrived, while the input of later rounds
@@ -10,11 +10,11 @@
 // call on CPU memory.
 //
 // The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
-// elements. Each copy has a start-up cost. A group therefore has about 1 MiB or more, and a piece about 128 KiB or
-// more.
+// elements. Each copy has a start-up cost. In a long vector, a group therefore has about 1 MiB or more, and a piece
+// about 128 KiB or more.
 //
 // Price: each Step asks once whether its input is ready. Each group takes one copy per part in each direction. Only an
-// all-reduce can use this, because each of its rounds uses the same ranges on all ranks.
+// all-reduce can use this class, because each round of an all-reduce uses the same ranges on all ranks.
 #pragma once
 
 #include <cstddef>

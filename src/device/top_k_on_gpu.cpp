@@ -1,5 +1,5 @@
-// Implementation of top-k on a GPU. Top-k sends only the k elements of greatest magnitude of a gradient. This file
-// keeps the residual on the GPU, selects elements, and adds the elements that have been received.
+// Implementation of TopKOnGpu. Top-k sends only the k elements of greatest magnitude of a gradient. The functions of
+// this file keep the residual on the GPU, select elements, and add the elements that have been received.
 //
 // A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
 // selects.

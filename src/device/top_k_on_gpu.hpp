@@ -15,8 +15,8 @@
 //
 // The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
 // element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
-// They are copied to CPU memory only if necessary: for TopK::save(), for a report with norms, and for a call that the
-// CPU performs.
+// They are copied to CPU memory only if necessary: for TopK::save(), for a report with norms, for a call that the CPU
+// or another GPU performs, and after a failed call.
 //
 // The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.
