@@ -1,10 +1,10 @@
 // GpuDiscovery: finds the GPU of a rank while a communicator is constructed. The functions of this file also answer
 // four questions:
 //
-// - Does every rank have a GPU?
-// - Does NCCL connect the GPUs of all ranks?
-// - Can the GPUs of a host access one another's memory?
-// - If they cannot, does NCCL connect the GPUs inside each host?
+// 1. Does every rank have a GPU?
+// 2. Does NCCL connect the GPUs of all ranks?
+// 3. Can the GPUs of a host access one another's memory?
+// 4. If they cannot, does NCCL connect the GPUs inside each host?
 //
 // The answers come from the peer information, the record that each rank sends to all ranks during construction. For the
 // third question, each rank allocates a little GPU memory. Its peer information holds a handle, by which another
@@ -35,8 +35,8 @@ class GpuDiscovery {
 
   /// Returns the entry "gpu" of this rank's peer information. `backend` is the backend that this rank requested.
   nlohmann::json peer_info(std::string_view backend);
-  /// Returns the reason why this rank's GPU cannot access the GPU memory of the other ranks of its host. Returns an
-  /// empty text if it can, if this rank has no GPU, or if the rank is alone on its host.
+  /// Returns the reason why this rank's GPU cannot access the GPU memory of its host. Returns an empty text if the GPU
+  /// can. The text is also empty if this rank has no GPU, or is alone on its host.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
   /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open. Requires that all ranks

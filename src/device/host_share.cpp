@@ -1,6 +1,6 @@
 // Implementation of HostShare. A share is the range of the vector that the GPU of one rank processes for all ranks of
-// the host. perform() collects the sources and destinations. It puts at most one kernel, and the necessary copies, into
-// the stream.
+// the host. Function perform() collects the sources and destinations. It puts at most one kernel, and the necessary
+// copies, into the stream.
 #include "device/host_share.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 // memory. ZeroCopy (shared_memory/zero_copy.hpp) performs calls in this manner in CPU memory.
 //
 // Price: a call ends only when the last GPU has finished, even if the caller passes a stream. Reason: the kernels of
-// the other ranks write into this rank's output, and this rank's stream cannot wait for these kernels.
+// the other ranks write into this rank's output. This rank's stream cannot wait for these kernels.
 #pragma once
 
 #include <memory>

@@ -25,8 +25,8 @@ bool cuda_is_in_use() noexcept;
 /// Returns true if CUDA's driver is loaded in this process.
 bool cuda_driver_is_loaded() noexcept;
 
-/// Replaces the component in tests. An empty function restores it. Must be called while there is no communicator, from
-/// one thread.
+/// Replaces the component in tests. An empty function restores the component. Must be called while there is no
+/// communicator, from one thread.
 using DeviceMaker = std::function<std::unique_ptr<Device>(std::string& why_not)>;
 void replace_devices(DeviceMaker maker);
 

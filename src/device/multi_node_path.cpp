@@ -1,4 +1,4 @@
-// Implementation of MultiNodePath, the device path for an all-reduce of GPU memory on several hosts.
+// Implementation of MultiNodePath, the device path for an all-reduce of GPU memory on several hosts. File
 // multi_node_path.hpp lists its phases.
 //
 // A rail is one rank of each host, all with the same local number. A slice is the range of the vector that the ranks of

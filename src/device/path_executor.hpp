@@ -1,8 +1,8 @@
 // PathExecutor: the base class of the device paths. A device path is a way to perform calls on GPU memory.
 //
 // A communicator has at most one object of each path. The plan of a call names the path that performs it (DevicePath,
-// in plan.hpp). planning/device_path_choice.cpp chooses the path from values that are equal on all ranks. Some paths
-// let the CPU perform a part of an operation, in CPU memory. Their progress() then returns PathState::host.
+// in plan.hpp). File planning/device_path_choice.cpp chooses the path, from values that are equal on all ranks. Some
+// paths let the CPU perform a part of an operation, in CPU memory. Their progress() then returns PathState::host.
 //
 // The communicator does the work that all paths share:
 //
@@ -73,9 +73,9 @@ class PathExecutor {
   /// Returns true if the operation would allocate memory. If so, it starts only while no operation is in flight,
   /// because allocation may wait for the GPU.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
-  /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
-  /// operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the addresses by
-  /// those of CPU memory.
+  /// Starts an operation. Requires that `call` and `planned` stay valid until it is done or abandoned. The `job`
+  /// describes the operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the
+  /// addresses by those of CPU memory.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Advances the operation. Throws errors of the GPU, TagMismatch for a peer in another call, and Error for a lost
   /// peer.
@@ -84,7 +84,7 @@ class PathExecutor {
   /// progress() does.
   virtual bool retire_oldest() { return true; }
   /// Gives up the operation after a failure on any rank. Work that the GPU already has is still performed. Called
-  /// before this rank waits for its peers to stop accessing its buffers, because this rank must first stop accessing
+  /// before this rank waits until its peers no longer access its buffers. Reason: this rank must first stop accessing
   /// theirs.
   virtual void abandon() noexcept = 0;
   /// Returns the executor that performs Steps for this path. Null: none.

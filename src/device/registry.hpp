@@ -28,8 +28,8 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // All functions require that no operation is in progress. add() throws Error{invalid_argument} for a range that it
-  // refuses. All functions throw the errors of the NCCL communicator. The errors name no rank and no operation; the
+  // All functions require that no operation is in progress. They throw the errors of the NCCL communicator. Function
+  // add() throws Error{invalid_argument} for a range that it refuses. The errors name no rank and no operation; the
   // caller adds both.
 
   /// Registers a range, or adds a use to the registration of a range that contains it.

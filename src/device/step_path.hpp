@@ -1,5 +1,5 @@
-// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank:
-// it takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
+// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank.
+// It takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
 // perform calls on GPU memory.
 //
 // On one host, the path serves the backends `ring` and `reduce_to_one`. On several hosts, of which some have several

@@ -1,7 +1,7 @@
-// Table of all algorithms. For each call, the planner compares the algorithms of this table and takes one. A row
-// describes one algorithm by a function that emits the Steps of a rank, and by properties such as the name. A Step is
-// one action of a rank: it takes values, may reduce them, and may store and send the result. A backend is a family of
-// algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
+// Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
+// row describes one algorithm by a function that emits the Steps of a rank, and by properties such as the name. A Step
+// is one action of a rank: it takes values, may reduce them, and may store and send the result. A backend is a family
+// of algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
 // `nccl` has no rows, because it has no Steps.
 #include <algorithm>
 #include <functional>

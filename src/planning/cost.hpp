@@ -5,7 +5,7 @@
 // The estimate has three parts:
 //
 //   busiest rank    handling its messages, arithmetic, and copying bytes
-//                   (inside a host, the longer one of sending and receiving counts)
+//                   (inside a host, only the longer of sending and receiving counts)
 //   busiest link    carrying the bytes of all ranks of a host, which share one link to other hosts
 //   longest chain   the time for which ranks wait for messages of one another (critical_path.hpp)
 //

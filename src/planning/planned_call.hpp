@@ -33,8 +33,8 @@ struct PlannedCall {
   SignatureWords words{};
   OperationShape shape;            ///< description of the call in the flight recorder
   bool waits_for_no_peer = false;  ///< whether this rank gets no result from peers, as the root of a broadcast
-  /// Sparse plan of a call with a compressor, in which only selected elements are sent. `plan` is then the plan for
-  /// sending the whole vector.
+  /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the
+  /// plan for sending the whole vector.
   std::optional<SparsePlan> sparse;
   /// Description of the only Step of the plan, if the plan is a single collective of the ranks of one host. The
   /// executor then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.

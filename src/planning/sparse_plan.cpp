@@ -1,6 +1,7 @@
 // Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
 // vector (dense). It estimates both forms of the sparse exchange, and takes the faster one unless the options name a
-// form. Unless the call is forced or `deterministic`, it compares this form with the dense plan.
+// form. Unless the options force compression or the call is `deterministic`, it then compares this form with the dense
+// plan.
 //
 // Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
 // values. In such a host, each rank selects from its own slice, a range of the sum.
