@@ -4,11 +4,11 @@
 // shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, a collective
 // reduces or gathers inside each host by host Steps, and sends messages between hosts.
 //
-// The local number of a rank is its index in its host. In an all-reduce, broadcast or reduce, the vector is divided
-// into slices, one for each rank of the smallest host. Slice s belongs to local rank s of every host. These ranks form
-// rail s, and only they send the slice between hosts. In a reduce-scatter or all-gather, the ranks of a host send parts
-// instead, the ranges that belong to single ranks. The network thus carries one sum or one copy per host, not one per
-// rank. Several ranks of a host send at the same time.
+// The local number of a rank is its index in its host. An all-reduce, broadcast or reduce divides the vector into
+// slices, as many as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
+// s, and only they send the slice between hosts. In a reduce-scatter or all-gather, the ranks of a host send parts
+// instead. A part is the range that belongs to one rank. The network thus carries one sum or one copy per host, not one
+// per rank. Several ranks of a host send at the same time.
 //
 // The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may let only one
 // rank of each host exchange messages. In an all-reduce or broadcast, the whole vector is then one slice. In a

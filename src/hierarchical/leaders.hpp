@@ -3,7 +3,7 @@
 // The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
 // of H hosts thus exchanges messages with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages to
 // other hosts. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each
-// rank of H equally large hosts sends H - 1 messages of one part each. Few messages are better for short vectors,
+// rank sends H - 1 messages of one part each, if hosts are equally large. Few messages are better for short vectors,
 // because each message costs a latency and work of a core. If all ranks have equal parts, a message holds at most half
 // of the vector.
 //

@@ -1,7 +1,7 @@
 // Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
-// row describes one algorithm by a function that emits the Steps of a rank, and by properties such as the name. A Step
-// is one action of a rank: it takes values, may reduce them, and may store and send the result. A backend is a family
-// of algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
+// row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
+// one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
+// algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
 // `nccl` has no rows, because it has no Steps.
 #include <algorithm>
 #include <functional>
@@ -105,8 +105,8 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
 }
 
 /// Rails on which hosts exchange the vector in a broadcast, or in an all-reduce that may send partial sums. A rail is
-/// one rank of every host, all with the same local number. `all`: the vector is divided among all rails. `one`: the
-/// first rail exchanges the whole vector.
+/// one rank of every host, all with the same local number. With `all`, the vector is divided among all rails. With
+/// `one`, the first rail exchanges the whole vector.
 enum class Rails : std::uint8_t { all, one };
 
 /// Whether the rows with `Between`, the algorithm between hosts, perform reduce-scatter and all-gather by the functions
@@ -118,8 +118,8 @@ template <class Between, Rails rails>
 void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
   const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
-  // If partial sums are forbidden on several hosts, each contribution must go directly to the rank that adds it. On one
-  // host, that rank reads every contribution in shared memory in any case.
+  // On several hosts without partial sums, each contribution must go directly to the rank that adds it. On one host,
+  // that rank reads every contribution in shared memory in any case.
   const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
   const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
   switch (args.collective) {

@@ -1,5 +1,5 @@
-// Coding: the form of the elements in messages, which are plain values or values that a codec has encoded. It computes
-// the length of messages.
+// Coding: the form of the elements in messages. They are plain values, or values that a codec has encoded. A Coding
+// computes the length of messages.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct Coding {
   std::size_t bytes(std::size_t count) const noexcept {
     return codec == nullptr ? count * element : codec->encoded_bytes(count);
   }
-  /// Returns how many times a Step (an action of a rank) encodes or decodes its range, as the cost model counts it. A
-  /// reduction counts one decoding per source, and one encoding if it sends the result. A Step that sends this rank's
-  /// own value counts one encoding. Outside reductions, storing a value counts one decoding. A message that is passed
-  /// on is not encoded again.
+  /// Returns how many times a Step (an action of a rank) encodes or decodes its range. The cost model counts as
+  /// follows. A reduction counts one decoding per source, and one encoding if it sends the result. A Step that sends
+  /// this rank's own value counts one encoding. Outside reductions, storing a value counts one decoding. A message that
+  /// is passed on is not encoded again.
   std::size_t codings(const Step& step) const noexcept {
     if (codec == nullptr) return 0;
     const std::size_t out = step.to.empty() ? 0 : 1, kept = step.destination == Place::nowhere ? 0 : 1;

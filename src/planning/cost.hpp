@@ -1,5 +1,5 @@
 // Cost model: estimates the time of an algorithm, by which the planner compares algorithms. It counts the Steps that
-// the algorithm emits. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
+// the algorithm emits. A Step is one action of a rank. It takes values, may reduce them, and may store and send the
 // result.
 //
 // The estimate has three parts:
@@ -9,12 +9,12 @@
 //   busiest link    carrying the bytes of all ranks of a host, which share one link to other hosts
 //   longest chain   the time for which ranks wait for messages of one another (critical_path.hpp)
 //
-// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. If rounds overlap,
+// A long vector is handled in rounds. Each round performs all Steps on one segment of the vector. If rounds overlap,
 // links carry the bytes of one round while ranks work on another. If enough rounds overlap, only the longer of the two
 // times counts after the first round. The model depends neither on the number of the calling rank nor on a pointer or a
 // clock. All ranks thus compute the same cost.
 //
-// Price: the estimates make the first call of a kind longer, by microseconds, or by milliseconds with many hosts.
+// Price: the estimates make the first call of a kind longer. They take microseconds, or milliseconds with many hosts.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ struct Cost {
   double inside = 0;    ///< of one round: the part of `waits` for which a rank waits for ranks of its own host
   double burst = 1;     ///< average number of messages that are sent over a link at the same time
   double hops = 1;      ///< number of messages in the longest chain, in which each waits for the one before
-  /// Whether each round passes from rank to rank while the next round follows it, as in broadcast and reduce between
-  /// hosts. A rank then waits only if wire_frames of its messages are under way already.
+  /// Whether each round passes from rank to rank while the next round follows. A broadcast or reduce between hosts
+  /// works in this way. A rank then waits only if wire_frames of its messages are under way already.
   bool flows = false;
   double per_frame = 0;  ///< time per message if latency limits the rate: wire_us / wire_frames of the tuning
 

@@ -1,5 +1,5 @@
-// Finds the critical path: the longest chain of actions in one round, in which each action waits for the one before.
-// Simulates the Steps of all ranks in one round, in the order of time. A Step is one action of a rank: it takes values,
+// Finds the critical path, the longest chain of actions in one round. In the chain, each action waits for the one
+// before. The Steps of all ranks are simulated in the order of time. A Step is one action of a rank. It takes values,
 // may reduce them, and may store and send the result. StepPlayer (steps/step_player.hpp) decides which Step can run
 // next.
 #include "planning/critical_path.hpp"

@@ -1,9 +1,9 @@
-// Critical path: the longest chain of work in one round of a collective, in which each action waits for the one before.
-// A round performs all Steps, the actions of ranks, on one segment of the vector. The chain consists of messages, and
-// of host Steps, in which ranks of one host work together through shared memory.
+// Critical path: the longest chain of work in one round of a collective. In the chain, each action waits for the one
+// before. A round performs all Steps, the actions of ranks, on one segment of the vector. The chain consists of
+// messages and host Steps. In a host Step, ranks of one host work together through shared memory.
 //
 // The chain includes waiting, which the work of the busiest rank does not include. In a tree, for example, each rank
-// does little work, but waits for ranks that wait for other ranks.
+// does little work. It waits, however, for ranks that wait for other ranks.
 #pragma once
 
 #include <cstddef>

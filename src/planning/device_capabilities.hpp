@@ -1,5 +1,5 @@
-// States which reductions can be performed by NCCL, NVIDIA's library of collectives between GPUs, and by this library's
-// own GPU kernels. Plans for calls on GPU memory depend on these functions.
+// States which reductions NCCL and this library's own GPU kernels can perform. NCCL is NVIDIA's library of collectives
+// between GPUs. Plans for calls on GPU memory depend on these functions.
 #pragma once
 
 #include <cstddef>

@@ -18,8 +18,9 @@ namespace {
 /// Minimum number of bytes of a segment, if messages may be so long. A CPU asks a GPU whether it has finished. The work
 /// on so many bytes takes longer than that question.
 constexpr std::size_t kShortestGpuMessage = 256 << 10;
-/// Minimum number of rounds if the vector passes along a chain of ranks, unless segments would get shorter than
-/// kShortestGpuMessage. A round handles one segment of the vector. With more rounds, the next rank starts sooner.
+/// Minimum number of rounds if the vector passes along a chain of ranks. There may be fewer, so that segments have at
+/// least kShortestGpuMessage bytes. A round handles one segment of the vector. With more rounds, the next rank starts
+/// sooner.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

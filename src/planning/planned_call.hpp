@@ -21,7 +21,7 @@ struct PlannedCall {
   Request request;
   Signature signature;
   /// First element of each rank's part, then the end of the last part. Empty unless the call lists the length of each
-  /// part, and the algorithm divides the vector into these parts.
+  /// part. Also empty if the algorithm does not divide the vector into parts.
   std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;
@@ -36,8 +36,8 @@ struct PlannedCall {
   /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the
   /// plan for sending the whole vector.
   std::optional<SparsePlan> sparse;
-  /// Description of the only Step of the plan, if the plan is a single collective of the ranks of one host. The
-  /// executor then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
+  /// Description of the only Step of the plan, set if this Step is a collective of the ranks of one host. The executor
+  /// then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
   std::optional<HostCall> single_step;
 };
 

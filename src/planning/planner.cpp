@@ -27,7 +27,7 @@ CollectiveSpec spec_of(const PlannedCall& planned) {
   return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
 }
 
-/// Returns a hash of the options of top-k on which ranks must agree, because the messages depend on them.
+/// Returns a hash of the options of top-k on which ranks must agree. The messages depend on these options.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -39,9 +39,9 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm. Describes nothing if there are several Steps, or if the Step is no host
-/// Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work together through
-/// shared memory.
+/// Describes the only Step of an algorithm. Describes nothing if there are several Steps. Also describes nothing if the
+/// Step is no host Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work
+/// together through shared memory.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}

@@ -33,7 +33,7 @@ struct SparsePlan {
   Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }
 };
 
-/// Returns the plan for selecting `k` of request.count elements by `options`. `dense` is the plan of the same call
+/// Returns the plan for selecting `k` of request.count elements by `options`. The plan `dense` is that of the same call
 /// without compression, or with request.codec.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const TuningParameters&);

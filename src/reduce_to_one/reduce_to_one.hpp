@@ -1,8 +1,8 @@
 // Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. An all-reduce, for
 // example, reduces the values to the root, which broadcasts the result.
 //
-// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from the root. Reduce and
-// broadcast have one of two shapes:
+// The collectives below consist of two kinds of actions. Ranks reduce or send to the root. The root broadcasts or sends
+// to ranks. Reduce and broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
 //   Tree   a binomial tree, at most log2 n steps each way, rounded up
@@ -100,8 +100,8 @@ constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how,
   shape.broadcast(range, Place::output, run);
 }
 
-/// Emits a reduce-scatter. For each part in turn: reduces the part at the root, and sends the result to the part's
-/// owner.
+/// Emits a reduce-scatter. For each part in turn, ranks reduce the part at the root. The root sends the result to the
+/// part's owner.
 template <class Shape, class Run>
 constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
   const RankGroup& group = shape.group;

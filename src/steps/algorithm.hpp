@@ -77,9 +77,9 @@ class RankView {
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds. A message therefore holds the values of
-  /// one rank, the sum of one host, or a final result, but no other partial sum. A rank that sends a result also stores
-  /// the values that the receivers will decode. All ranks thus have equal bits.
+  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds. A message therefore never holds a
+  /// partial sum of several hosts. It holds the values of one rank, the sum of one host, or a final result. A rank that
+  /// sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
   bool coded = false;
   /// True: an all-reduce of backend `hierarchical` on several hosts performs only its exchange between hosts. The GPUs
   /// do the work inside each host. The exchange runs along rails. A rail is one rank of every host, all with the same

@@ -10,13 +10,13 @@
 //   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
 // The order depends only on the plan and the depths, so it is equal on all ranks. Timing can therefore not cause a
-// deadlock. Messages between two ranks need no numbers, because they are received in the order in which they are sent.
-// For this order of messages, every algorithm must satisfy one condition. For each pair of sender and receiver, the
-// receive has the depth of the send plus a constant. If all depths are 0, rounds do not overlap.
+// deadlock. Messages between two ranks are received in the order in which they are sent. They therefore need no
+// numbers. For this order of messages, every algorithm must satisfy one condition. For each pair of sender and
+// receiver, the receive has the depth of the send plus a constant. If all depths are 0, rounds do not overlap.
 //
 // A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
 // another. If w rounds overlap, w + 1 frames per pair of ranks therefore suffice to exclude a deadlock. A rank that is
-// behind can then always receive, and the rank that is furthest behind can always send. The tests prove this with the
+// behind can then always receive. The rank that is furthest behind can always send. The tests prove this with the
 // number of frames that the plan assumes.
 //
 // Price of this order: a message that arrives early waits for its tick. Rounds of the backend `ring` do not overlap if

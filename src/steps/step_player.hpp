@@ -1,4 +1,4 @@
-// StepPlayer: plays the Steps of all ranks of a call in one process, in an order that the messages between ranks
+// StepPlayer: plays the Steps of all ranks of a call in one process. The order is one that the messages between ranks
 // permit. A Step is one action of a rank. A host Step is a collective of ranks of one host, without messages.
 //
 // The player only decides which Step is ready. A visitor, the caller's object, performs the Step. There are three
@@ -15,8 +15,9 @@
 // have reached it. If no rank can advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
 // The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
-// simulated time, because a link carries messages in that order. The prover advances ranks in any order. The caller
-// calls progress() for each rank at the start, and again when the player reports that the rank no longer has to wait.
+// simulated time. Reason: a link carries messages in that order. The prover advances ranks in any order. The caller
+// calls progress() for each rank at the start. It calls again when the player reports that the rank no longer has to
+// wait.
 //
 // `StepData` and `ChannelData`: types of the data that the caller keeps for each Step and each channel.
 #pragma once
