@@ -1,5 +1,5 @@
-// Implementation of Device, the interface to a GPU, by CUDA. Each function makes one or two calls of CUDA's runtime
-// library. Some information is available only from the driver's library, which the runtime has already loaded.
+// Implementation of Device, the interface to a GPU, by CUDA. Each function makes a few calls of CUDA's runtime library.
+// Some information is available only from the driver's library, which the runtime library has already loaded.
 #include "cuda/device.hpp"
 
 #include <cuda.h>

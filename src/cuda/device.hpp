@@ -1,5 +1,5 @@
-// Finds the GPU of a rank, and makes the Device for it. Device (device/device.hpp) is the interface to a GPU; here CUDA
-// implements it.
+// Finds the GPU that is current to this thread, and makes the Device for it. Device (device/device.hpp) is the
+// interface to a GPU. Here CUDA implements Device.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
-// GPU kernels of fold(), which combines several sources element by element, and of conversions between types. A thread
-// reads 16 bytes of each source, in the order of the sources. Neighbouring threads read neighbouring bytes, so their
-// loads cover whole cache lines. Every byte is read once.
+// GPU kernels of fold(), cast() and cast_reduce_scale() (cuda/kernels.hpp). Function fold() combines several sources
+// element by element. The others convert between types. If all arrays have equal alignment, a thread reads 16 bytes at
+// a time. It reads the sources in their order. Neighbouring threads read neighbouring bytes, so their loads cover whole
+// cache lines. Every byte is read once.
 #include "cuda/launch.cuh"
 #include "reduction/elements.hpp"
 

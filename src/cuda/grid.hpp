@@ -1,6 +1,6 @@
-// Division of arrays in GPU memory among the threads of a kernel. If all arrays of a kernel have the same alignment
-// modulo 16 bytes, each thread accesses 16 bytes at a time. The threads of a warp then access whole cache lines
-// together.
+// Division of arrays in GPU memory among the threads of a kernel. Arrays are alike if their addresses are equal modulo
+// 16, and their elements equally long. Threads access alike arrays 16 bytes at a time. Only the ends are accessed by
+// single elements. A warp, 32 threads, then accesses whole cache lines.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct Pieces {
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Divides an array of `count` elements. `lies`: the address of the first element modulo 16, if it is equal for all
-/// arrays. Otherwise `lies` is kUnlike, and all elements are single.
+/// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
+/// 16. Otherwise `lies` is kUnlike, and all elements are single.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};

@@ -1,5 +1,5 @@
-// Functions that start kernels on a GPU, in a CUDA stream. Each does in GPU memory what a function of
-// reduction/reduction.hpp or of compression/ does in CPU memory, with the same bits.
+// Functions that start kernels on a GPU, in a CUDA stream. They do in GPU memory what functions of
+// reduction/reduction.hpp and of compression/ do in CPU memory, with the same bits.
 //
 // Elements must be aligned to their size, because a GPU, unlike a CPU, accesses only aligned elements. No function
 // waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. All functions throw
@@ -30,10 +30,10 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
 /// Converts to[i] = from[i] by the conversions of types.hpp. One type is f32, the other one f16 or bf16.
 void cast(ConstBuffer from, Buffer to, Stream stream);
 
-/// Adds the values of all ranks for one range of the vector, and encodes the sum for the wire, in one pass. Adds the
+/// Adds the values of all ranks for one range of the vector. Encodes the sum for the wire in the same pass. Adds the
 /// `sources`, of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to
-/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes the rounded value as f32, as the receivers will
-/// decode it, to `seen`. `wire` or `seen` may be null. Neither may overlap a source.
+/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes the rounded value as f32 to `seen`. Receivers
+/// will decode this value. Either `wire` or `seen` may be null. Neither may overlap a source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 

@@ -1,5 +1,5 @@
-// Implementation of NcclComm, the interface to a communicator of NCCL, NVIDIA's library of collectives between GPUs. It
-// constructs and ends the communicator, and starts calls.
+// Implementation of nccl::Communicator. It constructs and ends a communicator of NCCL, NVIDIA's library of collectives
+// between GPUs, and starts calls.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>

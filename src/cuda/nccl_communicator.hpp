@@ -1,8 +1,9 @@
-// Implementation of NcclComm (device/nccl_comm.hpp) by NCCL, NVIDIA's library of collectives between GPUs.
+// nccl::Communicator: a communicator of NCCL, NVIDIA's library of collectives between GPUs. It implements the interface
+// NcclComm (device/nccl_comm.hpp).
 //
 // NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. Until ready() returns
-// true, the caller must start no other call, and put no other work into the same stream. stop() aborts the
-// communicator, which also ends NCCL's kernels on the GPU.
+// true, the caller must start no other call. It must also put no other work into the same stream. A call of stop()
+// aborts the communicator. This also ends NCCL's kernels on the GPU.
 #pragma once
 
 #include <memory>

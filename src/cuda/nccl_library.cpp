@@ -1,5 +1,4 @@
-// Implementation of the loading of NCCL, NVIDIA's library of collectives between GPUs. It loads the library, looks up
-// the functions and checks the version.
+// Loads NCCL, NVIDIA's library of collectives between GPUs. Looks up the functions of NCCL and checks its version.
 #include "cuda/nccl_library.hpp"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
-// Implementation of the exchange of buffers: a rank publishes its GPU buffers in the arena, the shared memory of the
-// host. It finds the buffers of its peers there, and synchronizes with them.
+// Implementation of BufferExchange. A rank publishes its GPU buffers in the arena, the shared memory of the host. It
+// finds the buffers of its peers there, and synchronizes with the peers.
 //
-// To show a buffer is to make its name, by which the peers can open it.
+// A rank shows a buffer by making a name, with which its peers can open the buffer.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"

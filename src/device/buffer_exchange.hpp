@@ -4,13 +4,13 @@
 // The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU. A late or
 // lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
 //
-// 1. A rank starts its kernel, which accesses the buffers of all ranks, after all ranks have published their buffers. A
-//    rank publishes its buffers once the GPU work before the call is done.
+// 1. A rank starts its kernel after all ranks have published their buffers. The kernel accesses all these buffers. A
+//    rank publishes its buffers once the earlier work in the caller's stream is done.
 // 2. A rank ends the call after all ranks have reported that their kernels are done.
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// The rank then throws the error, and the program may free its buffers.
+// It waits at most half a second for each peer. The rank then throws the error, and the program may free its buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once
@@ -50,8 +50,8 @@ class BufferExchange {
   void set_own_shared(const HostTask& task, const std::byte* source, const std::byte* destination);
   /// Clears this rank's buffers, for a call in which no other rank accesses them.
   void clear_own() noexcept { source_ = destination_ = {}; }
-  /// Publishes this rank's buffers. `objects`: this rank cannot perform the call on this device path, so all ranks must
-  /// use another path.
+  /// Publishes this rank's buffers. If `objects` is true, this rank cannot perform the call on this device path. All
+  /// ranks must then use another path.
   void publish(bool objects = false);
   /// Returns true if all ranks have published their buffers, and then fills buffers(). Throws TagMismatch if a rank is
   /// in another call.
@@ -61,8 +61,8 @@ class BufferExchange {
   /// Returns the buffers of all ranks, indexed by local rank.
   const std::vector<Buffers>& buffers() const noexcept { return buffers_; }
 
-  /// Set and clear this rank's flag `remote_access` around accesses to peers' buffers. begin_remote_access() returns
-  /// false and leaves the flag cleared if the call has failed.
+  /// Set and clear this rank's flag `remote_access` around accesses to peers' buffers. If a rank of the host has
+  /// reported a failure, begin_remote_access() returns false. The flag is then not set.
   bool begin_remote_access() noexcept;
   void end_remote_access() noexcept;
 

@@ -14,8 +14,7 @@ class Device;
 extern "C" {
 /// Returns the version of libcollectives_cuda. It must equal that of the core library.
 COLLECTIVES_EXPORT const char* collectives_cuda_version();
-/// Makes the GPU with the number `number` modulo the number of GPUs current to this thread. Does nothing if there is no
-/// GPU.
+/// Makes one GPU current to this thread: GPU `number` modulo the number of GPUs. Does nothing if there is no GPU.
 COLLECTIVES_EXPORT void collectives_cuda_use(int number);
 /// Returns a new object for the GPU that is current to this thread. The caller deletes the object. Returns null if
 /// there is no driver, if the driver is too old, or if there is no GPU. In these cases, writes the reason into

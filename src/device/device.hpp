@@ -11,8 +11,8 @@
 //   it. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in another call.
 // - Any thread may call any function at any time. The GPU that is current to the calling thread stays current, except
 //   in make_current().
-// - A failure of the GPU or its driver throws Error{system}. Its text begins with the source ("CUDA: ..."). The caller
-//   adds rank and operation to the error.
+// - A failure of the GPU or its driver throws Error{system}, except in functions that are noexcept. The error text
+//   begins with the source ("CUDA: ..."). The caller adds rank and operation to the error.
 //
 // Price: polling takes CPU time. After a failure of the GPU, work that was already in a stream may still be performed.
 //
@@ -141,8 +141,8 @@ class Device {
 
   // ---- memory ----
 
-  /// Returns the kind of memory at `address`. Costs one query to the driver. Each call makes it for each buffer,
-  /// because an address may be reused for other memory.
+  /// Returns the kind of memory at `address`. Costs one query to the driver. Each collective makes this query for each
+  /// buffer, because an address may be reused for other memory.
   virtual Memory memory_of(const void* address) const = 0;
   /// Returns the allocation that contains `address`. Returns zeros if the address is no GPU memory, or if the memory
   /// has been freed. Costs one query to the driver.

@@ -1,4 +1,5 @@
-// DeviceBuffer: a growing buffer of GPU memory or of pinned memory, that is, CPU memory that the GPU can access.
+// DeviceBuffer: a growing buffer of GPU memory or of pinned memory. Pinned memory is CPU memory that the GPU can
+// access.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class DeviceBuffer {
   /// Requires that the old memory is not in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Forgets the memory without freeing it, because a GPU that does not finish may still write to it.
+  /// Forgets the memory without freeing it. Reason: a GPU that does not finish may still write there.
   void leak() noexcept { memory_ = nullptr; }
   template <class T>
   T* as(std::size_t byte = 0) const noexcept {

@@ -1,10 +1,15 @@
-// GpuDiscovery: finds the GPU of a rank while a communicator is constructed. It also finds what the GPUs of all ranks
-// can do together.
+// GpuDiscovery: finds the GPU of a rank while a communicator is constructed. The functions of this file also answer
+// four questions:
 //
-// It determines three facts: whether all ranks have a GPU, whether NCCL connects these GPUs, and whether the ranks of a
-// host can open each other's GPU memory. For the third fact, each rank allocates a little GPU memory. The peers on its
-// host try to open this memory by its handle. A handle names an allocation for other processes. It is a part of the
-// peer information, the record that each rank sends to all ranks during construction.
+// 1. Does every rank have a GPU?
+// 2. Does NCCL connect the GPUs of all ranks?
+// 3. Can the GPUs of a host access one another's memory?
+// 4. If they cannot, does NCCL connect the GPUs inside each host?
+//
+// The answers come from the peer information, the record that each rank sends to all ranks during construction. For the
+// third question, each rank allocates a little GPU memory. Its peer information holds a handle, by which another
+// process can open this allocation. Ranks of the host in other processes try to open it. Ranks in the same process call
+// PeerAccess::enable() instead.
 #pragma once
 
 #include <memory>
@@ -30,8 +35,8 @@ class GpuDiscovery {
 
   /// Returns the entry "gpu" of this rank's peer information. `backend` is the backend that this rank requested.
   nlohmann::json peer_info(std::string_view backend);
-  /// Returns the reason why this rank's GPU cannot access the GPU memory of the other ranks of its host. Empty: this
-  /// GPU can access their memory.
+  /// Returns the reason why this rank's GPU cannot access the GPU memory of its host. Returns an empty text if the GPU
+  /// can. The text is also empty if this rank has no GPU, or is alone on its host.
   std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
 
   /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open. Requires that all ranks
@@ -50,8 +55,8 @@ class GpuDiscovery {
 /// Derives the GPU fields of the topology from the peer information of all ranks. Leaves `apart`, `peer_access` and
 /// `nccl_in_hosts` at their defaults.
 Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
-/// Determines whether NCCL connects the GPUs inside each host, and stores the answer in `topology`. Requires the other
-/// fields of Topology::Gpus.
+/// Determines whether NCCL connects the GPUs inside each host, and stores the answer in `topology`. Does nothing if no
+/// device path needs the answer, for example on one host. Requires the other fields of Topology::Gpus.
 void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);
 
 }  // namespace collectives

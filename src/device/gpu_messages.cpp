@@ -1,5 +1,6 @@
-// Implementation of messages whose data are in GPU memory. Inside a host, a rank sends only a notice, a short message
-// with the address of the payload on the sender's GPU. A frame is memory for one payload.
+// Implementation of GpuMessages, a transport for messages whose data are in GPU memory. The payload is the data of a
+// message. Inside a host, a rank sends only a notice, a short message with the address of the payload on the sender's
+// GPU. A frame is memory for one payload.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ constexpr std::size_t kFrameAlignment = 256;
 /// Magic number at the start of a notice. A message without this number is no notice: its sender is in another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// Notice: the content of a message of the transport for CPU memory.
+/// Notice: the content of a message that the transport for CPU memory carries. It names the place and the length of a
+/// payload.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};

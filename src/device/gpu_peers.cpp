@@ -1,6 +1,6 @@
-// Implementation of the access to GPU memory of other ranks of the host. A handle names an allocation for other
-// processes. A rank publishes the handles of its allocations, and opens the allocations of its peers. To publish a
-// handle, it writes the handle into one of its places in the arena, the shared memory of the host.
+// Implementation of GpuPeers, the access to GPU memory of other ranks of the host. A handle names an allocation for
+// other processes. A rank publishes the handles of its allocations, and opens the allocations of its peers. To publish
+// a handle, the rank writes it into the arena, the shared memory of the host. Each rank has several places there.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>
@@ -75,8 +75,8 @@ void GpuPeers::withdraw_freed() {
   }
 }
 
-/// Writes a handle into a place. No peer reads the handle at this time: the new name is not yet published, and the old
-/// name belonged to a call that has ended. Peers may read only the sequence number.
+/// Writes a handle into a place. No peer reads the handle at this time. The new name is not yet published. The old name
+/// belonged to a call that has ended. Peers may read only the sequence number.
 void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   GpuMemoryRecord& record = arena_.gpu_block(arena_.self()).memory[place];
   const auto words = std::bit_cast<Words>(handle);

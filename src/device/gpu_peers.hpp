@@ -6,16 +6,18 @@
 //
 // 1. When a buffer is first used, its owner writes the handle of the allocation into the arena, the shared memory of
 //    the host. Each rank has kMostAtOnce places for handles there.
-// 2. The owner gives its peers the name of the buffer: the number of the place and the offset in the allocation.
+// 2. The owner gives its peers the name of the buffer. A name holds the number of the place and the offset in the
+//    allocation.
 // 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
-// The driver numbers its allocations. A new allocation at the address of a freed one thus has another number, and gets
-// another place. Each write to a place increments the sequence number of the place. A peer compares this number. It
-// therefore never uses an old mapping for a new allocation.
+// The driver numbers its allocations. A new allocation thus has another number than a freed one at the same address.
+// Its handle is written anew. Each write to a place increments the sequence number of the place. A peer compares this
+// number at each use of a name. It therefore never uses an old mapping for a new allocation.
 //
 // Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
 // taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,
-// it closes its mappings of withdrawn handles. Until then, the memory of a freed allocation may stay occupied.
+// it closes its mappings whose handles have been overwritten. Until a peer has closed its mapping, the memory of a
+// freed allocation may stay occupied.
 #pragma once
 
 #include <array>
@@ -42,8 +44,8 @@ class GpuPeers {
   GpuPeers& operator=(const GpuPeers&) = delete;
 
   /// Returns the name by which all peers find `address`. Returns nothing if the address is no GPU memory, or if the
-  /// driver cannot share its allocation, for example one from a memory pool. The name is valid until this function has
-  /// been called for kMostAtOnce other allocations.
+  /// driver cannot share its allocation. Allocations from a memory pool are an example. The name is valid until this
+  /// function has been called for kMostAtOnce other allocations.
   std::optional<RemoteBuffer> show(const std::byte* address);
   /// Returns the name of memory that this library has allocated, or for which show() has succeeded. Throws
   /// Error{system} if the driver refuses to share any more memory.

@@ -1,5 +1,6 @@
-// Implementation of a rank's share, the range of the vector that its GPU processes for all ranks of the host. It
-// collects the sources and destinations. It puts one kernel and some copies into the stream.
+// Implementation of HostShare. A share is the range of the vector that the GPU of one rank processes for all ranks of
+// the host. Function perform() collects the sources and destinations. It puts at most one kernel, and the necessary
+// copies, into the stream.
 #include "device/host_share.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// HostShare: performs the share of one rank in a collective of the ranks of a host, on the rank's GPU. A share is the
-// range of the vector that one rank processes for all ranks of the host (HostTask::share()).
+// HostShare: performs the share of one rank in a collective of a host. The work is done on the GPU of that rank. A
+// share is the range of the vector that one rank processes for all ranks of the host (HostTask::share()).
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ class HostShare {
     /// Number of ranks by which fold() divides an average; 0: no division, because the result is partial.
     int finish_ranks = 0;
   };
-  /// Puts the work on the share of local rank `self` into the stream. The kernel reads the share from every source
-  /// once, combines the values in rank order, and writes every destination. `buffers`: the buffers of all ranks of the
-  /// host.
+  /// Puts the work on the share of local rank `self` into the stream. In a reduction, a kernel reads the share from
+  /// every source once. It combines the values in rank order, and writes up to 8 destinations. Copies fill all other
+  /// destinations. `buffers`: the buffers of all ranks of the host.
   void perform(const HostTask& task, int self, std::span<const BufferExchange::Buffers> buffers,
                const Reduction& reduction, Device::Stream stream);
 

@@ -1,5 +1,5 @@
-// Implementation of the common part of device paths in which the GPUs of a host access each other's memory. It prepares
-// the buffers of a call, and returns the result to the caller's buffers.
+// Implementation of IntraHostCall, the common part of the device paths in which the GPUs of a host access each other's
+// memory. It prepares the buffers of a call, and returns the result to the caller's buffers.
 #include "device/intra_host_call.hpp"
 
 #include <algorithm>

@@ -1,15 +1,15 @@
 // IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
 // path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
-// The object owns the stream of the path, a queue of work for the GPU. It prepares the buffers of a call, and returns
-// the result to the caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the
+// The object owns a stream, which is a queue of work for the GPU. It prepares the buffers of a call, and returns the
+// result to the caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the
 // ranks.
 //
-// Four kinds of buffers cannot be accessed by other ranks: several tensors of one call, managed memory, memory that the
-// driver cannot share, and misaligned elements. A rank with such a buffer packs it into memory of this object, and
-// copies the result back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector,
-// rounded up to a power of two. Memory that is too short for a later vector is freed only with the object. Reason:
-// freeing may wait for all work of the GPU.
+// Other ranks cannot access managed memory, memory that the driver cannot share, misaligned elements, or several
+// tensors of one call. A rank packs such a buffer: it copies the buffer to memory of this object, and copies the result
+// back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector, rounded up to a
+// power of two. It has at least 64 KiB. Memory that is too short for a later vector is freed only with the object.
+// Reason: freeing may wait for all work of the GPU.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,8 @@ class IntraHostCall {
   /// Prepares buffers that no other rank accesses. Packs them if the call has several tensors, or if a buffer is
   /// misaligned.
   void prepare_local(const HostTask& task);
-  /// Prepares buffers for a call in Steps (single actions of a rank), during which a peer may access any part of them.
+  /// Prepares buffers for a call in Steps (single actions of a rank). A peer may then access any element of the
+  /// buffers.
   void prepare_for_steps(const HostTask& task);
   /// Returns true if the packed copy is complete, or if there is none.
   bool prepared() { return !packed_ || stream_.reached(); }

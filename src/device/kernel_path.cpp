@@ -1,5 +1,5 @@
-// Implementation of the device path on which the kernels of a host access the memory of all its GPUs. A share is the
-// range of the vector that the kernel of one rank processes.
+// Implementation of KernelPath, the device path on which kernels access the memory of all GPUs of a host. A share is
+// the range of the vector that the kernel of one rank processes.
 #include "device/kernel_path.hpp"
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 // of up to 8 ranks takes one kernel per rank and no copy. The result has the same bits as that of the same call on CPU
 // memory. ZeroCopy (shared_memory/zero_copy.hpp) performs calls in this manner in CPU memory.
 //
-// Price: a call ends only when the last GPU has finished, even if the caller passes a stream. The kernels of the other
-// ranks write into this rank's output. This rank's stream cannot wait for them.
+// Price: a call ends only when the last GPU has finished, even if the caller passes a stream. Reason: the kernels of
+// the other ranks write into this rank's output. This rank's stream cannot wait for these kernels.
 #pragma once
 
 #include <memory>

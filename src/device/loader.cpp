@@ -1,5 +1,4 @@
-// Implementation of the loading of libcollectives_cuda, the shared library with all code that needs CUDA. Tests replace
-// the library by fake GPUs.
+// Loads libcollectives_cuda, the shared library with all code that needs CUDA. Tests replace the library by fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>

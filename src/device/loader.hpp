@@ -2,8 +2,8 @@
 // to a GPU) by CUDA.
 //
 // The core library is not linked to the component. One binary therefore runs with and without a GPU. The component
-// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. It is a second copy if the
-// program uses CUDA itself.
+// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. If the program uses CUDA
+// itself, the process holds the runtime library twice.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ bool cuda_is_in_use() noexcept;
 /// Returns true if CUDA's driver is loaded in this process.
 bool cuda_driver_is_loaded() noexcept;
 
-/// Replaces the component in tests. An empty function restores it. Must be called while there is no communicator, from
-/// one thread.
+/// Replaces the component in tests. An empty function restores the component. Must be called while there is no
+/// communicator, from one thread.
 using DeviceMaker = std::function<std::unique_ptr<Device>(std::string& why_not)>;
 void replace_devices(DeviceMaker maker);
 

@@ -1,9 +1,9 @@
-// Implementation of the device path for an all-reduce of GPU memory on several hosts. multi_node_path.hpp lists its
-// phases.
+// Implementation of MultiNodePath, the device path for an all-reduce of GPU memory on several hosts. File
+// multi_node_path.hpp lists its phases.
 //
 // A rail is one rank of each host, all with the same local number. A slice is the range of the vector that the ranks of
 // one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part of
-// gradients that was not sent yet. Each rank keeps the residual of its slice.
+// gradients that was not sent yet. Each rank with a slice keeps the residual of that slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>

@@ -4,7 +4,8 @@
 // A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
 // has these phases:
 //
-// 1. The GPUs of each host add the vectors of its ranks. Afterwards each rank's GPU holds one slice of the sum.
+// 1. The GPUs of each host add the vectors of its ranks. Afterwards the GPU of each rank on a rail holds one slice of
+//    the sum.
 // 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
@@ -24,12 +25,12 @@
 // that was not sent yet. In the first call of a tensor, the ranks of a host do not yet keep residuals of their slices.
 // In that call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
 //
-// All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory, with one
-// exception: a ring of three or more hosts in several rounds. In that ring, an element may belong to another host than
-// on CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
+// All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory. A ring of
+// three or more hosts in several rounds is an exception. In that ring, an element may belong to another host than on
+// CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
 //
-// Price: a slice is first added, then exchanged between hosts, then distributed. A long call on CPU memory works in
-// rounds, and these phases of different rounds overlap.
+// Price: the addition inside hosts, the exchange between hosts and the distribution follow one another. On CPU memory,
+// a long call works in rounds, and these three activities of different rounds overlap.
 #pragma once
 
 #include <memory>
@@ -48,8 +49,8 @@ class RankView;
 
 class MultiNodePath final : public PathExecutor {
  public:
-  /// `host_copy`: performs the calls that must first move residuals. `nccl_comm`: connects the ranks of this host,
-  /// which are numbered by local rank. Null: their GPUs access each other's memory.
+  /// The path `host_copy` performs the calls that must first move residuals. The communicator `nccl_comm` connects the
+  /// ranks of this host, numbered by local rank. Null: their GPUs access each other's memory.
   MultiNodePath(const std::shared_ptr<Device>& device, const Arena& arena, std::shared_ptr<GpuPeers> peers,
                 const RankView& view, const Topology& topology, PathExecutor& host_copy,
                 std::unique_ptr<NcclComm> nccl_comm);

@@ -1,9 +1,9 @@
-// Implementation of collectives by NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a whole call, or
-// it only moves the data of an unsummed call.
+// Implementation of NcclCollective, which uses NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a
+// whole call, or it only moves the data of an unsummed call.
 //
 // In an unsummed call, each rank owns a part of the vector. Every rank sends its contribution (its unreduced input) to
-// the owner of each part, whose GPU combines the contributions. The call works in rounds. A round moves as many
-// elements of each part as fit into the scratch memory.
+// the owner of each part. The GPU of the owner combines the contributions. The call works in rounds. A round moves as
+// many elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>
@@ -47,9 +47,8 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// Returns the number of elements of each part that one collective of NCCL handles, because it needs parts of equal
-/// length. If only the last part is longer, its excess is not counted. Returns 0 if the lengths differ in another
-/// manner.
+/// Returns the number of elements of each part that one collective of NCCL handles. NCCL needs parts of equal length.
+/// If only the last part is longer, its excess is not counted. Returns 0 if the lengths differ in another manner.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)

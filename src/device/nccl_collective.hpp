@@ -1,14 +1,14 @@
 // NcclCollective: performs collectives on GPU memory with NCCL, NVIDIA's library of collectives between GPUs.
 //
-// NCCL performs a whole call if NCCL computes the result that ReduceOp promises. A collective of NCCL needs parts of
-// equal length. If only the last part is longer, one more broadcast or reduction handles its other elements. If the
-// lengths differ in another manner, each part takes one broadcast or reduction.
+// NCCL performs a whole call if the call reduces nothing, or if NCCL computes the result that ReduceOp promises. A
+// collective of NCCL needs parts of equal length. If only the last part is longer, one more broadcast or reduction
+// handles its additional elements. If the lengths differ in another manner, each part takes one broadcast or reduction.
 //
-// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. Every rank sends its contribution
-// to a part, that is, its unreduced input, to the owner of the part. The owner's GPU combines the contributions in rank
-// order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the result. The scratch
-// memory for contributions is limited. A long call therefore works in rounds, each on other elements. If the call uses
-// a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
+// In all other reductions, NCCL only moves data. Each rank owns a part of the vector. A contribution is the unreduced
+// input of a rank. Every rank sends its contribution to the owner of each part. The owner's GPU combines the
+// contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the
+// result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
+// elements. If the call uses a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
 // reduction needs neither these messages nor the scratch memory, but rounds differently.

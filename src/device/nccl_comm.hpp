@@ -1,8 +1,8 @@
 // NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
 // collectives into streams, which are queues of work for a GPU.
 //
-// The interface needs no header of NCCL or CUDA. Only stop() and the functions for memory may block. The caller polls
-// ready() and applies its own deadlines.
+// The interface needs no header of NCCL or CUDA. Only stop(), the destructor and the functions for memory may block.
+// The caller polls ready() and applies its own deadlines.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 
 namespace collectives {
 
-/// NCCL communicator of this rank. One thread may use it at a time. All members must start the same calls in the same
-/// order. A failure throws Error{system} with NCCL's text. The failure stops the communicator, and later calls throw
-/// Error{aborted}.
+/// NCCL communicator of this rank. One thread may use it at a time. All members must start the same collectives in the
+/// same order, and matching sends and receives. A failure throws Error{system} with NCCL's text. The failure stops the
+/// communicator, and later calls throw Error{aborted}.
 class NcclComm {
  public:
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, receive };

@@ -1,4 +1,4 @@
-// Packs the input buffers of a call on GPU memory into one contiguous vector, and unpacks the result into the output
+// Packs the input buffers of a call on GPU memory into one contiguous vector. Unpacks the result into the output
 // buffers.
 //
 // `vector`: the address of element 0 of the vector, on which the call works in place. This rank's input in an
@@ -15,8 +15,7 @@ namespace collectives {
 
 /// Copies the input of this rank to its place in the vector.
 void pack_input(Device& device, const DeviceCall& call, Rank rank, std::byte* vector, Device::Stream stream);
-/// Copies the elements that this rank receives to the caller's buffers. `coded`: the values have been rounded by a
-/// codec.
+/// Copies the elements that this rank receives to the caller's buffers. If `coded`, a codec has rounded the values.
 void unpack_output(Device& device, const DeviceCall& call, Rank rank, const std::byte* vector, bool coded,
                    Device::Stream stream);
 

@@ -1,8 +1,8 @@
 // PathExecutor: the base class of the device paths. A device path is a way to perform calls on GPU memory.
 //
-// A communicator has one object of each path. The plan of a call names its path (DevicePath, in plan.hpp).
-// planning/device_path_choice.cpp chooses the path from values that are equal on all ranks. Some paths let the CPU
-// perform a part of an operation, in CPU memory. These paths ask for it by returning PathState::host.
+// A communicator has at most one object of each path. The plan of a call names the path that performs it (DevicePath,
+// in plan.hpp). File planning/device_path_choice.cpp chooses the path, from values that are equal on all ranks. Some
+// paths let the CPU perform a part of an operation, in CPU memory. Their progress() then returns PathState::host.
 //
 // The communicator does the work that all paths share:
 //
@@ -11,13 +11,14 @@
 // - While a thread waits for the operation, the communicator looks for peers in another call, for lost peers, and for a
 //   passed deadline.
 //
-// A path never waits. progress() goes as far as it can, and polls events to learn how far the GPU is.
+// progress() never waits for a peer. It waits for the GPU only to allocate or free memory, or to move a residual of
+// top-k. It goes as far as it can, and polls events to learn how far the GPU is.
 //
 // A stream is a queue of work for a GPU. When all work of an operation is in streams, the next operation can begin. The
-// GPU may still be performing this work. A progress thread, if there is one, watches the earlier operation until it
-// ends. At most 32 calls begin before the oldest of these operations ends. Ranks compare the arguments of a call while
-// they wait, and when results are complete. Price: if a peer is in another call, a rank may report it only in a later
-// call.
+// GPU may still be performing the work of the earlier operation. A progress thread, if there is one, watches the
+// earlier operation until it ends. At most 32 calls begin before the oldest operation in streams ends. Ranks compare
+// the arguments of a call while they wait, and when results are complete. Price: if a peer is in another call, a rank
+// may report it only in a later call.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,7 @@ struct Job;
 class Executor;
 class SparseTensor;
 
-/// Operation on GPU memory, from its call to its end. The object belongs to the operation's state, and later operations
-/// reuse it.
+/// Operation on GPU memory, from its call to its end. Later operations reuse the object.
 struct DeviceCall {
   /// Arguments of the call, without the counts and tensors, which lie in the caller's stack frame.
   Call call;
@@ -73,9 +73,9 @@ class PathExecutor {
   /// Returns true if the operation would allocate memory. If so, it starts only while no operation is in flight,
   /// because allocation may wait for the GPU.
   virtual bool takes_memory(const DeviceCall&, const PlannedCall&) noexcept { return true; }
-  /// Starts an operation. `call` and `planned` must stay valid until it is done or abandoned. `job` describes the
-  /// operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the addresses by
-  /// those of CPU memory.
+  /// Starts an operation. Requires that `call` and `planned` stay valid until it is done or abandoned. The `job`
+  /// describes the operation, with GPU addresses and its tag. Before the path returns PathState::host, it replaces the
+  /// addresses by those of CPU memory.
   virtual void start(const DeviceCall& call, const PlannedCall& planned, Job& job) = 0;
   /// Advances the operation. Throws errors of the GPU, TagMismatch for a peer in another call, and Error for a lost
   /// peer.
@@ -84,7 +84,7 @@ class PathExecutor {
   /// progress() does.
   virtual bool retire_oldest() { return true; }
   /// Gives up the operation after a failure on any rank. Work that the GPU already has is still performed. Called
-  /// before this rank waits for its peers to stop accessing its buffers, because this rank must first stop accessing
+  /// before this rank waits until its peers no longer access its buffers. Reason: this rank must first stop accessing
   /// theirs.
   virtual void abandon() noexcept = 0;
   /// Returns the executor that performs Steps for this path. Null: none.

@@ -1,4 +1,4 @@
-// Implementation of copies between a GPU and CPU memory that overlap with the rounds of a call.
+// Implementation of PipelinedCopy: copies between a GPU and CPU memory that overlap with the rounds of a call.
 //
 // A part is a range of the vector: the range of one rank, or the whole vector if the algorithm does not divide it. A
 // round performs all Steps (the single actions of a rank) on one segment of each part. A group is the data of several

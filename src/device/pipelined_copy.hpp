@@ -1,20 +1,20 @@
-// PipelinedCopy: copies between a GPU and CPU memory, which overlap with the rounds of a call. A part is a range of the
-// vector: the range of one rank, or the whole vector if the algorithm does not divide it. A round performs all Steps
+// PipelinedCopy: copies the vector of a call between a GPU and CPU memory while the rounds of the call are performed. A
+// part is the range of one rank, or the whole vector if the algorithm does not divide it. A round performs all Steps
 // (the single actions of a rank) on one segment of each part.
 //
 // The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
 // also reports the rounds that are complete. A round begins when its input has arrived, while the input of later rounds
-// is still being copied. The result of a round is copied to the GPU during later rounds. A long vector thus takes the
-// time of the slowest of three activities: the copy to the CPU, the work of the CPU and the network, or the copy back.
+// is still being copied. The result of a round is copied to the GPU during later rounds. Three activities thus overlap:
+// the copy to the CPU, the work of CPU and network, and the copy back. A long vector takes the time of the slowest one.
 // The first and the last round add a little to this time. The order of Steps and the bits of the result are those of a
 // call on CPU memory.
 //
 // The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
-// elements. Each copy has a start-up cost. A group therefore has about 1 MiB or more, and a piece about 128 KiB or
-// more.
+// elements. Each copy has a start-up cost. A group of a long vector therefore has at least about 1 MiB. A piece has at
+// least about 128 KiB.
 //
-// Price: each Step asks once whether its input is ready. Each group takes one copy per part in each direction. Only an
-// all-reduce can use this, because each of its rounds uses the same ranges on all ranks.
+// Price: the executor asks before each Step whether the input is ready. Each group takes one copy per part in each
+// direction. Only an all-reduce can use this class. Reason: its rounds use the same ranges on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +56,8 @@ class PipelinedCopy final : public InputStream {
   std::size_t element_ = 1, rounds_ = 0;
   // Size of a group: `group_segment_` elements of each part, from `group_rounds_` rounds. `groups_`: number of groups.
   std::size_t groups_ = 0, group_segment_ = 0, group_rounds_ = 1;
-  // Numbers of groups. `begun_`: the copy to CPU memory has started. `ready_`: this copy has ended. `copied_back_`: the
-  // copy back has started.
+  // Numbers of groups. For `begun_` groups, the copy to CPU memory has started. For `ready_` groups, this copy has
+  // ended. For `copied_back_` groups, the copy back has started.
   std::size_t begun_ = 0, ready_ = 0, copied_back_ = 0;
   std::vector<Device::Event> events_;  // Events of the groups in transit, used in turn.
 };

@@ -1,5 +1,6 @@
-// Implementation of the query whether the buffers of a call are in CPU memory or in GPU memory. It asks the driver
-// about each buffer. It refuses a call that mixes both kinds of memory, or whose buffers belong to another GPU.
+// Implementation of memory_of(), which determines whether the buffers of a call are in CPU memory or in GPU memory. The
+// function asks the driver about each buffer. It refuses a call that mixes both kinds of memory, or whose buffers
+// belong to another GPU.
 #include "device/placement.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-// memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory, before anything is sent.
+// memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory. It does so before anything
+// is sent.
 //
-// If the communicator has a GPU, every call asks the driver about each buffer, because an address may have been reused
+// If the communicator has a GPU, every call asks the driver about each buffer. Reason: an address may have been reused
 // for other memory. The answer is part of the call's signature, which ranks compare. Ranks with different answers
 // therefore get an error. Price: a query takes a fraction of a microsecond per buffer.
 #pragma once
@@ -21,8 +22,8 @@ namespace collectives {
 /// CPU memory. A vector without elements counts as CPU memory, whatever its address.
 ///
 /// Throws Error{invalid_argument} for buffers of both kinds, a buffer or stream of another GPU, or a stream with CPU
-/// memory. Throws Error{unsupported} if the buffers are in GPU memory and some rank of the communicator has no GPU, or
-/// if the stream is being captured. Throws the errors of `device`.
+/// memory. Throws Error{unsupported} for buffers in GPU memory if some rank of the communicator has no GPU, or if the
+/// stream is being captured. Throws the errors of `device`.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 

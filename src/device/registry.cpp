@@ -1,4 +1,4 @@
-// Implementation of the registry: the list of memory ranges that a program has registered with NCCL. NCCL accesses
+// Implementation of the registry: the list of memory ranges that a program has registered with NCCL. NCCL can access
 // registered memory without a copy.
 #include "device/registry.hpp"
 

@@ -1,5 +1,5 @@
 // Registry: the memory ranges that a program has registered with NCCL, NVIDIA's library of collectives between GPUs.
-// NCCL accesses registered memory without a copy.
+// NCCL can access registered memory without a copy.
 //
 // Each rank registers its own memory by ncclCommRegister(), with the NCCL communicator of the Communicator that the
 // program calls. No rank needs another rank to register, and a rank may register nothing. Ranges are added and removed
@@ -7,7 +7,8 @@
 // NCCL for other ranks.
 //
 // Any number of ranges inside a registered range share its registration. NCCL therefore registers each byte once. A
-// range that overlaps a registered range only in part is refused. Its registration could not be removed separately.
+// range that overlaps a registered range without lying inside it is refused. Its registration could not be removed
+// separately.
 //
 // Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
 // windows, which all ranks must create together.
@@ -27,8 +28,9 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // All functions require that no operation is in progress. They throw Error{invalid_argument} for ranges that overlap
-  // in part, and the errors of the NCCL communicator. These errors name no rank and no operation; the caller adds them.
+  // All functions require that no operation is in progress. They throw the errors of the NCCL communicator. Function
+  // add() throws Error{invalid_argument} for a range that it refuses. The errors name no rank and no operation; the
+  // caller adds both.
 
   /// Registers a range, or adds a use to the registration of a range that contains it.
   void add(std::byte* data, std::size_t bytes);

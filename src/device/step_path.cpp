@@ -1,5 +1,5 @@
-// Implementation of the device path that performs Steps on GPUs. A Step is one action of a rank. A host Step is a
-// collective of the ranks of one host, in which each rank's kernel processes one share of the vector
+// Implementation of StepPath, the device path that performs Steps on GPUs. A Step is one action of a rank. A host Step
+// is a collective of the ranks of one host, in which each rank's kernel processes one share of the vector
 // (device/host_share.hpp).
 #include "device/step_path.hpp"
 

@@ -1,10 +1,10 @@
-// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank:
-// it takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
+// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank.
+// It takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
 // perform calls on GPU memory.
 //
 // On one host, the path serves the backends `ring` and `reduce_to_one`. On several hosts, of which some have several
-// ranks, it serves all algorithms. The executor of CPU memory performs the Steps here, too. Only three kinds of work
-// differ:
+// ranks, it serves all algorithms. The executor that performs Steps on CPU memory (execution/executor.hpp) performs the
+// Steps here, too. Only three kinds of work differ:
 //
 // - Kernels and copies of the GPU process the values (ValueEngine).
 // - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).

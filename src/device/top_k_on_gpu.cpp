@@ -1,5 +1,5 @@
-// Implementation of top-k on a GPU. Top-k sends only the k elements of greatest magnitude of a gradient. This file
-// keeps the residual on the GPU, selects elements, and adds the elements that have been received.
+// Implementation of TopKOnGpu. Top-k sends only the k elements of greatest magnitude of a gradient. The functions of
+// this file keep the residual on the GPU, and select elements. They also add the elements that have been received.
 //
 // A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
 // selects.
@@ -30,8 +30,8 @@ class GpuResidual final : public DeviceResidual {
     velocity_ = with_velocity ? values_.as<float>() + whole_vectors : nullptr;
     used_ = device_->new_event();
   }
-  /// Frees the memory, with two exceptions: a GPU may still use the memory, or this process is a forked child and its
-  /// parent owns the memory.
+  /// Frees the memory, unless a GPU may still use it. In a forked child, frees nothing, because the parent owns the
+  /// memory.
   ~GpuResidual() override {
     bool free = owner_process_.is_current();
     try {

@@ -8,17 +8,17 @@
 //    (cuda/sparse.cu).
 //
 // A rank thus copies 8 bytes per selected element to CPU memory, an index and a value. A dense all-reduce would copy
-// every element of the tensor in both directions, which is 8 bytes per element.
+// every element of the tensor in both directions. That is 8 bytes per element.
 //
 // A rank usually selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects only
-// from its slice, one of several ranges of the sum.
+// from its slice. A slice is a range of the sum.
 //
 // The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
 // element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
-// They are copied to CPU memory only if necessary: for TopK::save(), for a report with norms, and for a call that the
-// CPU performs.
+// They are copied to CPU memory only if necessary. Reasons are TopK::save(), a report with norms, and a failed call.
+// Another reason is a call that the CPU or another GPU performs.
 //
-// The results have the same bits as on the CPU: from equal gradients the same elements are selected and added in the
+// The results have the same bits as on the CPU. Equal gradients lead to the same selections, which are added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.
 //
 // Price: only the CPU moves residuals between ranks, to the owner of each slice, the rank that selects from it. If the
@@ -48,15 +48,15 @@ class TopKOnGpu {
   /// Leaks the buffers, because a GPU that does not finish may still use them.
   void leak() noexcept;
 
-  /// Begins a call. `local` is this rank's number in its host, which selects the slice; the slice may be empty.
-  /// Allocates memory, and moves the residual of `tensor` to this GPU. If the ranks of a host add first, requires that
-  /// this rank keeps the residual of its slice (TensorResidual::keeps()).
+  /// Begins a call. This rank's number in its host, `local`, selects the slice. The slice may be empty. Allocates
+  /// memory, and moves the residual of `tensor` to this GPU. If the ranks of a host add first, requires that this rank
+  /// keeps the residual of its slice (TensorResidual::keeps()).
   void begin(SparseTensor& tensor, const SparsePlan& plan, int local, Device::Stream stream);
   /// Selects from `gradient`, which holds the slice. Call publish_selection() once the stream has reached this point.
   void choose(const float* gradient);
   void publish_selection();
   /// Adds the received selections to `sum`, which holds the slice. Call publish_sum() once the stream has reached this
-  /// point. publish_sum() may put more work into the stream, which must end before the next call begins.
+  /// point. This function may put more work into the stream. The work must end before the next call begins.
   void add_up(float* sum);
   void publish_sum();
   /// Returns the sent values to the residual after a failure.

@@ -1,5 +1,5 @@
-// Implementation of the device path for top-k, which sends only k selected elements of a gradient. It waits for the
-// caller's stream and selects on the GPU. The CPU then exchanges the selections, and the GPU adds them.
+// Implementation of TopKPath, the device path for top-k, which sends only k selected elements of a gradient. Once the
+// work in the caller's stream is done, the GPU selects. The CPU then exchanges the selections, and the GPU adds them.
 #include "device/top_k_path.hpp"
 
 #include <utility>

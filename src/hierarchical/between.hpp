@@ -1,17 +1,19 @@
 // Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the range of
 // the vector that one rail handles. An algorithm of this file reduces a slice among the ranks of its rail.
 //
-// The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is one message between two
-// hosts, and takes one latency:
+// The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is a message between two
+// hosts, and takes one latency. Messages that are sent at the same time count as one hop. The table shows the cost of
+// an all-reduce. The rows of Doubling and Halving hold if H is a power of two.
 //
-//   Ring      minimum of bytes, 2(H-1) hops: long slices
-//   OneShot   one latency, H-1 slices out of each host: short slices, and any slice of two hosts
-//   Doubling  log2(H) latencies and as many slices out of each host: short slices of many hosts
-//   Halving   the bytes of Ring in 2 log2(H) hops
-//   Unsummed  host h owns piece h of the slice and adds the sums of all hosts: for messages that a codec encodes
+//   algorithm  hops       slices out of each host   suits
+//   Ring       2(H-1)     2(H-1)/H, the minimum     long slices
+//   OneShot    1          H-1                       short slices, and all slices of two hosts
+//   Doubling   log2(H)    log2(H)                   short slices of many hosts
+//   Halving    2 log2(H)  2(H-1)/H                  slices of medium length
+//   Unsummed   2          2(H-1)/H                  messages that a codec encodes
 //
 // Each algorithm is a type. It has three functions for all-reduce. A Step is one action of a rank, such as a send. A
-// round performs all Steps for one segment, a piece of the slice. The depth of a Step is its position in its round
+// round performs all Steps for one segment, a range of the slice. The depth of a Step is its position in its round
 // (steps/schedule.hpp). The function depths(hosts) returns the number of depths of an all-reduce. The function
 // pieces(hosts) returns n such that no message of an all-reduce is longer than 1/n of the slice. The function
 // all_reduce() emits the Steps.
@@ -48,7 +50,7 @@ struct Ring {
   }
 };
 
-/// One-shot: each host sends the whole slice to all other hosts. Each host adds all slices in host order.
+/// One-shot: each host sends the whole slice to all other hosts. Each host adds the values of all hosts in host order.
 ///
 /// An all-reduce takes one latency and sends H-1 slices out of each host. It is for short slices. With two hosts it is
 /// for slices of any length, because no other algorithm then sends fewer bytes.
@@ -77,10 +79,10 @@ struct OneShot {
 /// Replaces the algorithm `Between` if ranks must not forward sums of several hosts. With a codec, each such sum would
 /// be rounded again when it is encoded.
 ///
-/// OneShot is used unchanged, because every host there receives the sums of the other hosts directly. A direct exchange
-/// replaces all other types. It divides the slice into one piece per host. Each host sends its values of a piece to the
-/// owner of the piece. The owner adds the values and sends the sum to all hosts. The exchange sends as many bytes as a
-/// ring, in 2(H-1) messages and two latencies.
+/// OneShot is used unchanged, because with OneShot every host receives the sums of the other hosts directly. A direct
+/// exchange replaces all other types. It divides the slice into one piece per host. Each host sends its values of a
+/// piece to the owner of the piece. The owner adds the values and sends the sum to all hosts. The exchange sends as
+/// many bytes as a ring, in 2(H-1) messages and two latencies.
 template <class Between>
 struct Unsummed {
   static constexpr int depths(int) { return 1 + 2 * kRoundsOnTheWire; }
@@ -126,7 +128,8 @@ struct Cube {
   /// Emits an all-reduce around the exchanges of `inside`.
   ///
   /// First, hosts outside the cube send their slice. Then hosts of the cube call inside(source, unreduced_from, depth).
-  /// At the end, hosts outside receive the sum. Hosts numbered from `unreduced_from` on still hold contributions.
+  /// At the end, hosts outside receive the sum. Hosts numbered from `unreduced_from` on still hold contributions, and
+  /// the hosts before them hold partial sums.
   template <class At, class Inside>
   constexpr void all_reduce(const RankGroup& rail, Range slice, const Reduction& how, int exchanges, At& at,
                             Inside&& inside) const {
@@ -155,9 +158,10 @@ struct Pair {
 
 /// Recursive doubling: each host exchanges the whole slice with one host at distance 1, then 2, 4, ...
 ///
-/// An all-reduce takes log2(H) latencies. It sends log2(H) slices out of each host. It is for short slices and for too
-/// many hosts for OneShot. The broadcast is a binomial tree. The barrier is a dissemination barrier for any number of
-/// hosts (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988).
+/// If H is a power of two, an all-reduce takes log2(H) latencies, and sends log2(H) slices out of each host. The
+/// algorithm is for short slices, and for more hosts than suit OneShot. The broadcast is a binomial tree. The barrier
+/// is a dissemination barrier for any number of hosts (Hensgen, Finkel and Manber, "Two algorithms for barrier
+/// synchronization", 1988).
 struct Doubling {
   static constexpr int depths(int hosts) { return Cube{hosts}.depths(Cube{hosts}.dimensions()); }
   static constexpr int pieces(int) { return 1; }

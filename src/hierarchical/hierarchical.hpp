@@ -1,17 +1,19 @@
 // Hierarchical algorithms: shared memory inside a host, messages between hosts.
 //
 // A Step is one action of a rank. A host Step is a collective that the ranks of one host perform together through
-// shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, the vector is
-// divided into slices, one for each rank of the smallest host. The local number of a rank is its index in its host.
-// Slice s belongs to local rank s of every host, and these ranks form rail s.
+// shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, a collective
+// reduces or gathers inside each host by host Steps, and sends messages between hosts.
 //
-// A collective reduces or gathers inside the host by host Steps. Between hosts, each rank exchanges its slice along its
-// rail. Every byte thus crosses the network once per host, not once per rank. All ranks of a host that are on a rail
-// send at the same time.
+// The local number of a rank is its index in its host. An all-reduce, broadcast or reduce divides the vector into
+// slices, as many as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
+// s, and only they send the slice between hosts. In a reduce-scatter or all-gather, the ranks of a host send parts
+// instead. A part is the range that belongs to one rank. The network thus carries one sum or one copy per host, not one
+// per rank. Several ranks of a host send at the same time.
 //
 // The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may let only one
-// rank of each host exchange messages. The whole vector is then one slice, or the rank is the leader of its host
-// (leaders.hpp). If every host has one rank, only reduce and barrier have host Steps.
+// rank of each host exchange messages. In an all-reduce or broadcast, the whole vector is then one slice. In a
+// reduce-scatter or all-gather, the rank is the leader of its host (leaders.hpp). If every host has one rank, only
+// reduce and barrier have host Steps.
 //
 // Price: if hosts have different numbers of ranks, the additional ranks of larger hosts send nothing in an all-reduce.
 #pragma once

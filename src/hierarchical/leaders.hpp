@@ -1,16 +1,17 @@
 // Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
 // The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
-// of H hosts thus exchanges with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages. A part is
-// the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank of a host sends H
-// - 1 messages of one part each. Few messages are better for short vectors, because each message costs a latency and
-// work of a core. If all ranks have equal parts, the longest message is half of the vector.
+// of H hosts thus exchanges messages with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages to
+// other hosts. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each
+// rank sends H - 1 messages of one part each, if hosts are equally large. Few messages are better for short vectors,
+// because each message costs a latency and work of a core. If all ranks have equal parts, a message holds at most half
+// of the vector.
 //
 // A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The vector is not cut
 // into segments: all of it is handled at once.
 //
-// Price: the leader stores partial sums of the whole vector. The algorithms are only for vectors that fit in one
-// message. The leader alone does work that the ranks of its host could share.
+// Price: in a reduce-scatter, the leader stores partial sums of the whole vector. The algorithms are only for vectors
+// that fit in one message. The leader alone does work that the ranks of its host could share.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace collectives::hierarchical::leaders {
 /// Exchange of a leader with other hosts at one distance: 1, 2, 4, ... hosts away.
 ///
 /// In an all-gather, the leader sends the parts of `mine` to host `to`. It receives the parts of `theirs` from host
-/// `from`. A reduce-scatter reverses the directions and begins with the largest distance. The leader then sends its
+/// `from`. A reduce-scatter reverses the directions and begins with the largest distance. In it, the leader sends its
 /// sums of `theirs` to `from`, and receives sums of `mine` from `to`.
 ///
 /// The exchanges are recursive doubling if the number of hosts is a power of two. Other numbers use the algorithm of

@@ -11,8 +11,8 @@
 //
 // Price: a collective takes several host Steps, and each one synchronizes ranks. Short vectors therefore use one host
 // Step of all ranks. Values that must be added in rank order use one host Step of all ranks, too. All domains must have
-// equally many ranks. With several hosts, the collectives inside a host do not use domains. The cost of a crossing is a
-// guess until it is measured (domain_us and domain_us_per_byte of the tuning).
+// equally many ranks. With several hosts, the collectives inside a host do not use domains. Data between domains have
+// an additional cost (domain_us and domain_us_per_byte of the tuning). It is a guess until it is measured.
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"

@@ -1,7 +1,8 @@
-// Table of algorithms, from which plans are chosen. A row is one algorithm: a function that emits the Steps of a rank,
-// and its properties. A Step is one action of a rank: it takes values, may reduce them, and may store and send the
-// result. A backend is a family of algorithms, such as `ring`. For every collective, each backend has a row that can
-// perform it.
+// Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
+// row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
+// one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
+// algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
+// `nccl` has no rows, because it has no Steps.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -103,13 +104,13 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Number of ranks of a host that exchange data with other hosts in an all-reduce or a broadcast. The vector is divided
-/// among them. A rail is one rank of every host, all with the same local number: `all` uses every rail, `one` only the
-/// first.
+/// Rails on which hosts exchange the vector in a broadcast, or in an all-reduce that may send partial sums. A rail is
+/// one rank of every host, all with the same local number. With `all`, the vector is divided among all rails. With
+/// `one`, the first rail exchanges the whole vector.
 enum class Rails : std::uint8_t { all, one };
 
-/// Whether `Between`, the algorithm between hosts, has its own reduce-scatter and all-gather. Only Halving has them:
-/// each is one half of its all-reduce.
+/// Whether the rows with `Between`, the algorithm between hosts, perform reduce-scatter and all-gather by the functions
+/// of hierarchical/leaders.hpp. Only the rows with Halving do.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
@@ -117,8 +118,8 @@ template <class Between, Rails rails>
 void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& run) {
   const Grid& grid = view.grid;
   const int slices = rails == Rails::all ? grid.slices() : 1;
-  // If partial sums are forbidden, each contribution must go directly to the rank that adds it, also between hosts. On
-  // one host, that rank reads every contribution in shared memory in any case.
+  // On several hosts without partial sums, each contribution must go directly to the rank that adds it. On one host,
+  // that rank reads every contribution in shared memory in any case.
   const bool flat = args.partial_sums == PartialSums::forbidden && grid.host_count() > 1;
   const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
   switch (args.collective) {
@@ -176,12 +177,12 @@ bool flat(const CollectiveSpec& spec, const Topology& topology) {
 }
 bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == hosts_of(topology); }
 
-/// Returns the row of a hierarchical algorithm. The algorithm reduces inside each host through shared memory. For
-/// messages between hosts it uses the algorithm `Between`.
+/// Returns the row of a hierarchical algorithm. Its all-reduce and broadcast use shared memory inside each host, and
+/// the algorithm `Between` between hosts.
 ///
-/// The first row, with Ring, also handles calls on one host, and collectives that have only one hierarchical algorithm.
-/// Among the other rows, only those with Halving handle reduce-scatter and all-gather, and only Doubling handles
-/// barriers.
+/// The first row, with Ring, handles every collective on every topology. The other rows handle only the calls for which
+/// `possible` returns true. Among the other rows, only those with Halving handle reduce-scatter and all-gather. Only
+/// `hierarchical_doubling` handles barriers.
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
                                      bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
@@ -224,16 +225,16 @@ bool has_leaders(const CollectiveSpec& spec, const Topology& topology) {
   return has_alternatives(spec, topology) && !hosts_have_one_rank(topology);
 }
 /// Returns whether doubling or halving applies. Requires more than two hosts: with two, the one-shot algorithm needs
-/// fewer messages one after another. Also requires that partial sums may be sent, because these algorithms reduce them
-/// at every host.
+/// fewer messages one after another. Also requires that partial sums may be sent, because hosts send sums of several
+/// hosts in these algorithms.
 template <bool (*possible)(const CollectiveSpec&, const Topology&)>
 bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
-/// Returns whether hierarchical/leaders.hpp can perform the collective, in which one message holds the parts of several
-/// hosts. A codec would encode such a message differently from single parts. Two hosts of one rank each have no parts
-/// to combine in a message.
+/// Returns whether hierarchical/leaders.hpp can perform the collective. One message then holds the parts of several
+/// hosts. The ranks must be numbered host by host, so that these parts form one range. A codec would encode such a
+/// message differently from single parts. Two hosts of one rank each have no parts to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
   return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&

@@ -1,4 +1,4 @@
-// List of all plans for a request, for callers that need more than the cheapest plan. A plan is an algorithm with the
+// candidate_plans(): lists the plans of all algorithms that can perform a request. A plan is an algorithm with the
 // protocol, the segments and the estimated time of one kind of call.
 #pragma once
 
@@ -9,8 +9,9 @@
 
 namespace collectives {
 
-/// Returns the plans of all algorithms that can perform the request, the one with the shortest estimated time first.
-/// The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan() does.
+/// Returns the plans of all algorithms that can perform the request. The plan with the shortest estimated time is
+/// first. The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan()
+/// does. Also throws Error{unsupported} for backend "nccl", which has no Steps to compare.
 std::vector<Plan> candidate_plans(const Request&, const Topology&, const TuningParameters&);
 
 }  // namespace collectives

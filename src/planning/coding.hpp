@@ -1,5 +1,5 @@
-// Coding: states how the elements in messages are represented, plain or encoded by a codec, and computes the length of
-// messages.
+// Coding: the form of the elements in messages. They are plain values, or values that a codec has encoded. A Coding
+// computes the length of messages.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 namespace collectives {
 
 struct Coding {
-  std::size_t element = 1;       ///< Size of a value in bytes.
+  std::size_t element = 1;       ///< Size of a plain value in bytes.
   const Codec* codec = nullptr;  ///< Codec of the messages. Null: messages hold plain values.
 
   /// Returns the size in bytes of a message of `count` elements.
   std::size_t bytes(std::size_t count) const noexcept {
     return codec == nullptr ? count * element : codec->encoded_bytes(count);
   }
-  /// Returns how many times a Step (an action of a rank) encodes or decodes its values. The values are encoded once for
-  /// all receivers, and decoded once for each received message whose values are used. A message that is passed on is
-  /// not encoded again.
+  /// Returns how many times a Step (an action of a rank) encodes or decodes its range. The cost model counts as
+  /// follows. A reduction counts one decoding per source, and one encoding if it sends the result. A Step that sends
+  /// this rank's own value counts one encoding. Outside reductions, storing a value counts one decoding. A message that
+  /// is passed on is not encoded again.
   std::size_t codings(const Step& step) const noexcept {
     if (codec == nullptr) return 0;
     const std::size_t out = step.to.empty() ? 0 : 1, kept = step.destination == Place::nowhere ? 0 : 1;
@@ -28,7 +29,7 @@ struct Coding {
   }
 };
 
-/// Returns the coding of a plan's messages.
+/// Returns the form of the elements in the messages of a plan.
 inline Coding coding_of(const Request& request, const Plan& plan) noexcept {
   return {size_of(request.type), plan.coded ? request.codec : nullptr};
 }

@@ -1,8 +1,9 @@
-// Implementation of the cost model. Counts the work of the busiest rank and link, and converts the counts to time. The
-// work of a rank consists of Steps. A Step takes values, may reduce them, and may store and send the result.
+// Implementation of the cost model, which estimates the time of an algorithm. Counts the work of the busiest rank and
+// link, and converts the counts to time. The work of a rank consists of Steps. A Step takes values, may reduce them,
+// and may store and send the result.
 //
-// A long vector is handled in rounds, each of which performs all Steps on one segment of the vector. A link is the
-// connection of a host to the network, which the ranks of the host share.
+// A long vector is handled in rounds. Each round performs all Steps on one segment of the vector. A link connects a
+// host to the network, and the ranks of the host share it.
 #include "planning/cost.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace collectives {
 ///
 /// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
 /// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. Messages of 32 to
-/// 64 KiB are then 4 to 8 % faster than longer ones. At 2 Gbit/s, they are 4 to 8 % slower.
+/// 64 KiB are then 4 to 8 % faster than longer ones. At 2 Gbit/s, messages of 32 to 64 KiB are 4 to 8 % slower than
+/// longer ones.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -133,11 +135,11 @@ class Counter final : public StepSink {
   std::optional<Rank> sent_to_;  // the last receiver on another host
 };
 
-/// Returns the ranks whose Steps are counted, at most 64. If there are more ranks, these are the root and the ranks of
-/// four hosts: the largest host, the first, the last and the root's.
+/// Returns the ranks whose Steps are counted, at most 64. If there are more ranks, the root and the ranks of four hosts
+/// are counted. These are the largest host, the first, the last and the root's.
 ///
-/// The busiest ranks are among them. Reason: algorithms treat all other hosts alike if they are equally large, and
-/// treat all but the first ranks of a host alike.
+/// The busiest ranks are among them. Reason: algorithms treat the other hosts alike if they are equally large. They
+/// also treat all but the first ranks of a host alike.
 std::vector<Rank> counted_ranks(const Topology& topology, Rank root) {
   std::vector<Rank> ranks{root};
   std::vector<const std::vector<Rank>*> counted;
@@ -169,7 +171,7 @@ struct Together {
 };
 
 /// Fraction of the copying time for which links stand still, if there are more ranks than cores. A link stands still
-/// when its next sender waits for a core, unless another round keeps the link busy.
+/// when its next sender waits for a core. Another round may keep the link busy instead.
 ///
 /// The value comes from a measurement with 4 hosts of one rank on two cores (bench/results/hosts.txt). A round of 1 MiB
 /// takes 3 % longer than the links need, and the cores are busy for 10 % of that time.

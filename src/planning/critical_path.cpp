@@ -1,6 +1,7 @@
-// Implementation of the critical path. Simulates the Steps of all ranks in one round, in the order of time. A Step is
-// one action of a rank: it takes values, may reduce them, and may store and send the result. StepPlayer
-// (steps/step_player.hpp) decides which Step can run next.
+// Finds the critical path, the longest chain of actions in one round. In the chain, each action waits for the one
+// before. The Steps of all ranks are simulated in the order of time. A Step is one action of a rank. It takes values,
+// may reduce them, and may store and send the result. StepPlayer (steps/step_player.hpp) decides which Step can run
+// next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -16,13 +17,13 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of Steps and messages of a round that is simulated. The simulation of a larger round would take more
-/// than about 60 ms.
+/// Maximum number of Steps, sends and receives together in a round that is simulated. The simulation of a larger round
+/// would take more than about 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
 
-/// Durations that a Step causes.
+/// Costs of a Step: the time on a link, and the number of synchronizations.
 struct StepTime {
   double wire = 0;              // microseconds for which each message occupies a link
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
@@ -70,7 +71,7 @@ class Play final : private StepSink {
     });
   }
 
-  /// Adds the Steps of all ranks. Returns false if there are more than kMostSteps.
+  /// Adds the Steps of all ranks. Returns false if Steps, sends and receives are more than kMostSteps together.
   bool add_all(const Algorithm& algorithm, const RoundArgs& args) {
     algorithm_ = &algorithm;
     args_ = &args;
@@ -84,7 +85,8 @@ class Play final : private StepSink {
   std::size_t messages() const { return messages_; }
   double bytes() const { return bytes_; }
 
-  /// Returns the time at which all ranks are done, with or without the time that bytes take on links.
+  /// Returns the time in microseconds at which all ranks are done. Counts the time that bytes take on links only if
+  /// `with_bytes` is true.
   double run(const TuningParameters& tuning, bool with_bytes) {
     tuning_ = tuning;
     with_bytes_ = with_bytes;
@@ -228,7 +230,7 @@ class Play final : private StepSink {
   std::vector<Clock> clocks_;
   double now_ = 0;
   std::vector<double> out_free_, in_free_;  // time at which the link of each host is free
-  std::size_t steps_ = 0;                   // Steps and their messages
+  std::size_t steps_ = 0;                   // number of Steps, sends and receives of all ranks
   std::size_t messages_ = 0;
   double bytes_ = 0;                     // bytes between hosts
   using Due = std::pair<double, Index>;  // time at which a rank may continue, and the rank

@@ -1,4 +1,5 @@
-// Implementation of the capabilities of NCCL: states why NCCL cannot perform a reduction as ReduceOp promises.
+// States why NCCL, NVIDIA's library of collectives between GPUs, cannot perform a reduction. NCCL can perform it if its
+// result is the one that ReduceOp promises, or if a kernel can reduce instead.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Capabilities of NCCL and of this library's own GPU kernels. Plans for calls on GPU memory depend on them.
+// States which reductions NCCL and this library's own GPU kernels can perform. NCCL is NVIDIA's library of collectives
+// between GPUs. Plans for calls on GPU memory depend on these functions.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ inline constexpr std::size_t kKernelSources = 256;
 /// f64, and for min and max of integers. If `deterministic` is true, only the cases with integers remain.
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
-/// Returns why NCCL cannot perform a reduction over `ranks` ranks at all; empty if it can.
+/// Returns why backend `nccl` cannot perform a reduction over `ranks` ranks; empty if it can. If NCCL's own reduction
+/// does not give the promised result, NCCL moves the data and a kernel reduces.
 std::string why_no_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic, int ranks);
 
 }  // namespace collectives

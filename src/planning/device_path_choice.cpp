@@ -1,8 +1,8 @@
-// Implementation of the choice of a device path, the way in which a call on GPU memory is done (DevicePath, in
+// Implementation of the choice of a device path. A device path is a way to perform calls on GPU memory (DevicePath, in
 // plan.hpp). Paths are tried in a fixed order. The first one without a reason against it is chosen.
 //
-// Two words of the comments below: A rail is one rank of each host, all with the same local number. A Step is one
-// action of a rank in the algorithm of a plan.
+// A rail is one rank of each host, all with the same local number. A Step is one action of a rank in the algorithm of a
+// plan.
 #include "planning/device_path_choice.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::size_t most_on_a_host(const Topology& topology) {
   return std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
 }
 
-/// Returns why GPUs of one host cannot access one another's values; empty if they can.
+/// Returns why no kernel can combine values in the memory of several GPUs of a host. Empty if a kernel can.
 std::string why_no_peer_kernels(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
@@ -48,7 +48,7 @@ std::string why_no_peer_kernels(const Request& request, const Topology& topology
   return {};
 }
 
-/// Returns why the kernels of the ranks cannot perform a call; empty if they can.
+/// Returns why the path `kernels` cannot perform a call; empty if it can.
 std::string why_not_kernels(const Request& request, const Topology& topology) {
   if (!topology.one_host()) return "there are several hosts";
   if (request.backend != "auto" && request.backend != "hierarchical")
@@ -77,7 +77,7 @@ std::string why_not_reduced_in_hosts(const Topology& topology) {
 }
 
 /// Returns why NCCL cannot perform a call; empty if it can, or if the request names another backend. Throws
-/// Error{unsupported} if the request forces NCCL and it cannot.
+/// Error{unsupported} if the request forces NCCL and NCCL cannot perform the call.
 std::string check_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   const bool forced = request.backend == "nccl";
@@ -92,7 +92,7 @@ std::string check_nccl(const DevicePathQuery& query) {
   return why_not;
 }
 
-/// Returns the device path of a call with a compressor, which sends only selected elements.
+/// Returns the device path of a call with a top-k compressor.
 DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
   const std::string why_not = host.sparse
                                   ? why_not_chosen_on_gpu(host.selects_in_hosts, *query.compressor, query.topology)
@@ -101,8 +101,7 @@ DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps&
   return {host.selects_in_hosts ? DevicePath::multi_host : DevicePath::top_k, "chosen, and added up, on the GPU"};
 }
 
-/// Returns whether the request allows that GPUs reduce the values of each host, before rails exchange the sums between
-/// hosts.
+/// Returns whether the GPUs of each host may reduce the values of the host. Rails then exchange the sums between hosts.
 bool may_reduce_in_hosts(const Request& request, const Topology& topology, const HostSteps& host) {
   return has_multi_rank_hosts(topology) && request.collective == Collective::all_reduce && host.adds_in_hosts &&
          request.op.user_op() == nullptr;
@@ -117,10 +116,10 @@ std::string why_not_steps(const Request& request, const Topology& topology, cons
   return why;
 }
 
-/// Returns the device path of a call that neither NCCL nor the kernels of one host perform. `reason` says why they do
-/// not. The path is `multi_host` if GPUs can reduce inside hosts before rails exchange the sums. Otherwise it is
-/// `steps` if GPUs can perform the Steps of the plan. On one host, that requires a backend that exchanges messages.
-/// With several hosts, it requires a host with several ranks. All other calls take the path `host_copy`.
+/// Returns the device path of a call that neither NCCL nor the kernels of one host perform. The `reason` says why. The
+/// path is `multi_host` if GPUs can reduce inside hosts before rails exchange the sums. Otherwise it is `steps` if GPUs
+/// can perform the Steps of the plan. On one host, that requires a backend that exchanges messages. With several hosts,
+/// it requires a host with several ranks. All other calls take the path `host_copy`.
 DevicePathChoice choose_by_host_plan(const DevicePathQuery& query, const HostSteps& host, std::string reason) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   const Topology::Gpus& gpus = topology.gpus;

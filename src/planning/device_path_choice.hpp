@@ -1,12 +1,11 @@
-// Choice of a device path, the way in which a call on GPU memory is done (DevicePath, in plan.hpp). For example, NCCL
-// may perform the call, or the GPU's values are copied to host memory. All ranks choose the same path, because the
-// choice depends only on values that are equal on all ranks.
+// Choice of a device path. A device path is a way to perform calls on GPU memory (DevicePath, in plan.hpp). On one
+// path, for example, NCCL performs the call. On another, the CPU performs it on a copy of the values in host memory.
+// All ranks choose the same path. Reason: the choice depends only on values that are equal on all ranks.
 //
-// Some paths need a plan for host memory, too: the algorithm with which the call would be done in CPU memory. The path
-// `host_copy`, for example, copies the values to pinned memory and follows that plan.
+// Some paths also need a plan for host memory. It names the algorithm with which the call would be done in CPU memory.
+// The path `host_copy`, for example, copies the values to CPU memory and follows that plan.
 //
-// choose_device_path() chooses the path. The other properties of the plan are then changed to suit the path
-// (device_path_plan.hpp).
+// choose_device_path() chooses the path. fill_for_path() then changes the plan to suit the path (device_path_plan.hpp).
 #pragma once
 
 #include <cstddef>
@@ -44,8 +43,9 @@ struct DevicePathChoice {
   std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
 
-/// Returns the device path of a call. `host_steps` makes the plan for host memory and returns its properties. It is
-/// called at most once. It is not called for the paths `host` and `nccl`. Their choice does not depend on that plan.
+/// Returns the device path of a call. The function `host_steps` makes the plan for host memory and returns its
+/// properties. It is called at most once. For the paths `host` and `nccl`, whose choice does not depend on that plan,
+/// it is not called.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.
@@ -55,11 +55,11 @@ DevicePathChoice choose_device_path(const DevicePathQuery&, const std::function<
 bool has_multi_rank_hosts(const Topology& topology);
 /// Returns whether the backend exchanges messages even between ranks of one host.
 bool passes_messages(std::string_view backend);
-/// Returns why GPUs cannot select the elements that top-k sends; empty if they can. `in_hosts`: whether the ranks of a
-/// host add their values first.
+/// Returns why GPUs cannot select the elements that top-k sends; empty if they can. If `in_hosts`, the ranks of a host
+/// add their values first.
 std::string why_not_chosen_on_gpu(bool in_hosts, const TopKOptions& options, const Topology& topology);
-/// Returns the type in which NCCL sends the values: f16 or bf16 if such a codec was requested, otherwise the type of
-/// the request.
+/// Returns the type in which NCCL sends the values. It is f16 or bf16 if such a codec was requested, otherwise the type
+/// of the request.
 DataType nccl_wire_type(const Request& request);
 
 }  // namespace collectives

@@ -1,5 +1,6 @@
-// Implementation of the plan for a device path. Sets the properties of calls that NCCL performs, and cuts vectors into
-// messages that suit GPUs. A device path is the way in which a call on GPU memory is done.
+// Implementation of fill_for_path(), which changes a plan to suit a device path. A device path is the way in which a
+// call on GPU memory is done. If NCCL performs the call, sets the properties of such calls. If GPUs exchange messages,
+// chooses their length.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>
@@ -14,11 +15,12 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of bytes of a message between GPUs, unless the vector is shorter. A CPU asks a GPU whether it has
-/// finished. The work on so many bytes takes longer than that question.
+/// Minimum number of bytes of a segment, if messages may be so long. A CPU asks a GPU whether it has finished. The work
+/// on so many bytes takes longer than that question.
 constexpr std::size_t kShortestGpuMessage = 256 << 10;
-/// Minimum number of rounds in a chain of ranks, unless messages would get shorter than kShortestGpuMessage. A round
-/// handles one segment of the vector. More rounds let the next rank start sooner.
+/// Minimum number of rounds if the vector passes along a chain of ranks. There may be fewer, so that segments have at
+/// least kShortestGpuMessage bytes. A round handles one segment of the vector. With more rounds, the next rank starts
+/// sooner.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

@@ -1,4 +1,4 @@
-// Implementation of explain(). Describes a plan in a few lines of text.
+// Implementation of explain(), which describes a plan in a few lines of text.
 #include <fmt/format.h>
 
 #include <string>

@@ -1,37 +1,36 @@
-// Choice of a plan: estimates the time of every candidate algorithm by the cost model (cost.hpp), and takes the
-// algorithm with the lowest estimate. A plan says how the ranks perform a call.
+// Choice of a plan: estimates the time of every candidate algorithm by the cost model (cost.hpp). Takes the algorithm
+// with the lowest estimate. A plan says how the ranks perform a call.
 //
 // All ranks choose the same plan, because they choose from equal inputs. The inputs are the arguments of the call
-// (Request), the options of top-k, the topology, and the tuning, whose numbers rank 0 sends to all ranks. The number of
-// the calling rank and the addresses of its buffers are not inputs. Price: a plan cannot use properties that differ
-// between ranks.
+// (Request), the options of top-k, the topology and the tuning. Rank 0 sends its tuning to all ranks. The number of the
+// calling rank and the addresses of its buffers are not inputs. Price: a plan cannot use properties that differ between
+// ranks.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
 // (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. Segments are so short that
 // no message exceeds a limit:
 //
-//   512 KiB (wire_frame_bytes)   if all messages go to other hosts: each host has one rank, or the ranks of a host
-//                                first add their values in shared memory
+//   512 KiB (wire_frame_bytes)   if each host has one rank, or if a hierarchical all-reduce adds inside hosts first
 //   64 KiB (frame_bytes)         in all other plans
 //
-// Messages of 512 KiB keep the link between two hosts busy even while a rank waits for its turn on a core. They also
-// wake a rank less often than short ones. Price of long messages: a TCP connection to a peer may take 4 MiB of memory.
-// These are 8 frames of 512 KiB. A frame is a transport's memory for one message.
+// Messages of 512 KiB keep the link between two hosts busy. They do so even while a rank waits for a core. They also
+// wake a rank less often than short ones. A frame is a transport's memory for one message. Price of long messages: the
+// 8 send frames of a TCP connection may take 4 MiB.
 //
 // Messages may be shorter than the limit. Short messages do not help to overlap copying with sending. The operating
 // system copies a message while the link already carries its beginning. Short messages help if the CPU also adds or
-// encodes values. They also help if a rank passes messages on. The choice takes the longest messages whose estimate is
-// within 5 % of the lowest one, or within 1 % if the cores are idle. Messages of broadcast and reduce may be as short
-// as 4 KiB.
+// encodes values. They also help if a rank passes messages on. The choice takes the longest messages whose estimated
+// time is close to the lowest one. Close means within about 5 %. If the cores are idle, it means within 1 % for
+// messages above 32 KiB. The minimum is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
 //
 // Codec. A codec encodes f32 values in fewer bytes. A call with a codec gets two plans, one with the codec and one
-// without, and the lower estimate decides. If the codec is forced or the call is `deterministic`, the plan with the
-// codec is taken without an estimate: the bits of a deterministic call must not depend on one. A deterministic call of
-// several ranks is refused if no algorithm can use the codec.
+// without. The plan with the lower estimate is taken. A forced codec or a `deterministic` call skips this comparison.
+// The plan with the codec is then taken. Reason: the bits of a deterministic call must not depend on an estimate. A
+// deterministic call of several ranks is refused if no algorithm can use the codec.
 //
-// GPU memory. A call on GPU memory gets a plan for host memory first. choose_device_path() then decides how the GPUs
-// take part. If NCCL performs the call, its plan has no codec.
+// GPU memory. A call on GPU memory also gets a plan for host memory. choose_device_path() decides how the GPUs take
+// part. If NCCL performs the call, the plan for host memory is made without the codec.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -61,11 +60,11 @@ namespace {
 /// Name of the backend without Steps. NCCL's algorithms are its own.
 constexpr std::string_view kNccl = "nccl";
 
-/// Length in bytes of the vector that one round of a two-level plan on one host moves.
+/// Length in bytes of a segment of a two-level plan, which works inside one host.
 constexpr std::size_t kTwoLevelBytes = 4 << 20;
 
 /// Counts the Steps of a plan on one host, and describes the Step if there is only one. Afterwards `steps` is 0, 1, or
-/// at least 2. A first Step of a part of the host's ranks counts as 2, because such a plan always has more Steps.
+/// at least 2. If only some ranks of the host perform the first Step, it counts as 2, because more Steps follow.
 struct HostDescriber final : StepSink {
   HostDescriber(std::size_t element_bytes, const Topology& topology, const TuningParameters& tuning)
       : element_bytes_(element_bytes), topology_(topology), tuning_(tuning) {}
@@ -96,11 +95,12 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
 /// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
 /// their overlap saves.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// Minimum length in bytes of the messages of broadcast and reduce. Their rounds follow one another from rank to rank,
-/// and no rank waits for the end of a round, so short messages cost less.
+/// Minimum length in bytes of the messages of broadcast and reduce. Their rounds follow one another from rank to rank.
+/// No rank waits for the end of a round, so short messages cost less.
 constexpr std::size_t kShortestMessage = 4 << 10;
-/// Maximum time with shorter messages, relative to the time with longer ones, at which the shorter ones are taken. They
-/// must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above kShortMessage.
+/// Maximum ratio of the time with shorter messages to the time with longer ones. Shorter messages are taken up to this
+/// ratio. They must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above
+/// kShortMessage.
 constexpr double kWorthCutting = 0.95, kWorthCuttingIfIdle = 0.99;
 
 bool one_rank_to_a_host(const Topology& topology) {
@@ -108,15 +108,16 @@ bool one_rank_to_a_host(const Topology& topology) {
 }
 
 /// Returns the maximum number of rounds that overlap: one less than the number of frames between two ranks. Returns 1
-/// if some messages stay inside a host, because such rounds do not overlap.
+/// for a hierarchical algorithm on one host. Other algorithms get 1 if a host has several ranks. Reason: rounds with
+/// messages inside a host do not overlap.
 std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topology, const TuningParameters& tuning) {
   const bool all_on_the_wire =
       algorithm.backend == "hierarchical" ? !topology.one_host() : one_rank_to_a_host(topology);
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the limit of the length of messages in bytes. It is the one for other hosts if no message stays inside a
-/// host: each host has one rank, or the ranks of a host add in shared memory, as a hierarchical all-reduce does.
+/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, or if a
+/// hierarchical all-reduce adds inside hosts first. Otherwise it is frame_bytes.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
@@ -152,8 +153,8 @@ void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, 
   plan.zero_copy = task.zero_copy;
 }
 
-/// Fills in how many rounds overlap. `depths`: number of Steps of a round that depend on one another. `max`: maximum
-/// number of rounds in flight.
+/// Fills in how many rounds overlap. A round has `depths` depths, which are the positions of its Steps. At most `max`
+/// rounds are in flight.
 void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
   const std::size_t in_flight = std::min(depths, max);
   plan.issue_interval = (depths + in_flight - 1) / in_flight;
@@ -161,8 +162,8 @@ void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
 }
 
 /// Returns the length of messages in bytes, at most `max`. It is the longest length whose time is close to the lowest.
-/// The function `time_with` returns the estimated time in microseconds for a length. If rounds do not overlap
-/// (`overlap`), shorter messages gain nothing.
+/// The function `time_with` returns the estimated time in microseconds for a length. If rounds neither overlap
+/// (`overlap`) nor follow one another from rank to rank, shorter messages gain nothing.
 template <class TimeWith>
 std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const TimeWith& time_with) {
   const std::size_t min = std::min(max, cost.flows ? kShortestMessage : overlap ? kShortMessage : max);

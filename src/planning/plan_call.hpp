@@ -1,5 +1,5 @@
 // Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor also has
-// a sparse plan, in which only selected elements are sent.
+// a sparse plan. It states whether only selected elements are sent.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct CallPlan {
   std::optional<SparsePlan> sparse = {};
 };
 
-/// Returns the plan of a call, with the sparse plan if the call has a compressor. `top_k` is null if the call has none.
-/// choose_plan() calls this function, too. Throws as choose_plan() does.
+/// Returns the plan of a call, with the sparse plan if the call has a compressor. If it has none, `top_k` is null. Also
+/// serves choose_plan(), and throws as that function does.
 CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

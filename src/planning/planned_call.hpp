@@ -1,5 +1,5 @@
-// PlannedCall: a plan, the algorithm with which a call is done, and data derived from it. Calls with equal arguments
-// share one PlannedCall.
+// PlannedCall: the plan of a call, and data derived from the plan. A plan is the algorithm with which a call is done.
+// Calls with equal arguments share one PlannedCall.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,28 @@
 
 namespace collectives {
 
-/// Plan and the data derived from it. The communicator stores it for later calls with equal arguments.
+/// Plan of a call and the data derived from it. The planner stores the object for later calls with equal arguments.
 struct PlannedCall {
   Request request;
   Signature signature;
-  /// First element of each rank's part, then the end of the last part. Empty unless the arguments of the call list the
-  /// length of each part.
+  /// First element of each rank's part, then the end of the last part. Empty unless the call lists the length of each
+  /// part. Also empty if the algorithm does not divide the vector into parts.
   std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;
   /// Collective that is performed. It is the collective of the call, or a barrier if the call has no elements. The
-  /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being more than 64 calls ahead.
-  /// The arrival records, the shared list of entered calls, hold only 64 calls.
+  /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being 64 calls ahead of its
+  /// peers. Each rank's list of entered calls, its arrival records, holds only 64 calls.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
   OperationShape shape;            ///< description of the call in the flight recorder
-  bool waits_for_no_peer = false;  ///< whether this rank needs no data of peers, as the root of a broadcast
-  /// Sparse plan of a call with a compressor, in which only selected elements are sent. `plan` is then the plan for
-  /// sending the whole vector.
+  bool waits_for_no_peer = false;  ///< whether this rank gets no result from peers, as the root of a broadcast
+  /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the
+  /// plan for sending the whole vector.
   std::optional<SparsePlan> sparse;
-  /// Description of the only Step of the plan, if the plan is a single collective of the ranks of one host. The
-  /// executor then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
+  /// Description of the only Step of the plan, set if this Step is a collective of the ranks of one host. The executor
+  /// then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
   std::optional<HostCall> single_step;
 };
 

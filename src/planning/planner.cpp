@@ -1,8 +1,8 @@
-// Implementation of the planner. Finds the stored plan of a call, or makes a new one. A plan is the algorithm with
+// Implementation of the planner, which finds the stored plan of a call or makes a new one. A plan is the algorithm with
 // which a call is done.
 //
 // The signature of a call holds the arguments on which all ranks must agree. A PlannedCall holds the plan and the data
-// that all calls with the same signature share.
+// that equal calls share. Calls are equal if they have the same signature and the same counts of elements per rank.
 #include "planning/planner.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ CollectiveSpec spec_of(const PlannedCall& planned) {
   return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
 }
 
-/// Returns a hash of the options of top-k on which ranks must agree, because the messages depend on them.
+/// Returns a hash of the options of top-k on which ranks must agree. The messages depend on these options.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -39,9 +39,9 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Describes the only Step of an algorithm. Describes nothing if there are several Steps, or if the Step is no host
-/// Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work together through
-/// shared memory.
+/// Describes the only Step of an algorithm. Describes nothing if there are several Steps. Also describes nothing if the
+/// Step is no host Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work
+/// together through shared memory.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
@@ -78,8 +78,8 @@ RoundArgs args_of(const PlannedCall& planned) {
 const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const Options& options, std::size_t k) {
   const Rank rank = this->rank();
   const Codec* const codec = codec_of(options.wire, call, rank);
-  // The name includes the block length of the codec and the encoded size of a block. Codecs that differ in these are
-  // thus different, even if their names are equal.
+  // The name includes the block length of the codec and the encoded size of a block. Two codecs thus count as different
+  // if one of these lengths differs, even if their names are equal.
   WireName wire = codec != nullptr
                       ? WireName(codec->name(), codec->block() << 32 ^ codec->encoded_bytes(codec->block()))
                       : WireName();

@@ -3,13 +3,13 @@
 //
 // Calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
 // arguments on which all ranks must agree, and ranks compare it to find mismatches. For the first of several equal
-// calls, the planner chooses a plan and computes the offsets of each rank's part of the vector. An algorithm emits
-// Steps, the actions of a rank. If the only Step is a collective of the ranks of one host, the planner describes it, so
-// that the executor can start it directly.
+// calls, the planner chooses a plan. It also computes the offsets of each rank's part of the vector. An algorithm emits
+// Steps, the actions of a rank. The only Step may be a collective of the ranks of one host. The planner then describes
+// this collective, so that the executor can start it directly.
 //
-// For a later equal call, the planner finds the stored plan. It first compares the call with the last one, then looks
-// up the hash of the signature. The hash and the plan depend only on values that are equal on all ranks, so all ranks
-// have the same plan.
+// For a later equal call, the planner finds the stored plan. It first compares the call with the call before, then
+// looks up the hash of the signature. The hash and the plan depend only on values that are equal on all ranks. All
+// ranks therefore have the same plan.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,8 @@ class Planner {
           const HostCollective& host_collective, const Defaults& defaults)
       : view_(view), topology_(topology), tuning_(tuning), host_collective_(host_collective), defaults_(defaults) {}
 
-  /// Returns the plan of a call with checked arguments. The reference is valid until the next call of plan().
+  /// Returns the plan of a call with checked arguments. The reference is valid until the next call of plan() or
+  /// forget().
   ///
   /// `k` is the number of elements that top-k sends, as next_k() of the compressor returns. It is ignored without a
   /// compressor. A new plan takes microseconds, or milliseconds between many hosts.

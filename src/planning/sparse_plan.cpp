@@ -1,9 +1,10 @@
 // Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange. Then it compares the faster form with the dense plan.
+// vector (dense). It estimates both forms of the sparse exchange. It takes the faster form unless the options name one.
+// It then compares this form with the dense plan, unless the options force compression or the call is `deterministic`.
 //
-// Members are the participants that exchange selected elements: each is a rank, or a host whose ranks have added their
-// values. In a host, each rank selects from its own slice, a range of the vector. compression/top_k/sparse_exchange.hpp
-// explains the two forms, gathered and split.
+// Members exchange the selected elements. A member is a rank, or a host whose ranks have added their values. In such a
+// host, each rank selects from its own slice, a range of the sum. File compression/top_k/sparse_exchange.hpp explains
+// the two forms, gathered and split.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>
@@ -17,9 +18,9 @@
 namespace collectives {
 namespace {
 
-/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient, reads the
-/// residual, and writes the residual, the sum of the values not sent yet. The fourth time, the result is written, which
-/// is mostly zeros.
+/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient. It reads
+/// and writes the residual, the sum of the values not sent yet. In the end, the result is written, which is mostly
+/// zeros.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
 /// checked and added one by one.
@@ -38,7 +39,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   // The ranks of a host add first, except in a deterministic call, which adds in rank order.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
-  // Limits the number of slices to k, so that every slice sends at least one element in every call.
+  // Limits the number of slices to k. Every slice thus sends at least one element in every call.
   if (plan.in_hosts)
     plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
                                             std::max<std::size_t>(1, plan.k)));

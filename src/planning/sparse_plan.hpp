@@ -1,5 +1,5 @@
-// Plan of a sparse all-reduce, in which top-k selects the elements that are sent. The plan states whether sending only
-// these is faster than sending the whole vector. It also states how the ranks exchange the selected elements. All ranks
+// Plan of an all-reduce with top-k, which selects the elements that are sent. The plan states whether only the selected
+// elements are sent, or the whole vector. It also states how the ranks exchange the selected elements. All ranks
 // compute the same plan, because it depends only on values that are equal on all ranks.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace collectives {
 
 struct SparsePlan {
   bool sparse = false;  ///< whether selected elements are sent; otherwise the whole vector is sent (dense plan)
-  /// Whether the ranks of each host first add their vectors. Each of them then selects from its own slice, a range of
-  /// the sum.
+  /// Whether the ranks of each host first add their vectors. Each rank then selects from its own slice, a range of the
+  /// sum.
   bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
   int members = 1;  ///< number of members that exchange selected elements: hosts if in_hosts is set, else ranks
@@ -33,7 +33,7 @@ struct SparsePlan {
   Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }
 };
 
-/// Returns the plan for selecting `k` of request.count elements by `options`. `dense` is the plan of the same call
+/// Returns the plan for selecting `k` of request.count elements by `options`. The plan `dense` is that of the same call
 /// without compression, or with request.codec.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const TuningParameters&);

@@ -1,17 +1,17 @@
-// Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. In an all-reduce, the
-// root receives the values of the other ranks, and sends the result to them.
+// Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. An all-reduce, for
+// example, reduces the values to the root, which broadcasts the result.
 //
-// The collectives below consist of reduces or sends to the root, and of broadcasts or sends from the root. Reduce and
-// broadcast have one of two shapes:
+// The collectives below consist of two kinds of actions. Ranks reduce or send to the root. The root broadcasts or sends
+// to ranks. Reduce and broadcast have one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
-//   Tree   a binomial tree, log2 n steps each way
+//   Tree   a binomial tree, at most log2 n steps each way, rounded up
 //
 // The tree is that of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 // 2005.
 //
-// Price: for long vectors, the links and the arithmetic of the root are the bottleneck. For short vectors this does not
-// matter.
+// Price: for long vectors, the link and the arithmetic of the root are the bottleneck. For short vectors, both take
+// little time.
 #pragma once
 
 #include <array>
@@ -42,8 +42,9 @@ struct Star {
 
 /// Reduce and broadcast along a binomial tree.
 ///
-/// Positions count from the root. The children of position v are v+1, v+2, v+4, ..., as long as the added bit is below
-/// the lowest set bit of v. Steps: at most log2 n, rounded up, each way.
+/// Positions count from the root. The children of position v are v+1, v+2, v+4, ..., as long as the added number is
+/// below the lowest set bit of v. The root, position 0, has no set bit and thus no such limit. Steps: at most log2 n,
+/// rounded up, each way.
 ///
 /// Order of the sum: a rank adds its own value, then those of its children, nearest first. The ranks of a subtree have
 /// consecutive positions, so values are added in the order of positions. The broadcast sends to the farthest child
@@ -99,8 +100,8 @@ constexpr void all_reduce(const Shape& shape, Range range, const Reduction& how,
   shape.broadcast(range, Place::output, run);
 }
 
-/// Emits a reduce-scatter. For each part in turn: reduces the part at the root, and sends the result to the part's
-/// owner.
+/// Emits a reduce-scatter. For each part in turn, ranks reduce the part at the root. The root sends the result to the
+/// part's owner.
 template <class Shape, class Run>
 constexpr void reduce_scatter(const Shape& shape, const Parts& parts, Reduction how, Run&& run) {
   const RankGroup& group = shape.group;

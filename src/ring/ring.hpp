@@ -1,9 +1,9 @@
-// Ring algorithms: every rank receives from the rank before it and sends to the rank after it. All links thus work all
-// the time.
+// Ring algorithms: every rank receives from the rank before it and sends to the rank after it. In a reduce-scatter or
+// an all-gather, all ranks send at the same time.
 //
-// The ring sends the fewest bytes possible, for any number of ranks (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). A hop is one message from a rank to the next. Price: the number of
-// hops grows with n, the number of ranks.
+// In an all-reduce, the ring sends the fewest bytes possible, for any number of ranks. The proof is in Patarasuk and
+// Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. A hop is one message from a rank
+// to the next. Price: the number of hops grows with n, the number of ranks.
 #pragma once
 
 #include "steps/rank_group.hpp"
@@ -17,8 +17,8 @@ namespace collectives::ring {
 ///
 /// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
 ///
-/// Order of the sum of part p: (p+1) + (p+2) + ... + p. The order is fixed, so equal runs give equal bits. The op must
-/// commute.
+/// The sum of part p begins with the term of rank p+1. Then come rank p+2 and so on, around the ring to rank p. The
+/// order is fixed, so equal runs give equal bits. The op must commute.
 template <class Run>
 constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const Reduction& how, Run&& run) {
   const int n = ring.size();
@@ -59,7 +59,7 @@ constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run
 ///
 /// Steps: n - 1 hops, pipelined over the rounds. Each rank sends and receives the buffer once.
 ///
-/// Order of the sum: (root+1) + (root+2) + ... + root.
+/// The sum begins with the term of rank root+1. Then come rank root+2 and so on, around the ring to the root.
 template <class Run>
 constexpr void reduce(const RankGroup& ring, int root, Range range, const Reduction& how, Run&& run) {
   const Rank arriving_and_mine[] = {ring.previous()[0], ring.me()[0]};

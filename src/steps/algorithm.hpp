@@ -1,5 +1,5 @@
-// The interface of an algorithm: a name, and a function that emits the Steps of one rank. A Step is one action of a
-// rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
+// The interface of an algorithm: a name, a function that emits the Steps of one rank, and some properties. A Step is
+// one action of a rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
 //
 // The table of all algorithms is planning/algorithm_table.cpp.
 #pragma once
@@ -16,10 +16,11 @@
 
 namespace collectives {
 
-/// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. An algorithm gets no
-/// other information about ranks and hosts.
+/// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. The function that emits
+/// Steps gets no other information about ranks and hosts.
 ///
-/// A communicator keeps one rank view, that of its own rank. The spans of `world` and `grid` point into this object.
+/// A communicator keeps one rank view, that of its own rank. The spans of `world`, `grid` and `inner` point into the
+/// RankView itself.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
@@ -76,15 +77,18 @@ class RankView {
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds, so partial sums are not encoded. A rank
-  /// that sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
+  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds. A message therefore never holds a
+  /// partial sum of several hosts. It holds the values of one rank, the sum of one host, or a final result. A rank that
+  /// sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
   bool coded = false;
   /// True: an all-reduce of backend `hierarchical` on several hosts performs only its exchange between hosts. The GPUs
-  /// do the work inside each host. The exchange runs along rails. A rail is one rank of every host, and a slice is its
-  /// share of the vector. Each rank reduces its slice along its rail. Values and result lie in the output buffers.
+  /// do the work inside each host. The exchange runs along rails. A rail is one rank of every host, all with the same
+  /// local number. A slice is the range of the vector that one rail handles. The ranks of a rail all-reduce their
+  /// slice. Values and result lie in the output buffers.
   bool inter_host_only = false;
 
-  /// Returns whether ranks must send their inputs unreduced to the owner of a part, which adds them.
+  /// Returns whether no message may hold a partial sum of several hosts. The owner of a part then adds the inputs of
+  /// all ranks, or the sums of all hosts.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
 };
 
@@ -94,7 +98,7 @@ struct RoundArgs : CollectiveSpec {
   /// Parts of the vector: one per rank if Algorithm::by_part returns true, otherwise a single part.
   Parts parts;
   Rank root = 0;
-  /// Parts that this rank receives from its peers, for an all-to-all. Otherwise empty.
+  /// Parts that this rank receives from its peers in the all-to-all of a sparse exchange. Otherwise empty.
   Parts incoming = {};
 };
 
@@ -122,8 +126,8 @@ struct Algorithm {
   /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
-  /// Returns true if one message may hold the parts of several ranks, at most the whole vector. The vector must then
-  /// fit into one message. Null: false.
+  /// Returns true if one message may hold the parts of several ranks, at most the whole vector. The algorithm is then
+  /// used only if the vector fits into one message. Null: false.
   bool (*in_one_message)(const CollectiveSpec&) = nullptr;
   /// Returns the number of slices into which an all-reduce on several hosts cuts the vector. Each slice belongs to one
   /// rank of each host. Null: the algorithm does not cut the vector.

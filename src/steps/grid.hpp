@@ -1,8 +1,8 @@
 // Grid: the ranks of a communicator as rows and columns. A row holds the ranks of one host, and a column one rank of
-// each host.
+// each host. RankView::inner is a grid of the ranks of one host. Each of its rows holds one NUMA domain.
 //
-// A column is called a rail. The ranks of a rail have the same local number, which is their index among the ranks of
-// their host. An algorithm may divide the vector among the rails. A slice is the range of the vector that one rail
+// A column is called a rail. The ranks of a rail have the same local number. The local number of a rank is its index in
+// its host. An algorithm may divide the vector among the rails. A slice is the range of the vector that one rail
 // handles.
 #pragma once
 

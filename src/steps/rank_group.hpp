@@ -1,5 +1,5 @@
-// Rank group: ranks in a fixed order, with the position of this rank among them. Most algorithms that send messages
-// take a rank group.
+// Rank group: ranks in a fixed order, with the position of this rank among them. Most functions that emit Steps with
+// messages take a rank group.
 //
 // ahead() and behind() count around the end: after the last member comes the first.
 #pragma once

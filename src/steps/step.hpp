@@ -1,9 +1,9 @@
 // Step: one action of a rank on a range of the vector of a call. An algorithm is a function that emits the Steps of one
 // rank, and nothing else.
 //
-// A Step takes the values of the range from this rank or from peers, and may combine them by the op. It may store the
-// result in a buffer, and may send it to peers. Sender and receiver of a message compute the same range, so a message
-// carries no description of its contents.
+// A Step takes the values of the range from this rank or from peers. It may combine the values by the op. It may store
+// the result in a buffer, and may send it to peers. Sender and receiver of a message compute the same range. A message
+// therefore carries no description of its range.
 //
 // A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They perform it
 // through shared memory and send no messages. The proofs in the tests treat a host Step as atomic.
@@ -16,7 +16,7 @@
 //   simulated   by a simulator, on a model of hosts and links
 //   proved      by tests, which run the Steps of all ranks on sets of ranks instead of numbers
 //
-// Price: a call stores its Steps in a list before it performs them, which takes some tens of nanoseconds.
+// Price: a call stores its Steps in a list before it performs them. This takes some tens of nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -87,8 +87,8 @@ constexpr Step copy(Range range, Place source, Place destination) {
   return {.range = range, .source = source, .destination = destination};
 }
 
-/// Number of depths between a send and its receive, if the rank has no other work in between. The depth of a Step is
-/// its position in its round (schedule.hpp). A distance of 4 lets the messages of 4 rounds be in flight at once.
+/// Number of depths between a send and its receive, if no other Steps lie in between. The depth of a Step is its
+/// position in its round (schedule.hpp). A distance of 4 lets the messages of 4 rounds be in flight at once.
 inline constexpr int kRoundsOnTheWire = 4;
 
 /// Forwards Steps to `run`, and gives them the depths 0, 1, 2 and so on.
