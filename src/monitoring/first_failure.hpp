@@ -1,7 +1,7 @@
-// First failure of a communicator: stored in shared memory, so that all ranks of a host throw the same error.
+// First failure of a communicator. It is stored in shared memory, so that all ranks of a host throw the same error.
 //
-// The failure lies in the abort block, a part of the arena, the shared memory of the host. The block holds one failure.
-// The rank that stores a failure first wins. Later failures are dropped. The block has three states: empty, being
+// The failure lies in the abort block, a part of the arena. The arena is the shared memory of the host. The block holds
+// the failure that a rank has stored first. Later failures are dropped. The block has three states: empty, being
 // written, and complete. If a rank ends while it writes, the block never becomes complete.
 #pragma once
 
@@ -38,7 +38,8 @@ class FirstFailure {
   void store(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
   /// Returns the failure if it is complete.
   std::optional<Failure> read() const;
-  /// Blocks while another rank writes the failure, for at most `patience`. Returns the failure if it is complete then.
+  /// Blocks while another rank writes the failure, for at most `patience`. Returns the failure, or none if it is still
+  /// not complete.
   std::optional<Failure> wait(std::chrono::nanoseconds patience = kLongestWrite) const;
 
  private:

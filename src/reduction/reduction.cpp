@@ -1,6 +1,6 @@
 // Implementation of folds. A fold combines several sources element by element, and writes the result to one or more
 // destinations, the outs. This file chooses the loop by op and type, and contains the loop of user ops. dispatch.hpp
-// declares the other loops.
+// declares the functions that return the other loops.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>

@@ -1,4 +1,5 @@
-// ZeroFill: sets a vector to zero, at most 65,536 elements at a time, while the executor waits for peers.
+// ZeroFill: sets a vector to zero in pieces of at most 65,536 elements. The executor calls it while it waits for peers,
+// and checks for messages between the pieces.
 #pragma once
 
 #include <cstddef>
