@@ -1,5 +1,6 @@
-// Implementation of the simulator. Decides how many hosts and rounds are simulated (played), plays them, and adds the
-// time of the rest. A round performs all Steps (actions of ranks) on one segment of the vector.
+// Implementation of the simulator of plans. It decides how many hosts and rounds are simulated (played), plays them,
+// and adds the time of the other rounds. A round performs all Steps (actions of ranks) on one segment of each part of
+// the vector.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>

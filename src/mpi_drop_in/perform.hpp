@@ -13,8 +13,9 @@
 
 namespace collectives::drop_in {
 
-/// Reports `error` in a line on stderr and to the error handler of the communicator. Returns the code that the call
-/// returns. If the error concerns this rank alone, the library's communicator is aborted, so that all ranks fail.
+/// Reports `error` in a line on stderr and to the error handler of the MPI communicator. Returns the error code that
+/// the MPI call returns. If the error concerns this rank alone, the library's communicator is aborted, so that all
+/// ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 
 /// Decides whether the library performs a call. Examines the arguments only if the library can perform calls of the
