@@ -9,7 +9,7 @@
 //   collectives_info watch       counters and operations of the processes of this machine
 //
 // COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans. The option
-// --tuning of simulate replaces it.
+// --tuning of simulate replaces this variable.
 //
 // Without a command, the program collects all results in one JSON value. It prints this value as text, or as JSON with
 // --json. Bad arguments give an error of one line and the exit status 2. An environment variable that a communicator

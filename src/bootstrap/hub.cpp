@@ -28,7 +28,7 @@ namespace collectives::tcp {
 namespace {
 
 constexpr std::size_t kMaxHello = 64;                         // Maximum payload in bytes of a record from a stranger.
-constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Longest time until a complete hello.
+constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Longest time from connection to hello.
 
 /// Rank 0 of a rendezvous.
 class Hub final : public Member {

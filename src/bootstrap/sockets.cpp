@@ -71,8 +71,8 @@ int listening_port(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-/// Returns whether the socket is connected to itself. A connection on loopback becomes one to itself if no process
-/// listens and the kernel chooses the target port for the outgoing side.
+/// Returns whether the socket is connected to itself. A connection on loopback ends at its own socket if no process
+/// listens and the kernel chooses the target port as source port.
 bool connected_to_itself(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t here_bytes = sizeof here, there_bytes = sizeof there;

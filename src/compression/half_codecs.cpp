@@ -37,9 +37,9 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
 
 // HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
 #if HWY_TARGET != HWY_SCALAR
-/// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. Adds half the value of the last
-/// bit that is kept. The result is wrong for a NaN and for a tie, a value in the middle between two bf16 values.
-/// Returns false if a vector may have a NaN or a tie. The caller must then use round().
+/// Rounds four vectors of f32 to bf16. The upper half of each resulting word is the bf16 value. Adds half the value of
+/// the last bit that is kept. The result is wrong for a NaN and for a tie, a value in the middle between two bf16
+/// values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;

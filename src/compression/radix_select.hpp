@@ -3,8 +3,8 @@
 // selection reads the vector twice, or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds
-// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with this number or a
-// greater one are selected.
+// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with the k-th greatest
+// number or a greater one are selected.
 //
 // 1. The first pass adds the new gradient to the residual, the vector of values that were not sent yet. It also counts
 //    the elements by their first digit. The counts give the first digit of the k-th greatest number.

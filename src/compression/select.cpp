@@ -26,8 +26,8 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements per block. Before each block, the loop reduces the candidates if their memory cannot hold all
-/// elements of the block.
+/// Number of elements per block. Before each block, the loop reduces the number of candidates if their memory lacks
+/// space for all elements of the block.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.

@@ -10,8 +10,9 @@
 // since the sampled call before it. The totals count the time of the sampled call once for each of these calls. If a
 // trace is written or debug messages are logged, every call is timed.
 //
-// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. If a blocking call of less than 8 KiB is
-// not in the sample and does not complete in its first attempt, its start time is inexact by a microsecond or two.
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. Some start times are inexact by a
+// microsecond or two. These are the times of blocking calls of less than 8 KiB that are not in the sample and do not
+// complete in their first attempt.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Functions of the process page, with which other processes can watch this process. They allocate its memory, give
+// Functions of the process page, with which other processes can watch this process. They allocate the page, give its
 // blocks to communicators, and copy recorded operations.
 #include "monitoring/process_page.hpp"
 

@@ -61,8 +61,8 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
 /// Returns the format in which a reduction sends its values. If COLLECTIVES_MPI_WIRE is set, sums of f32 with at least
-/// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Warns once if such a
-/// reduction is long enough, but no sum of f32.
+/// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Warns once about a
+/// reduction of at least this length that is no sum of f32.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;

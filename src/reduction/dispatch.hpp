@@ -1,6 +1,6 @@
-// Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in four files;
-// the loop of user ops is in reduction.cpp. Each file is compiled once per instruction set, and its function below
-// returns the loop for this CPU.
+// Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in four files.
+// Each of these files is compiled once per instruction set. Its function below returns the loop for this CPU. User ops
+// have another loop, in reduction.cpp.
 #pragma once
 
 #include <cstddef>

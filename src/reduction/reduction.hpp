@@ -31,9 +31,9 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), outs that are also
-/// sources, and outs whose offset within a cache line differs from that of the first streamed out. Results of user ops
-/// and averages of 64-bit integers are stored normally, too.
+/// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), and outs that are
+/// also sources. An out is also stored normally if its offset within a cache line differs from that of the first
+/// streamed out. Results of user ops and averages of 64-bit integers are stored normally, too.
 ///
 /// If a loop streams some outs, it stores the others by vector stores, never by memcpy(). The string instructions of
 /// memcpy() would wait until all earlier streaming stores have completed.

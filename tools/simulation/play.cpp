@@ -26,7 +26,7 @@ struct StepWork {
 /// the ranks of other blocks.
 struct ChannelLinks {
   int out = 0, in = 0;   // numbers of the sending and of the receiving host
-  int up = 0, down = 0;  // numbers of their switches
+  int up = 0, down = 0;  // numbers of the switches of these hosts
   bool between_hosts = false, between_switches = false;
 };
 

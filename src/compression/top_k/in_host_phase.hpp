@@ -20,8 +20,8 @@ class InHostPhase {
   /// Adds the vectors `input` of all ranks of the host, of `count` elements each. The owner of `slice` receives the sum
   /// of its slice in `sum`, which holds only the slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
-  /// Gathers the slices of `output`, so that it is complete on all ranks of the host. Requires that each owner has
-  /// written its own slice.
+  /// Gathers the slices of `output`, so that `output` is complete on all ranks of the host. Requires that each owner
+  /// has written its own slice.
   void gather(Job& job, std::size_t count, int slices, float* output);
   /// Determines whether `flag` is true on any rank of the host. any() returns the result.
   void ask(Job& job, bool flag);

@@ -16,8 +16,8 @@
 //   sums      all-gather: every owner sends to all members how many entries its sum has, but not yet the sum
 //   parts     all-gather: every owner sends its sum to all members
 //
-// Let u be the number of distinct indices that all members together have selected. If these indices are evenly
-// distributed over the vector, a member sends (k + u) (m - 1) / m entries on average in the split form.
+// Let u be the number of distinct indices that all members together have selected. If the u indices are evenly
+// distributed, a member sends (k + u) (m - 1) / m entries on average in the split form.
 //
 // The sum of a range is sent as plain f32 values without indices if its entries would take as many bytes or more.
 // (Renggli et al., "SparCML", 2019: split all-gather with the switch to dense.)

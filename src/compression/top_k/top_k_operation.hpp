@@ -14,9 +14,8 @@
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
-// In three cases the call has none of the phases inside hosts: all ranks are on one host, each host has one rank, or
-// the call is deterministic. In these cases each rank selects from its own gradient, and all ranks exchange their
-// selections.
+// In three cases, no phase inside hosts takes place: all ranks are on one host, each host has one rank, or the call is
+// deterministic. In these cases each rank selects from its own gradient, and all ranks exchange their selections.
 //
 // A residual of the gradients of one rank covers the whole tensor. A residual of the sum of a host covers one slice. In
 // the first sparse call, and in the first one after dense calls, the ranks of a host have residuals of the whole

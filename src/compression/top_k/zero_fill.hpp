@@ -1,5 +1,5 @@
-// ZeroFill: sets a vector to zero in pieces of at most 65,536 elements. The executor calls it while it waits for peers,
-// and checks for messages between the pieces.
+// ZeroFill: sets a vector to zero in pieces of at most 65,536 elements. A rank that waits for messages of its peers
+// fills one piece after another, and checks for messages between the pieces.
 #pragma once
 
 #include <cstddef>
