@@ -175,8 +175,8 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
       above_low = counts[f];
     }
   }
-  // If too many candidates have equal keys, `high` is the k-th greatest key. Of the candidates with this key, the first
-  // ones remain, so that k candidates are left.
+  // If too many candidates have equal keys, `high` is the k-th greatest key. The first candidates with this key remain,
+  // so that k candidates are left.
   std::size_t ties_end = 0;
   if (above_low <= most) {
     all.floor = static_cast<std::int32_t>(low);

@@ -1,5 +1,5 @@
-// Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. Of two elements of equal magnitude,
-// the one with the lower index is selected first. In most calls the selection reads the vector once.
+// Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. If two elements have equal
+// magnitudes, the one with the lower index is selected first. In most calls the selection reads the vector once.
 //
 // Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
 // floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are
