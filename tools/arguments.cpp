@@ -1,4 +1,4 @@
-// Implementation of the command line of collectives_info, by the library CLI11.
+// Functions that parse the command line of collectives_info. They use the library CLI11.
 #include "tools/arguments.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // The command line of collectives_info. The program has the commands explain, simulate and watch. Without a command it
-// prints the abilities of this build and machine.
+// prints, for example, which backends and transports this build and this machine have.
 #pragma once
 
 #include <cstdint>

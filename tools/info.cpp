@@ -1,5 +1,5 @@
-// Main function of collectives_info. The program prints the abilities of this build and machine, and plans. A plan is
-// the algorithm and protocol that the library chooses for a call.
+// Main function of collectives_info. The program prints plans, and which backends, transports and kinds of memory this
+// build and this machine have. A plan is the algorithm and protocol that the library chooses for a call.
 //
 //   collectives_info             backends, transports, cores, shared memory, ... with a reason for what is missing
 //   collectives_info --json
@@ -8,11 +8,12 @@
 //   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
 //   collectives_info watch       counters and operations of the processes of this machine
 //
-// COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans.
+// COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans. The option
+// --tuning of simulate replaces this variable.
 //
-// Without a command, the program collects all results in one JSON value, and prints its text from that value. Bad
-// arguments give an error of one line and the exit status 2. An environment variable that a communicator would
-// refuse has the same effect.
+// Without a command, the program collects all results in one JSON value. It prints this value as text, or as JSON with
+// --json. Bad arguments give an error of one line and the exit status 2. An environment variable that a communicator
+// would refuse has the same effect.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>

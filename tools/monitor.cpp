@@ -1,5 +1,5 @@
-// Implementation of `collectives_info watch`. Each process with a communicator has a monitoring page, shared memory
-// with its counters. This file finds the pages through /proc/PID/fd and prints their contents.
+// Implementation of `collectives_info watch`. Each process with a communicator has a process page: shared memory with
+// its counters and last operations. This file finds the pages through /proc/PID/fd and prints their contents.
 #include "tools/monitor.hpp"
 
 #include <dirent.h>
@@ -63,7 +63,7 @@ int own_number_of(int pid) {
   return pid;
 }
 
-/// Returns the names in a directory. Returns nothing and sets errno if it cannot be read.
+/// Returns the names in a directory. Returns nothing and sets errno if the directory cannot be read.
 std::optional<std::vector<std::string>> names_in(const std::string& path) {
   DIR* const directory = ::opendir(path.c_str());
   if (directory == nullptr) return std::nullopt;
@@ -74,8 +74,8 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// Returns the monitoring page that the descriptor `path` of a process refers to. Returns null if the descriptor refers
-/// to something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of another
+/// Returns the process page that the descriptor `path` of a process refers to. Returns null if the descriptor refers to
+/// something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of another
 /// version.
 Mapped page_at(const std::string& path, int pid, std::string& refused) {
   char target[64];
@@ -98,8 +98,8 @@ Mapped page_at(const std::string& path, int pid, std::string& refused) {
   return refused.empty() && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }
 
-/// Returns the monitoring page of a process, or null if it has no readable page. If the system refuses access to its
-/// descriptors, sets `refused` to the reason.
+/// Returns the page of a process, or null if the process has no readable page. If the system refuses access to the
+/// descriptors of the process, sets `refused` to the reason.
 Mapped page_of(int pid, std::string& refused) {
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   const auto descriptors = names_in(directory);

@@ -1,5 +1,5 @@
-// Command `collectives_info watch`: prints counters and operations of processes of this machine
-// (monitoring/process_page.hpp).
+// Command `collectives_info watch`: prints counters and last operations of the processes of this machine that have a
+// communicator. It reads their process pages (monitoring/process_page.hpp).
 #pragma once
 
 #include "tools/arguments.hpp"

@@ -1,5 +1,5 @@
-// Finds collectives, types, ops and codecs by the names that users type on command lines. An unknown name is an error
-// that lists the valid names.
+// Functions that find collectives, types, ops and codecs by the names that users type on command lines. An unknown name
+// is an error that lists the valid names.
 #pragma once
 
 #include <fmt/format.h>

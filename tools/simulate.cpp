@@ -1,5 +1,5 @@
 // Implementation of `collectives_info simulate`: reads the description of a machine, simulates plans on it, and prints
-// the results. A plan is the algorithm and protocol for a call.
+// the results. A plan is the chosen algorithm for a call, with its rounds.
 #include "tools/simulate.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Implementation of the simulator. Decides how many hosts and rounds are simulated (played), plays them, and adds the
-// time of the rest. A round performs all Steps (actions of ranks) on one segment of the vector.
+// Implementation of the simulator of plans. It decides how many hosts and rounds are simulated (played), plays them,
+// and adds the time of the other rounds. A round performs all Steps (actions of ranks) on one segment of each part of
+// the vector.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>
@@ -97,9 +98,9 @@ class Simulator {
   }
 
   /// Plays rounds until one piece takes as long as the piece before. Adds the time of the rounds that are left. Rounds
-  /// begin at equal intervals. Their times differ until the first round has ended, which is late on a long chain of
-  /// hosts. If all rounds have begun by then, the total time depends only on the intervals between their beginnings.
-  /// These intervals are equal.
+  /// begin at equal intervals. The times of rounds differ until the first round has ended, which is late on a long
+  /// chain of hosts. If all rounds have begun before the first one ends, the total time depends only on these
+  /// intervals.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;
     const auto affordable =

@@ -1,28 +1,28 @@
 // Simulator of plans: computes how long a collective would take on hosts and links that need not exist. A plan is the
-// algorithm for a call. It consists of Steps, the actions of single ranks, which the simulator performs for all ranks
-// as events.
+// chosen algorithm for a call. An algorithm consists of Steps, the actions of single ranks. The simulator performs the
+// Steps of all ranks as events.
 //
 // The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link, because choosing a plan must
 // take microseconds. The simulator gives each message and each action of a rank a time and a place in a queue. The
 // result of the simulator therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds
-// that overlap. (A round performs all Steps on one segment of the vector.) Cost model and simulator take the costs of
-// actions from the same TuningParameters, so their results can be compared.
+// that overlap. (A round performs all Steps on one segment of each part of the vector.) Cost model and simulator take
+// the costs of actions from the same TuningParameters, so their results can be compared.
 //
-// Links. Every host has one link out and one link in, which its ranks share. Both carry messages at the same time. A
-// message occupies the link out of its host for its bytes times us_per_byte, in the order in which ranks send messages.
-// It occupies the link into the other host for the same time, beginning one latency later. If other messages occupy
-// that link, it waits for them. The model is cut-through: the beginning of a message enters the next link before its
-// end has left the link before. Queues between links are unbounded. If hosts share the uplink of a switch, a message
-// also passes the uplinks of the two switches. Links are queues and not packets, nothing is lost, and times have no
-// noise.
+// Links. Every host has one link out and one link in, which its ranks share. The two links may carry messages at the
+// same time. A message occupies the link out of its host for bytes * us_per_byte microseconds. Messages pass this link
+// in the order in which ranks send them. A message occupies the link into the other host for the same time, beginning
+// one latency later. If other messages occupy the link into that host, the message waits for them. The model is
+// cut-through: the beginning of a message enters the next link before its end has left the link before. Queues between
+// links are unbounded. If hosts share the uplink of a switch, a message also passes the uplinks of the two switches.
+// Messages are not divided into packets, no message is lost, and times have no noise.
 //
 // Ranks. A rank does one thing at a time: it takes a message, adds values, sends a message, or takes part in an
 // intra-host collective. The tuning states the time of each action. An intra-host collective begins when the last
 // of its ranks arrives. A frame is memory for one message. A message leaves when a frame is free, and the receiver
 // frees the frame when it has taken the message.
 //
-// The simulator has two shortcuts for large machines, such as 65,536 ranks. They are used only if a complete simulation
-// takes too many events. The result then names them.
+// The simulator has two shortcuts for large machines, such as 65,536 ranks. A shortcut is used only if a complete
+// simulation takes more events than Effort::everything. The result names the shortcuts that were used.
 //
 // One block: a block is a host, or the hosts of one switch. If all blocks do the same, only one is simulated. A message
 // from another block is assumed to arrive when the corresponding message of the simulated block would arrive. To find

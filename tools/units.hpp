@@ -1,4 +1,4 @@
-// Parses rates and times on command lines: "100gbit", "12.5GB", "5us".
+// Functions that parse rates and times on command lines: "100gbit", "12.5GB", "5us".
 #pragma once
 
 #include <charconv>

@@ -1,5 +1,6 @@
-// Makes the bootstrap from environment variables. A bootstrap lets ranks exchange bytes before they have a transport.
-// First finds rank and size (world.hpp). Then connects the ranks (rendezvous.hpp).
+// bootstrap_from_environment(): makes a bootstrap from environment variables. A bootstrap lets ranks exchange bytes
+// before they have a transport. The function finds rank and size of this process (world.hpp), and connects the ranks
+// over TCP (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Implementation of the exchange of JSON objects, and of the errors that they carry.
+// Functions that exchange JSON objects over a bootstrap, and convert errors to such objects. A bootstrap exchanges
+// bytes before ranks have a transport.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
 // Exchange of JSON objects over a bootstrap: each rank gives one object and gets the objects of all ranks. A bootstrap
 // exchanges bytes before ranks have a transport.
 //
-// A rank that fails sends an object with "error" and "code". All ranks then throw that error with the same text.
+// A rank that fails before the exchange sends an object with "error" and "code". All ranks throw the error of the
+// lowest such rank, with the same text, unless the caller collects all objects (OnError::collect).
 #pragma once
 
 #include <functional>

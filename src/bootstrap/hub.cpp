@@ -1,6 +1,6 @@
-// Implementation of rank 0 of a rendezvous (rendezvous.hpp). Connections carry records. The first record of a
-// connection is a hello: it contains the version of the library, the rank and the number of ranks. A stranger is a
-// connection that has not sent a valid hello yet.
+// Implementation of rank 0 of a rendezvous (rendezvous.hpp). The connections to the other ranks carry records. A record
+// has a kind, a length and a payload. The first record of a connection is a hello: it contains the version of the
+// protocol, the rank and the number of ranks. A stranger is a connection that has not sent a valid hello yet.
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ namespace collectives::tcp {
 namespace {
 
 constexpr std::size_t kMaxHello = 64;                         // Maximum payload in bytes of a record from a stranger.
-constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Time from the connection to a complete hello.
+constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Longest time from connection to hello.
 
 /// Rank 0 of a rendezvous.
 class Hub final : public Member {
@@ -88,7 +88,8 @@ class Hub final : public Member {
   void greet(const Socket& listener);
   void accept_hello(Stranger& stranger, const Record& record);
 
-  /// Passes the records of connected ranks to take(rank, record), which returns whether it expected the record.
+  /// Passes each record of a connected rank to take(rank, record), which returns whether it expected the record. Fails
+  /// if a rank reports its deadline, has closed its connection, or sent an unexpected record.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {

@@ -2,7 +2,7 @@
 // rank is a Spoke (spoke.cpp).
 //
 // In an exchange each rank contributes bytes and gets the bytes of all ranks. The base class checks the length of a
-// contribution. It also stores the error that has ended the rendezvous. Every later exchange throws this error.
+// contribution. It also stores the error that has ended the rendezvous. Every later exchange throws the stored error.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Error texts about ranks that did not arrive at a rendezvous, the meeting of all ranks before they have a transport.
-// All bootstraps use the same texts.
+// Error texts about ranks that did not arrive at a rendezvous. In a rendezvous, all ranks connect before they have a
+// transport. The bootstrap over TCP and the bootstrap of threads use the same texts.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Implementation of rendezvous(). The connections form a star: rank 0 is the hub, and every other rank is a spoke. A
-// single rank needs no connection.
+// Implementation of rendezvous(), which connects all ranks over TCP. Rank 0 is the hub, and every other rank is a spoke
+// with one connection to the hub. A single rank needs no connection.
 #include "bootstrap/rendezvous.hpp"
 
 #include <string>

@@ -3,9 +3,10 @@
 // Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
 // which sends the bytes of all ranks to all ranks.
 //
-// A rank reports to rank 0 when its deadline passes. If a process ends, rank 0 sees its connection close. In both
-// cases, rank 0 ends the rendezvous. It sends the cause to all ranks. Every rank therefore throws the same error. Later
-// exchanges throw the same error again.
+// A rank other than rank 0 reports to rank 0 when its deadline passes. If the process of such a rank ends, rank 0 sees
+// the connection close. In both cases, rank 0 ends the rendezvous and sends the cause to all ranks, so every rank
+// throws the same error. If rank 0 itself ends, every other rank throws an error that names rank 0. Later exchanges
+// throw the same error again.
 #pragma once
 
 #include <chrono>

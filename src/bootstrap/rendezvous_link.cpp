@@ -1,4 +1,5 @@
-// Implementation of the connection between rank 0 and another rank. It sends and receives records without blocking.
+// Functions of Link, a connection of the rendezvous between rank 0 and another rank. They send and receive records
+// without blocking. A record has a kind, a length and a payload.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>

@@ -18,8 +18,8 @@
 
 namespace collectives::tcp {
 
-/// Kind of a record, which is its first word. The first record of a connection is `hello`. The value of `hello` is one
-/// that other programs are unlikely to send.
+/// Kind of a record, the first word of the record. The first record of a connection is `hello`. Other programs are
+/// unlikely to send the value of `hello`.
 enum class Kind : std::uint64_t {
   hello = 0x31304c4c4f43c3a9,  // To rank 0: a Hello.
   seen = 1,                    // From rank 0: the hello is accepted.
@@ -67,8 +67,8 @@ bool read_from(std::string_view bytes, T& value) {
 
 std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload = {});
 
-/// One connection with its unsent and incomplete records. No function blocks. Calls of push() continue to send, calls
-/// of next() continue to receive.
+/// One connection with its unsent and incomplete records. No function blocks. Calls of push() continue to send, and
+/// calls of next() continue to receive.
 class Link {
  public:
   /// Treats a peer that announces a payload of more than `max_payload` bytes as lost.

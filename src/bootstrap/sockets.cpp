@@ -1,4 +1,4 @@
-// Implementation of sockets for the rendezvous: addresses, connecting, listening and waiting.
+// Functions for the TCP sockets of the rendezvous. They resolve addresses, listen, connect, and wait for events.
 #include "bootstrap/sockets.hpp"
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr auto kPortPatience = std::chrono::seconds(1);  // Time to wait for a port: a job that is ending may hold it.
+constexpr auto kPortPatience = std::chrono::seconds(1);  // Longest wait for a port that an ending job uses.
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
@@ -71,8 +71,8 @@ int listening_port(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-/// Returns whether the socket is connected to itself. This happens on loopback if no process listens and the kernel
-/// chooses the target port for the outgoing connection.
+/// Returns whether the socket is connected to itself. A connection on loopback ends at its own socket if no process
+/// listens and the kernel chooses the target port as source port.
 bool connected_to_itself(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t here_bytes = sizeof here, there_bytes = sizeof there;

@@ -1,5 +1,5 @@
 // TCP sockets for the rendezvous of ranks (rendezvous.hpp). All sockets are in non-blocking mode. The function wait()
-// blocks until one of several sockets has an event.
+// blocks until one of several sockets has an event, until a deadline, or for one second.
 #pragma once
 
 #include <netdb.h>

@@ -1,5 +1,5 @@
 // Implementation of a rank other than rank 0 in a rendezvous (rendezvous.hpp). It connects to rank 0, sends a hello
-// with its rank, and exchanges records.
+// with its rank, and exchanges records. A record has a kind, a length and a payload.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ class Spoke final : public Member {
   }
 
   /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets `answer` to the error of the attempt.
-  /// An attempt that the deadline interrupts sets nothing, because its error says nothing about the cause.
+  /// If the deadline interrupts an attempt to connect, `answer` keeps the error of an earlier attempt.
   bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
     for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
       Socket socket;
@@ -77,7 +77,8 @@ class Spoke final : public Member {
     return link_.has_value();
   }
 
-  /// Returns the link once rank 0 has answered. Returns nothing if the listener is not rank 0.
+  /// Returns the link once rank 0 has answered. Returns nothing if the listener is not rank 0, or if the deadline
+  /// passes.
   std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& answer) {
     Link link(std::move(socket), kMaxAnswer);
     link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
@@ -104,7 +105,7 @@ class Spoke final : public Member {
     }
   }
 
-  /// Returns the payload of the next record. Ends the rendezvous if the record has another kind.
+  /// Returns the payload of the next record. Ends the rendezvous if that record has another kind than `kind`.
   std::string await(Kind kind, Deadline::Clock::time_point start, Deadline deadline) {
     double gave_up_after = 0;  // Seconds waited before the give_up record was sent; 0 before.
     while (true) {

@@ -1,8 +1,8 @@
 // Bootstrap for a subset of a group of ranks. In split(), for example, the ranks of one color are a subset. A bootstrap
-// lets ranks exchange bytes. This one takes part in exchanges of the whole group.
+// lets ranks exchange bytes. The bootstrap of a subset performs each exchange as an exchange of the whole group.
 //
-// Every rank of the group takes part in every exchange, whether or not it is in a subset. From the result, it keeps the
-// contributions of its own subset. All ranks of the group make the same number of exchanges.
+// Every rank of the group takes part in every exchange, whether or not it is in a subset. From the result, each rank
+// keeps the contributions of its own subset. All ranks of the group make the same number of exchanges.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
 // A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. In an exchange, each rank writes
-// its bytes to its own slot. The last rank to arrive ends the exchange. It wakes the other ranks. An exchange fails if
-// a deadline passes. It also fails if a rank has destroyed its bootstrap. After a failure, all ranks throw the same
-// error, also in later exchanges.
+// its bytes to its own slot. The last rank to arrive ends the exchange and wakes the other ranks. An exchange fails if
+// the deadline of a waiting rank passes. An exchange also fails if a rank has destroyed its bootstrap instead of
+// arriving. After a failure, all ranks throw the same error, also in later exchanges.
 #include <fmt/format.h>
 
 #include <chrono>

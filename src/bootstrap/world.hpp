@@ -1,5 +1,5 @@
-// Finds rank, size and the address of rank 0 in the environment variables that launchers set. The function world_of()
-// is pure: it gets the variables as an argument.
+// World: rank and number of ranks of this process, and the address of rank 0. The function world_of() finds them in the
+// environment variables that launchers set. The function is pure: it gets the variables as an argument.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,9 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 ///   SLURM_PROCID, SLURM_NTASKS                   srun
 ///
 /// The variables of the last three launchers contain no address. MASTER_ADDR and MASTER_PORT are used if they are set.
-/// Otherwise rank 0 listens at 127.0.0.1 if all ranks are on one host, and on the first host of a Slurm step. The port
-/// is then computed from the id of the job (15000 to 29999).
+/// Without MASTER_ADDR, rank 0 listens at 127.0.0.1 if all ranks are on one host. On several hosts, rank 0 listens at
+/// the first host of a Slurm step, and the other two launchers require MASTER_ADDR. Without MASTER_PORT, the port is
+/// computed from the id of the job (15000 to 29999).
 ///
 /// `port` (COLLECTIVES_PORT) replaces any other port. `parent` is the process id of the parent. It replaces the id of
 /// the job if PMI names none. Without any description the result is rank 0 of 1. Throws Error{bootstrap} with one line

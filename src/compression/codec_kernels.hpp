@@ -1,6 +1,7 @@
 // Encoding and decoding of the library's codecs bf16, f16 and int8. A codec converts f32 values to fewer bytes for
-// messages, and back. Each function is compiled once per instruction set. The version for the best available set is
-// chosen at run time. All versions give the same bits, even in a processor mode that replaces denormals by 0.
+// messages, and back. Each function that encodes or decodes is compiled once per instruction set. The version for the
+// best instruction set of this CPU is chosen at run time. All versions give the same bits, even in a processor mode
+// that replaces denormals by 0.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +11,17 @@
 
 namespace collectives {
 
-/// Minimum size of input and output together, in bytes, for which results are written with streaming stores. These
-/// stores bypass the caches. 16 MiB exceeds a core's share of most last-level caches. It also exceeds every message by
-/// far, so messages stay in the cache.
+/// Minimum size of input and output together, in bytes, for which bf16 and f16 write their results with streaming
+/// stores. Streaming stores bypass the caches. 16 MiB exceeds a core's share of most last-level caches. A message is
+/// far shorter, so it stays in the cache.
 inline constexpr std::size_t kPastCaches = 16 << 20;
 
 /// Convert f32 to f16 or bf16 and back, with the rounding that types.hpp defines.
 void encode_half_floats(DataType type, std::span<const float> values, std::byte* wire) noexcept;
 void decode_half_floats(DataType type, const std::byte* wire, std::span<float> values) noexcept;
 
-/// Number of elements in a block of the codec int8. A block has one scale, the factor of its bytes. The last block may
-/// be shorter.
+/// Number of elements in a block of the codec int8. Each block has one scale, by which its bytes are multiplied. The
+/// last block may be shorter.
 inline constexpr std::size_t kScaledBlock = 256;
 /// Returns the size in bytes of `count` elements in int8. A block has a scale of type f32 and a signed byte per
 /// element.

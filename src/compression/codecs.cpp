@@ -1,5 +1,6 @@
 // The library's codecs bf16, f16 and int8 as objects. A codec converts f32 values to fewer bytes for messages, and
-// back. Each object returns its name and the encoded size, and calls the functions of codec_kernels.hpp.
+// back. Each object returns the name of the codec and the size of encoded values, and calls the functions of
+// codec_kernels.hpp.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"
@@ -36,8 +37,7 @@ class Scaled final : public Codec {
 
 Codec::~Codec() = default;
 
-// The codecs are never destroyed, because another thread that performs operations may use them as long as the process
-// lives.
+// The codecs are never destroyed, because another thread that performs operations may use them until the process ends.
 const Codec& bf16_codec() noexcept {
   static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;

@@ -1,9 +1,10 @@
 // Codecs bf16 and f16: f32 values in two bytes per element.
 //
 // One loop serves both directions and both formats. It converts four vector registers of f32 values at a time, and the
-// remaining values in smaller steps. Memory limits the speed, because there is little to compute. A result that is too
-// long for the caches is therefore written with streaming stores, which bypass the caches. Other stores would first
-// read each cache line that they overwrite.
+// remaining values in smaller steps. Memory limits the speed, because there is little to compute. If input and output
+// together have at least 16 MiB (kPastCaches), streaming stores therefore write the result. Streaming stores bypass the
+// caches. Other stores would first read each cache line that they overwrite. An output whose address is no multiple of
+// the element size is never streamed.
 //
 // Rounding to bf16 uses integer arithmetic on every processor (reduction/formats.hpp). Reason: the processors' bf16
 // instructions replace denormals by 0. A processor mode that replaces denormals does not affect integer arithmetic.
@@ -36,9 +37,9 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
 
 // HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
 #if HWY_TARGET != HWY_SCALAR
-/// Rounds four vectors of f32 to bf16, which is the upper half of each resulting word. Adds half the value of the last
-/// bit that is kept. This is wrong for a NaN and for a tie, which is a value in the middle between two bf16 values. If
-/// a vector has a NaN or a tie, returns false. The caller must then use round().
+/// Rounds four vectors of f32 to bf16. The upper half of each resulting word is the bf16 value. Adds half the value of
+/// the last bit that is kept. The result is wrong for a NaN and for a tie, a value in the middle between two bf16
+/// values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;
@@ -56,8 +57,8 @@ HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&valu
     return _mm512_mask_test_epi32_mask(plain, lower.raw, mask.raw) == 0xffff;
   }
 #endif
-  // The sum is NaN if any element is NaN. Infinities may make the sum NaN too. Then round() computes the result, which
-  // is also correct.
+  // The sum is NaN if any element is NaN. Infinities may make the sum NaN, too. In both cases round() computes the
+  // result correctly.
   const auto sum = hn::Add(hn::Add(value[0], value[1]), hn::Add(value[2], value[3]));
   const auto tie = hn::Eq(hn::And(lower, mask), hn::Zero(dw));
   return hn::AllFalse(dw, hn::Or(tie, hn::RebindMask(dw, hn::IsNaN(sum))));

@@ -6,25 +6,26 @@
 // Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. The choice of the
 // scale ensures this equality:
 //
-// - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of a byte (7 bits)
-//   and the scale (17 bits) is therefore exact in f32.
+// - The scale is the greatest magnitude divided by 127, rounded up to 17 significant bits. A product of the magnitude
+//   of a byte (7 bits) and the scale (17 bits) is therefore exact in f32.
 // - Rounding up increases the scale by at most 2^-16 of itself. The greatest magnitude divided by the scale therefore
-//   differs from 127 by much less than 0.5, and its byte is 127.
-// - The greatest decoded magnitude is thus exactly 127 times the scale. The next encoding divides it by 127 and finds
-//   the same scale.
+//   differs from 127 by much less than 0.5. Its byte is 127 or -127.
+// - The greatest decoded magnitude is thus exactly 127 times the scale. The next encoding divides this magnitude by 127
+//   and finds the same scale.
 //
 // Two limits need care.
 //
-// Large values: 127 times the scale must be finite. If the scale would be larger, the greatest scale within this limit
-// is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is still 127.
+// Large values: 127 times the scale must be finite. If the scale would exceed this limit, the greatest scale within the
+// limit is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is still 127 or
+// -127.
 //
-// Small values: the scale is at least 2^-125. A denormal value is less than half of that, so its byte is 0. This is so
-// whether or not the processor replaces denormals by 0. No decoded value is denormal. A block with the scale 2^-125 may
-// have no byte of magnitude 127. Its next encoding again has the scale 2^-125 if some byte is not 0. If all bytes would
-// be 0, the scale is 0.
+// Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125,
+// so its byte is 0. The byte is 0 whether or not the processor replaces denormals by 0. No decoded value is denormal. A
+// block with the scale 2^-125 may have no byte of magnitude 127. Its next encoding again has the scale 2^-125 if some
+// byte is not 0. If all bytes would be 0, the scale is 0.
 //
-// A NaN or infinity in a block makes the scale NaN, and with it all elements. The bytes are then 0, as in a block of
-// zeros.
+// A NaN or infinity in a block makes the scale NaN, so all decoded elements of the block are NaN. The bytes of the
+// block are 0, as in a block of zeros.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

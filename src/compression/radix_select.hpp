@@ -1,17 +1,18 @@
 // Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
-// select.hpp does on a CPU. If magnitudes are equal, the lower index is selected. The selection reads the vector twice,
-// or more often if many magnitudes are nearly equal.
+// select.hpp does on a CPU. If two elements have equal magnitudes, the one with the lower index is selected first. The
+// selection reads the vector twice, or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds
-// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with this number or a
-// greater one are selected.
+// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with the k-th greatest
+// number or a greater one are selected.
 //
-// 1. The first pass adds the new gradient to the vector of unsent values, and counts the elements by their first
-//    digit. The counts give the first digit of the k-th greatest number.
-// 2. Candidates are the elements that may still be selected, as far as the known digits tell. If the memory for
-//    candidates is too small, further passes over all elements find the next digits, until the candidates fit.
+// 1. The first pass adds the new gradient to the residual, the vector of values that were not sent yet. It also counts
+//    the elements by their first digit. The counts give the first digit of the k-th greatest number.
+// 2. Candidates are the elements that the known digits do not exclude from the selection. If the memory for candidates
+//    is too small, further passes over all elements find the next digits, until the candidates fit.
 // 3. The next pass collects the candidates in the order of their indices.
 // 4. Further passes over the candidates alone find the remaining digits.
+// 5. The last pass selects the candidates whose numbers are at least the k-th greatest number.
 //
 // The number of passes depends on data in the GPU's memory. The CPU does not wait for this data. The CPU therefore
 // launches all possible passes, and a pass without work ends at once.

@@ -1,10 +1,11 @@
 // Implementation of the selection of the k greatest magnitudes, with vector instructions. A candidate is an element
-// that may be selected. One loop adds the gradient and collects candidates. Another loop reduces the number of
-// candidates. select.hpp explains the method.
+// that may be selected. One loop adds the new gradient to the residual, the part of earlier gradients that was not
+// sent. This loop also collects the candidates. Another loop reduces the number of candidates. select.hpp explains the
+// method.
 //
 // The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
-// which every processor has an instruction. The floor is a key that new candidates must exceed. It is -1 if there is no
-// floor.
+// which every processor has an instruction. The floor is a key. The keys of new candidates must exceed it. The value -1
+// means that every element becomes a candidate.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -25,19 +26,19 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements per block. Before each block, the loop makes sure that the memory for candidates can hold all
-/// elements of the block.
+/// Number of elements per block. Before each block, the loop reduces the number of candidates if their memory lacks
+/// space for all elements of the block.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.
 inline constexpr std::size_t kAhead = 512;
-/// Elements per word of marks. Each bit of the word tells whether one of 64 elements becomes a candidate. If at most
-/// kFew bits are set, the candidates are stored one by one. If more bits are set, vector instructions store the
-/// candidates, which takes longer than the addition itself.
+/// Elements per word of marks. Each bit of a word tells whether one of 64 elements becomes a candidate. If at most kFew
+/// bits are set, the candidates are stored one by one. If more bits are set, vector instructions store the candidates.
+/// They take longer than the addition of the 64 elements.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
 /// Extra elements of memory behind the last candidate. Stores of whole vectors may overwrite them. The longest vector
-/// register has 16 elements.
+/// register has 16 f32 elements.
 inline constexpr std::size_t kOverhang = 16;
 inline constexpr std::int32_t kNoFloor = -1;
 inline constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();
@@ -174,8 +175,8 @@ HWY_NOINLINE void prune(Candidates& all, std::size_t k, std::size_t most) {
       above_low = counts[f];
     }
   }
-  // If too many candidates have equal keys, `high` is the k-th greatest key. Of the candidates with this key, the first
-  // ones remain, so that k candidates are left.
+  // If too many candidates have equal keys, `high` is the k-th greatest key. The first candidates with this key remain,
+  // so that k candidates are left.
   std::size_t ties_end = 0;
   if (above_low <= most) {
     all.floor = static_cast<std::int32_t>(low);

@@ -1,19 +1,19 @@
-// Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. If magnitudes are equal, the lower
-// index is selected. In most calls the selection reads the vector once.
+// Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. If two elements have equal
+// magnitudes, the one with the lower index is selected first. In most calls the selection reads the vector once.
 //
 // Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
 // floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are
-// therefore selected first, and select() reports their number.
+// therefore selected first. select() returns the number of selected values that are not finite.
 //
 // The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. One pass
-// adds the gradient to the residual. In this pass each element above a threshold, the floor, becomes a candidate for
-// the selection. If the memory for candidates is full, only the greatest remain, between k and 1.5 k of them. The floor
-// then rises, because no later element below the remaining ones can be selected. One pass suffices for any input if the
-// first floor is not too high.
+// adds the gradient to the residual. This pass also collects the candidates for the selection. A candidate is an
+// element whose magnitude exceeds a threshold, the floor. If the memory for candidates is full, only the greatest k to
+// 1.5 k candidates remain. The floor then rises, because no later element below the remaining candidates can be
+// selected. One pass suffices for any input if the first floor is not too high.
 //
 // The k-th greatest magnitude changes little from one training step to the next. The first floor of a call is therefore
 // a little below the k-th greatest magnitude of the last call. If the pass finds fewer than k candidates, a second pass
-// runs without a floor. The result depends neither on the floor nor on the instruction set.
+// runs without a floor. The first floor never changes the result.
 //
 // Price: a call reads the vector twice if the first floor was too high. If a call fails, the gradient stays added to
 // the residual, because only a copy of the residual could restore it exactly.

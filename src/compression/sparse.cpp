@@ -1,5 +1,5 @@
-// Implementation of sparse messages: writes and reads messages, and adds the entries of several ranks. A message holds
-// entries, each an index and its value.
+// Functions that write and read sparse messages, and add the entries of several ranks. A sparse message holds entries,
+// each the index of an element with its value.
 #include "compression/sparse.hpp"
 
 #include <fmt/format.h>
@@ -80,8 +80,8 @@ std::string read_sparse(const SparseFormat& format, const std::byte* from, std::
 }
 
 std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
-  // Adds block by block, so that sums are still in the cache when they are divided. Consecutive entries touch different
-  // cache lines. The lines are therefore prefetched kAhead entries ahead.
+  // Adds block by block, so that sums are still in the cache when they are divided. Consecutive entries mostly lie in
+  // different cache lines. The lines are therefore prefetched kAhead entries ahead.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
   touched_indices_.resize(kBlock);

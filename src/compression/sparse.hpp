@@ -1,5 +1,5 @@
-// Format of sparse messages. A rank has selected k of the n elements of a vector. The message holds their indices and
-// values. The vector is divided into B blocks of 65,536 elements.
+// Format of sparse messages. A rank has selected k of the n elements of a vector. The message holds the indices and
+// values of the selected elements. The vector is divided into B blocks of 65,536 elements.
 //
 //   bytes        content
 //   4            k (u32)
@@ -57,8 +57,8 @@ class SparseSum {
   std::size_t add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n);
 
  private:
-  // State of the addition, which proceeds block by block.
-  // One bit per element of the block, set if it has a value. All bits are 0 between blocks.
+  // The addition proceeds block by block. touched_ has one bit per element of the block, which is set once the element
+  // has a value. All bits are 0 between blocks.
   std::vector<std::uint64_t> touched_;
   std::vector<std::uint32_t> touched_indices_;
   std::vector<std::size_t> next_;  // Index of the next entry of each term.

@@ -1,4 +1,4 @@
-// Implementation of the arrival table: stores which calls the ranks have entered. It also lists the ranks for which a
+// Functions of ArrivalTable, which stores the calls that each rank has entered. They also list the ranks for which a
 // call waits, as numbers and as text.
 #include "monitoring/arrival_table.hpp"
 
@@ -129,8 +129,8 @@ std::vector<Rank> ArrivalTable::ranks_waiting_for_gpu(std::uint64_t sequence) co
 }
 
 Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
-  // A missing rank with a recent heartbeat is in an earlier call, where it waits for a rank whose heartbeat is old. The
-  // rank with the oldest heartbeat is the first choice.
+  // A missing rank with a recent heartbeat waits in an earlier call, probably for a rank whose heartbeat is old. The
+  // rank with the oldest heartbeat is therefore the first choice.
   const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);

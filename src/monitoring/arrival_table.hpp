@@ -3,9 +3,10 @@
 // The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
 // When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call and its
 // signature, the arguments on which all ranks must agree. One counter of the block holds the number of the newest call
-// that the rank has entered. Another counter holds the number of the newest call that it has completed. The block also
-// holds the heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send
-// arrival records as control messages. The table keeps the newest record of each of these ranks.
+// that the rank has entered. Another counter holds the number of the newest call that the rank has completed. The block
+// also holds the heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts
+// send arrival records as control messages, which travel separately from the data. The table keeps the newest record of
+// each rank of another host.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
@@ -30,10 +31,11 @@ struct CallInfo {
   std::uint64_t sequence = 0;
   Signature signature;
   std::string_view name = {};       ///< Name of the tensor; may be empty.
-  std::string_view operation = {};  ///< Text that replaces the name of the collective in errors, if not empty.
+  std::string_view operation = {};  ///< Text that call_text() returns; empty: a text from the other fields.
 };
 
-/// Returns the call as text: "all_reduce #17", or "all_reduce #17 (fc1)" with the name of the tensor.
+/// Returns the call as text: `operation`, if it is not empty. Otherwise returns "all_reduce #17", or "all_reduce #17
+/// (fc1)" with the name of the tensor.
 std::string call_text(const CallInfo& call);
 
 class ArrivalTable {

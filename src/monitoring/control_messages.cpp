@@ -1,4 +1,5 @@
-// Implementation of the control messages: converts messages to bytes, and checks and converts received bytes.
+// Functions of the control messages, which failure detectors of different hosts send to one another. They convert
+// messages to bytes, and check and convert received bytes.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +11,8 @@
 namespace collectives {
 namespace {
 
-/// Reads the parts of a message one after another. Each function returns false if the next bytes are not the expected
-/// part.
+/// Reads the parts of a message one after another. skip(), number() and line() return false if the next bytes are not
+/// the expected part.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}

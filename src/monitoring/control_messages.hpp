@@ -1,5 +1,5 @@
-// Control messages: the texts that the failure detectors of different hosts send to one another. They travel over the
-// wire, the transport between hosts. There are three kinds:
+// Control messages: the texts that the failure detectors of different hosts send to one another. The wire, the
+// transport between hosts, carries them. There are three kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
 //   R CALL (RANK W0 ... W6)*       arrivals: ranks that have entered call CALL, and their signatures (ArrivalMessage)
@@ -9,7 +9,7 @@
 // A signature holds the arguments of a call on which all ranks must agree. W0 to W6 are its words (signature.hpp).
 // Numbers are decimal, and one space separates neighbouring numbers. encode() makes the bytes of a message, and
 // decode() reads them. decode() returns none for malformed bytes. A message does not name its sender, because the wire
-// names it.
+// names the sender of each message.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Implementation of the control protocol: sends control messages, and stores the contents of received ones.
+// Functions of ControlProtocol, which informs ranks of other hosts about calls, failures and departures. They send
+// control messages, and store the contents of received ones.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Time for which a rank waits in a call before it sends arrival records to other hosts. An arrival record states that a
-// rank of its host has entered the call, and with which arguments.
+// rank has entered the call, and with which arguments.
 constexpr auto kSendRecordsAfter = 100ms;
 
 }  // namespace

@@ -6,8 +6,10 @@
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
 //              rank that has waited in a call for 100 ms sends the records of its host's ranks, once per call. The
 //              other hosts thus find missing ranks and different signatures.
-//   abort      A rank that throws a failure sends it. The ranks of the other hosts store and throw the same failure.
-//   leave      A rank that leaves the communicator without a failure names the last call that it has completed.
+//   abort      A rank that throws a failure sends it, unless another host has sent it. The ranks of the other hosts
+//              store and throw the same failure.
+//   leave      A rank that leaves the communicator without a failure names the last call that it has completed. It
+//              sends this message only if the wire detects failed peers.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
 // each of them.
@@ -31,8 +33,8 @@ namespace collectives {
 
 class ControlProtocol {
  public:
-  /// Rank of another host that was lost, and the way in which it was lost: "it left the communicator after its call
-  /// #17".
+  /// Rank of another host that was lost, and how it was lost. An example of `how`: "it left the communicator after its
+  /// call #17".
   struct LostRank {
     Rank rank;
     std::string how;
@@ -57,8 +59,8 @@ class ControlProtocol {
   void send_failure_from_any_thread() noexcept {
     if (wire_.control_is_thread_safe()) send_failure();
   }
-  /// Restricts poll(): afterwards it sends records only if the wire detects failed peers. The wire over MPI detects
-  /// none. MPI must not be given a message for a rank that has ended.
+  /// Restricts poll(): later calls of poll() send records only if the wire detects failed peers. The wire over MPI
+  /// detects none. MPI must not be given a message for a rank that has ended.
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;

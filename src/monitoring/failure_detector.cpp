@@ -1,5 +1,5 @@
-// Implementation of the failure detector: makes the checks of a waiting rank, reports failures, and waits after a
-// failure.
+// Functions of FailureDetector, which finds lost peers, calls with different arguments, and passed deadlines. They make
+// the checks of a waiting rank, report failures, and wait after a failure.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
@@ -17,19 +17,22 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Time between two checks for lost peers. One rank of the host makes one system call per rank for each check.
+// Minimum time between two checks for lost peers. One rank of the host makes one system call per rank for each check.
 constexpr auto kCheckLostEvery = 10ms;
-// Time between two reads of control messages, which ranks of other hosts send. A read costs one system call.
+// Minimum time between two reads of control messages by check_control_throttled(). Ranks of other hosts send control
+// messages. A read usually costs one system call.
 constexpr auto kCheckControlEvery = 1ms;
 // Longest wait, after a failure, for a rank that reads or writes buffers of its peers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
-// Time for which a rank that has found a mismatch waits for arrival records. A record holds the number and the
-// arguments of the call that a rank has entered. The error names the arguments of each rank that has a record.
+// Longest time for which a rank that has found a mismatch waits for arrival records. An arrival record holds the number
+// and the arguments of the call that a rank has entered. The error names the arguments of each rank whose record has
+// arrived.
 constexpr auto kGatherRecords = 50ms;
-// Longest wait for the record of a peer whose data has arrived. The peer may have lost its core before it wrote the
-// record.
+// Longest wait for the arrival record of a peer whose data had the tag of another call. The peer may have lost its core
+// before it wrote the record.
 constexpr auto kLateRecord = 500ms;
-// Time in place of kGatherRecords if there are several hosts, because hosts have to send their records to one another.
+// Time that replaces kGatherRecords if there are several hosts, because hosts have to send their records to one
+// another.
 constexpr auto kGatherRemoteRecords = 500ms;
 
 }  // namespace

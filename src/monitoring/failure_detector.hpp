@@ -3,9 +3,9 @@
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
 // the number of the call and its signature, the arguments on which all ranks must agree. The rank sends its first data
 // before it writes the record, which takes a few stores. A call that completes at once reads no records. A rank that
-// has to wait reads them every millisecond. It throws an error in three cases:
+// has to wait reads the records of all ranks about every millisecond. It throws an error in three cases:
 //
-//   mismatch    a peer is in the call with the same number but with another signature
+//   mismatch    a peer has entered the call with another signature, or its data have the tag of another call
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
 //   timeout     the deadline has passed; the error names the ranks without an arrival record
 //
@@ -26,7 +26,7 @@
 //   ControlProtocol   the control messages between hosts, which travel separately from the data
 //
 // Buffers after a failure. A rank may read and write the buffers of other ranks directly, piece by piece. It raises its
-// flag `remote_access` for each piece. It checks the abort block between two pieces. Before a rank throws an error, it
+// flag `remote_access` for each piece, and checks the abort block between two pieces. Before a rank throws an error, it
 // waits until no other living rank of its host has raised this flag (wait_for_remote_access_end). The caller may then
 // free the failed call's buffers. The price: a rank makes one ordered store per piece. A piece has at most 128 KiB, or
 // 1 MiB if the ranks only copy and do not reduce.
@@ -84,7 +84,8 @@ class FailureDetector {
   void check_peers(const CallInfo& call);
   /// Throws if a rank has entered `call` with another signature. check_peers() calls this function.
   void check_mismatch(const CallInfo& call);
-  /// Reads control messages, then throws the failure, if any. Meant for a rank that waits for no peer.
+  /// Reads control messages, then throws the failure of the communicator, if any. A rank that waits for no peer calls
+  /// this function.
   void check_control();
   /// Calls check_control() for the last time. Afterwards this rank sends arrival records only if the wire detects
   /// failed peers.

@@ -1,5 +1,5 @@
-// Implementation of the first failure: writes and reads the abort block, the part of shared memory that holds the
-// failure.
+// Functions of FirstFailure, which holds the first failure of a communicator. They write and read the abort block, the
+// part of shared memory that stores the failure.
 #include "monitoring/first_failure.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void copy_printable(char (&to)[kSpace], std::string_view text) noexcept {
   *end = '\0';
 }
 
-/// Returns the text in an array. A text that fills the array has no terminating zero byte.
+/// Returns the text in an array, up to the first zero byte. Without a zero byte, returns the whole array.
 template <std::size_t kSpace>
 std::string text_in(const char (&from)[kSpace]) {
   return {from, ::strnlen(from, kSpace)};

@@ -1,8 +1,8 @@
-// First failure of a communicator: stored in shared memory, so that all ranks of a host throw the same error.
+// First failure of a communicator. It is stored in shared memory, so that all ranks of a host throw the same error.
 //
-// The failure lies in the abort block, a part of the arena, the shared memory of the host. The block holds one failure.
-// The rank that stores a failure first wins. Later failures are dropped. The block has three states: empty, being
-// written, and complete. If a rank ends while it writes, the block never becomes complete.
+// The failure lies in the abort block, a part of the arena. The arena is the shared memory of the host. The block holds
+// only the failure that was stored first. Later failures are dropped. The block has three states: empty, being written,
+// and complete. If a rank ends while it writes, the block never becomes complete.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct Failure {
 
 class FirstFailure {
  public:
-  /// Longest time that a rank needs to write a failure. It takes microseconds, unless the rank loses its core.
+  /// Longest wait for a rank that is writing a failure. Writing takes microseconds, unless the rank loses its core.
   static constexpr std::chrono::milliseconds kLongestWrite{100};
 
   explicit FirstFailure(AbortBlock& block) noexcept : block_(block) {}
@@ -38,7 +38,8 @@ class FirstFailure {
   void store(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
   /// Returns the failure if it is complete.
   std::optional<Failure> read() const;
-  /// Blocks while another rank writes the failure, for at most `patience`. Returns the failure if it is complete then.
+  /// Blocks while another rank writes the failure, for at most `patience`. Returns the failure, or none if it is still
+  /// not complete.
   std::optional<Failure> wait(std::chrono::nanoseconds patience = kLongestWrite) const;
 
  private:

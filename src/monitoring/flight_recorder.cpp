@@ -1,5 +1,6 @@
-// Implementation of the flight recorder: converts the recorded operations to OperationRecords and to text. It writes
-// the text to a file after a failure, or when a signal arrives.
+// Functions of FlightRecorder, which keeps the last 64 operations of a communicator. They convert these operations to
+// OperationRecords and to text. They write the text to a file after a failure. When a signal arrives, they write it to
+// a file or to stderr.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fcntl.h>
@@ -37,8 +38,8 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
   return static_cast<OperationRecord::State>(entry.state) == state;
 }
 
-/// Text in memory that the caller provides. Only numbers and strings can be appended. Formatting these allocates no
-/// memory and takes no lock. Therefore, a signal handler may use this class.
+/// Text in memory that the caller provides. Only numbers and strings can be appended. Formatting numbers and strings
+/// allocates no memory and takes no lock. A signal handler may therefore use this class.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -72,9 +73,8 @@ class Text {
 
 /// Maximum size in bytes of the text with the last operations of a communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds. Therefore, two
-/// clock readings hardly slow it down. Shorter blocking calls are timed by sampling if they complete in their first
-/// attempt.
+/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds, so two clock
+/// readings hardly slow it down. Shorter blocking calls are timed by sampling if they complete in their first attempt.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {

@@ -5,13 +5,14 @@
 //
 // Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
 // moves less than 8 KiB and completes in its first attempt. The recorder times all other calls, and a random sample of
-// the short calls. Between two sampled calls lie 15 to 46 other short calls. This number is random, so that a repeated
-// pattern of calls does not bias the totals. A sampled call represents itself and the short calls since the sampled
-// call before it. The totals count its time once for each of them. If a trace is written or debug messages are logged,
-// every call is timed.
+// the short calls. Between two sampled calls lie 15 to 46 other short calls. The number between two samples is random,
+// so that a repeated pattern of calls does not bias the totals. A sampled call represents itself and the short calls
+// since the sampled call before it. The totals count the time of the sampled call once for each of these calls. If a
+// trace is written or debug messages are logged, every call is timed.
 //
-// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may
-// neither be in the sample nor complete in its first attempt. Its start time is then inexact by a microsecond or two.
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. Some start times are inexact by a
+// microsecond or two. These are the times of blocking calls of less than 8 KiB that are not in the sample and do not
+// complete in their first attempt.
 #pragma once
 
 #include <algorithm>

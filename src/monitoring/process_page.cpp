@@ -1,5 +1,5 @@
-// Implementation of the process page: allocates its memory, gives blocks to communicators, and copies recorded
-// operations.
+// Functions of the process page, with which other processes can watch this process. They allocate the page, give its
+// blocks to communicators, and copy recorded operations.
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>
@@ -26,8 +26,8 @@ std::optional<OwnerProcess> page_owner;
 Descriptor page_file;
 std::uint32_t communicators = 0;  // Number of communicators of this process so far.
 
-/// Returns zeroed memory for a page. Other processes can read it, unless the system refuses to share memory. Throws
-/// std::bad_alloc.
+/// Returns zeroed memory for a page. Other processes can read this memory, unless the system refuses to make a shared
+/// file. Throws std::bad_alloc.
 ProcessPage* make_page() {
   const auto map = [](int flags, int file) {
     void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE, flags, file, 0);

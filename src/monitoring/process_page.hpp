@@ -1,14 +1,14 @@
-// Process page: shared memory with which other processes of the same user can watch a process. It holds counters and
-// the last operations of all communicators of the process.
+// Process page: shared memory with which other processes of the same user can watch a process. The page holds counters
+// and the last operations of up to 256 communicators of the process.
 //
 // The page is a memfd, an unnamed file in memory. Readers open it through /proc/PID/fd. The program `collectives_info
 // watch` reads it while the process runs, hangs or is stopped. The kernel frees the page with the process, however the
-// process ends. No file has to be deleted. The process itself also reads the page: after an error, or on a signal, it
-// writes the last operations to a file.
+// process ends. No file has to be deleted. The process itself also reads the page. If the user requests it, the process
+// writes the last operations to a file after an error or on a signal.
 //
-// Each of up to 256 communicators has a block of the page, which only its own process writes. A ring in the block holds
-// one entry for each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only if the
-// entry's sequence number is unchanged afterwards.
+// Each of these communicators has a block of the page. Only the process itself writes the block. A ring in the block
+// holds one entry for each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only
+// if the entry's sequence number is unchanged afterwards.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 
 namespace collectives {
 
-/// Properties of an operation that follow from its arguments and its plan (the chosen algorithm). They are computed
-/// once per plan.
+/// Properties of an operation that follow from its arguments and its plan (the chosen algorithm). shape_of() computes
+/// them once per plan.
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;

@@ -1,4 +1,5 @@
-// Implementation of the trace: converts events to JSON, and writes trace files.
+// Functions of Trace and TraceFile, which record when the operations of a communicator ran. They convert events to
+// JSON, and write the trace files.
 #include "monitoring/trace.hpp"
 
 #include <fcntl.h>

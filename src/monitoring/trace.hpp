@@ -1,17 +1,17 @@
 // Trace: records when the operations of a communicator ran, for the viewers ui.perfetto.dev and chrome://tracing. Users
 // request it by COLLECTIVES_TRACE=FILE.
 //
-// Files. FILE is a JSON array of events. All ranks of a host append to one file. Each write() holds whole events.
-// Viewers accept an array without the "]" at the end. The file is therefore readable after a process is killed. The
-// host of rank 0 writes FILE. The other hosts write FILE.host1 and so on, which continue the array. The command `cat
-// FILE FILE.host*` gives the whole trace.
+// Files. FILE is a JSON array of events. All ranks of a host append to one file. Each rank writes whole events. Viewers
+// accept an array without the "]" at the end. The file is therefore readable after a process is killed. The host of
+// rank 0 writes FILE. The other hosts write FILE.host1, FILE.host2 and so on, whose events continue the array. The
+// command `cat FILE FILE.host*` gives the whole trace.
 //
 // Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
 // operations with their phases, the kinds of work of an operation. The other track shows when the program waits for an
 // operation or selects values to send.
 //
 // Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
-// once, while the communicator is initialized. The price: in a long trace, times of different hosts drift apart, as
+// once, during the construction of a communicator. The price: in a long trace, times of different hosts drift apart, as
 // their clocks do.
 //
 // Buffering. A buffer in memory holds up to 1,024 binary events. It is written to the file when it is full. If the last
@@ -77,7 +77,8 @@ class Trace {
   /// Kinds of work of an operation, which does one kind at a time.
   enum class Phase : std::uint8_t { none, host_collective, messages, between_hosts, coding, top_k };
 
-  /// Writes the names of the tracks, which contain `title`. `communicator` is its number in the process.
+  /// Writes the names of the tracks, which contain `title`. `communicator` is the number of the communicator in its
+  /// process.
   Trace(const TraceIdentity&, std::uint32_t communicator, std::string_view title);
   ~Trace() { flush(); }
   Trace(const Trace&) = delete;

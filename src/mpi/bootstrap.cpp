@@ -1,8 +1,8 @@
 // Implementation of MpiBootstrap: the ranks of an MPI communicator exchange bytes by MPI before they have a transport.
 //
 // The bootstrap duplicates the communicator and uses non-blocking collectives of MPI, so that a wait can end at its
-// deadline. MPI cannot cancel such an operation. If it has not completed by the deadline, its memory is therefore never
-// freed.
+// deadline. MPI cannot cancel a collective. The memory of a collective that has not completed by the deadline is
+// therefore never freed.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -26,7 +26,7 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Number of wires made so far; gives each its MPI tags.
+  std::atomic<std::size_t> next_context = 0;  // Number of wires made so far. The MPI tags of a wire follow from it.
   // Error that has ended the exchanges; every later exchange throws it again.
   std::optional<Error> end;
 

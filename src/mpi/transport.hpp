@@ -4,7 +4,8 @@
 // frame has its own MPI request. A message that arrives before the caller asks for it stays inside MPI.
 //
 // Order. Messages with data have one MPI tag. Control messages, such as failure reports, have another MPI tag. MPI
-// keeps the order of messages with equal MPI tags. Data and control messages do not wait for each other.
+// keeps the order of messages from one sender with equal MPI tags. Data and control messages do not wait for each
+// other.
 //
 // Format. A message begins with one word, the library's tag of the call. The payload follows. MPI transmits the length.
 #pragma once

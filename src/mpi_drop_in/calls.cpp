@@ -1,5 +1,6 @@
-// Implementation of the collectives in calls.hpp. The drop-in performs MPI calls of a program by this library. The
-// eligibility of a call tells whether the library may perform it. The job of a call is the call in the library's form.
+// Functions of the structs in calls.hpp, one struct for each collective of MPI. The drop-in performs MPI calls of a
+// program by this library. eligibility() tells whether the library may perform a call. job() translates the call to a
+// call of the library.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -31,8 +32,8 @@ Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
 }
 
-/// Returns `eligibility`. If `bad`, this rank's arguments are wrong, and the result forwards the call to MPI, which
-/// reports the error.
+/// Returns `eligibility`, changed so that the call is forwarded to MPI if `bad` is true. `bad` means that the arguments
+/// of this rank are wrong. MPI then reports the error.
 Eligibility forward_if(bool bad, Eligibility eligibility) {
   if (bad) eligibility.reason = Reason::arguments;
   return eligibility;
@@ -59,9 +60,9 @@ std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.beg
 
 bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
-/// Returns the format in which a reduction sends its values: bf16 for sums of 32-bit floats if COLLECTIVES_MPI_WIRE
-/// asks for it, otherwise the format of the elements. If COLLECTIVES_MPI_WIRE is set, warns once about other
-/// reductions.
+/// Returns the format in which a reduction sends its values. If COLLECTIVES_MPI_WIRE is set, sums of f32 with at least
+/// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Warns once about a
+/// reduction of at least this length that is no sum of f32.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
@@ -85,8 +86,8 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
 }
 
 /// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
-/// library would write it to this rank's part of the input. The library therefore writes to memory of the job. finish()
-/// copies the result from there.
+/// library would write it to this rank's part of the input. The library therefore writes the result to memory of the
+/// job. Job::finish copies it to the beginning of the input.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);

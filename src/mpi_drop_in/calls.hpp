@@ -3,8 +3,9 @@
 // forms use the same structs.
 //
 // Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
-// ranks. These properties decide whether the library performs the call. The second, job(), returns the call of the
-// library that performs it on this rank.
+// ranks. These properties decide whether the library performs the call. If the arguments are wrong on this rank alone,
+// the result forwards the call, so that MPI reports the error. The second, job(), returns the call of the library that
+// performs it on this rank.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

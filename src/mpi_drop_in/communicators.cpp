@@ -1,5 +1,5 @@
-// Implementation of the drop-in's communicators: builds, finds and ends the library's communicator of an MPI
-// communicator. The drop-in performs collectives of an MPI program by this library.
+// Functions that build, find and end the library's communicator for an MPI communicator. The drop-in performs
+// collectives of an MPI program by this library.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,8 @@
 namespace collectives::drop_in {
 namespace {
 
-/// States of all MPI communicators. The object is never destroyed, because a program may end without MPI_Finalize.
+/// One CommState for each MPI communicator that has made a call. The object is never destroyed, because a program may
+/// end without MPI_Finalize.
 struct All {
   std::mutex mutex;
   std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
@@ -75,8 +76,8 @@ bool finish(Begin&& begin) {
   }
 }
 
-/// Bootstrap of the library's communicator: ranks exchange bytes by collectives of the MPI communicator itself. This is
-/// possible because all ranks build in the same call.
+/// Bootstrap of the library's communicator: ranks exchange bytes by collectives of the MPI communicator itself. They
+/// can do so because all ranks build the library's communicator in the same call.
 ///
 /// A rank that fails between two exchanges reports its failure in the next exchange, and all other ranks then fail as
 /// well. All ranks therefore make the same collectives of MPI.

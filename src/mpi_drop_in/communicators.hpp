@@ -1,10 +1,11 @@
 // Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
 // program. It performs collectives of the program in place of MPI.
 //
-// The drop-in keeps a state for each MPI communicator. The state is an attribute of that communicator. MPI deletes the
-// attribute with the communicator. The library's communicator is built after a number of calls that the library could
-// have performed. MPI communicators that a program uses for few calls therefore cost next to nothing. The number of
-// calls and their bytes are equal on all ranks. All ranks therefore build the library's communicator in the same call.
+// The drop-in keeps a state (CommState) for each MPI communicator. The state is an attribute of the MPI communicator.
+// MPI deletes the attribute when it frees the communicator. The library's communicator is built after a number of calls
+// that the library could have performed. MPI communicators that a program uses for few calls therefore cost little
+// time. The number of calls and their bytes are equal on all ranks. All ranks therefore build the library's
+// communicator in the same call.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@
 
 namespace collectives::drop_in {
 
-/// State of an MPI communicator.
+/// State of an MPI communicator: the library's communicator for it, or the reason why there is none.
 class CommState : public std::enable_shared_from_this<CommState> {
  public:
   explicit CommState(MPI_Comm);
@@ -36,8 +37,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Returns the library's communicator. Requires that reason_to_forward() has returned Reason::none.
   Communicator& communicator() noexcept { return *communicator_; }
 
-  /// Returns the reason why the library never performs calls of this communicator. Returns Reason::none if it can
-  /// perform calls.
+  /// Returns the reason why the library never performs calls of this communicator. Returns Reason::none if the library
+  /// can perform calls, now or after its communicator is built.
   Reason refused() const noexcept { return reason_ == Reason::young ? Reason::none : reason_; }
   /// Returns the reason why a call of `bytes` bytes is forwarded. Adds a blocking call to `calls_`. If `calls_` was
   /// settings().after or more before, the call builds the library's communicator.

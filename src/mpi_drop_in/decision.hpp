@@ -5,11 +5,12 @@
 // values that MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a
 // reduction, the root, and the length of the data in bytes.
 //
-// A decision never depends on how a rank describes its memory. It ignores addresses, alignment, and whether the call is
-// in place. It ignores how a datatype arranges bytes in memory, because ranks may use different datatypes in calls
-// without a reduction.
+// A decision never depends on how a rank describes its memory. The decision ignores addresses, alignment, and whether
+// the call is in place. It also ignores how a datatype arranges bytes in memory, because ranks may use different
+// datatypes in calls without a reduction.
 //
-// A call whose arguments are wrong on this rank alone is forwarded, so that MPI reports the error.
+// The only exception is a call whose arguments are wrong on this rank alone. It is forwarded, so that MPI reports the
+// error.
 //
 // Price: a property of one rank alone, such as memory that needs no packing, cannot influence the decision. Ranks that
 // pass different lengths, which MPI forbids, may decide differently before any check finds the error.
@@ -76,7 +77,7 @@ struct Eligibility {
   std::size_t bytes = 0;         ///< Bytes of the whole vector.
 };
 
-/// Shortest broadcast and reduction that are taken over, in bytes.
+/// Shortest broadcast and shortest reduction to a root that are taken over, in bytes.
 ///
 /// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast therefore returns before other
 /// ranks have arrived. In a reduction, all ranks but the root return early. In a series of such calls, MPI is faster

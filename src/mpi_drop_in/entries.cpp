@@ -2,8 +2,9 @@
 // drop-in is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // The process may run another MPI than the one for which the drop-in was built. Handles of that MPI may have another
-// size. An entry point therefore takes its arguments as machine words. It converts the words only if the MPI is the
-// expected one. Another MPI receives the words unchanged. Price: the conversion takes one or two nanoseconds per call.
+// size. An entry point therefore takes its arguments as machine words. The entry point converts the words only if the
+// drop-in is active, which requires the expected MPI. If not, MPI receives the words unchanged. Price: the conversion
+// takes one or two nanoseconds per call.
 #include <dlfcn.h>
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // Entry points of the drop-in for Fortran programs. The drop-in is a library that users preload into an MPI program. It
 // performs collectives of the program in place of MPI.
 //
-// Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in therefore
-// defines the Fortran functions itself, both for mpif.h and `use mpi` (mpi_allreduce_) and for `use mpi_f08`
-// (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same integers as handles, and their last argument may
-// be absent. MPICH's Fortran functions call the MPI_ functions of C, which the drop-in replaces, except for a few of
-// `use mpi_f08`.
+// Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in for Open
+// MPI therefore defines the Fortran functions itself, both for mpif.h and `use mpi` (mpi_allreduce_) and for `use
+// mpi_f08` (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same integers as handles, and their last
+// argument may be absent. The drop-in for MPICH defines only three functions of `use mpi_f08`. MPICH's other Fortran
+// functions call the MPI_ functions of C, which the drop-in replaces.
 #include <dlfcn.h>
 
 #include "mpi_drop_in/functions.hpp"
@@ -27,8 +27,8 @@ MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 
 }  // namespace
 
-// Defines mpi_NAME. The function executes the statements that follow the arguments of this macro. If the drop-in is
-// inactive, it calls MPI's function of that name.
+// Defines the function mpi_NAME. If the drop-in is active, mpi_NAME executes the statements that are passed as the last
+// arguments of this macro. If not, mpi_NAME calls MPI's function of the same name.
 #define COLLECTIVES_FORTRAN_AS(name, parameters, arguments, ...)                            \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \

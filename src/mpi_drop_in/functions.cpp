@@ -1,4 +1,5 @@
-// Implementation of the functions that replace those of MPI, and the report of errors.
+// Functions of the drop-in that replace those of MPI, and report(), which reports an error to the program. The drop-in
+// is a library that users preload into an MPI program.
 #include "mpi_drop_in/functions.hpp"
 
 #include "base/log.hpp"

@@ -1,5 +1,5 @@
-// Implementation of jobs, which are MPI calls translated to calls of this library: runs them, and packs memory that has
-// gaps.
+// Functions of Job, an MPI call that is translated to a call of this library. They run the call, and pack memory that
+// has gaps.
 #include "mpi_drop_in/job.hpp"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Job: an MPI call, translated to a call of this library.
 //
-// Memory is dense if its elements follow one another without gaps. Other memory is packed before the call and unpacked
-// afterwards. Ranks may describe the same bytes by different datatypes. Calls without a reduction therefore treat their
-// data as bytes (DataType::u8).
+// Memory is dense if its bytes lie in the order in which they are sent, without gaps. Other input is packed before the
+// call. Other output is unpacked after the call. Ranks may describe the same bytes by different datatypes. Calls
+// without a reduction therefore treat their data as bytes (DataType::u8).
 #pragma once
 
 #include <chrono>
@@ -36,8 +36,8 @@ struct Job {
   /// Starts the call.
   Work begin(Communicator&) const;
 
-  /// Returns the address of `count` elements if they are dense. Otherwise packs them into `in`, and returns its
-  /// address.
+  /// Returns the address of `count` elements if they are dense. Otherwise packs them into `in`, and returns the address
+  /// of `in`.
   const std::byte* packed(const void* data, int count, MPI_Datatype, const Layout&);
   /// Copies the input to `in` if it overlaps the output.
   void keep_apart();

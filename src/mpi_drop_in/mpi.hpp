@@ -1,5 +1,5 @@
-// Includes mpi.h of the MPI for which the drop-in is compiled. Makes all symbols of MPI weak. The drop-in is a library
-// that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// The header mpi.h of the MPI for which the drop-in is compiled. This file makes the symbols of MPI weak. The drop-in
+// is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. These processes lack
 // functions and constants of this MPI. If a weak symbol is missing, its address is null and the dynamic linker reports

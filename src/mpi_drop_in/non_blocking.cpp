@@ -1,5 +1,5 @@
-// Implementation of the drop-in's non-blocking operations: the list of pending ones, and their progress inside calls of
-// MPI. The drop-in performs collectives of an MPI program by this library.
+// Non-blocking operations of the drop-in: the list of pending operations, and their progress inside calls of MPI. The
+// drop-in performs collectives of an MPI program by this library.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ int free_operation(void* state) noexcept {
 }
 int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // an operation cannot be cancelled, like MPI's own collectives
 
-/// Progresses the operation. Returns true if it is finished.
+/// Progresses the operation. Returns true if the operation has finished or failed.
 bool progress(Pending& operation) noexcept {
   if (!operation.state->try_lock()) return false;  // another thread progresses it, or an outer call of this thread does
   bool done = true;
@@ -69,8 +69,9 @@ void complete(Pending& operation) noexcept {
   PMPI_Grequest_complete(operation.request);  // may free the operation
 }
 
-/// Progresses all pending operations. Returns the number of operations that it has finished. MPI calls this function in
-/// each call of MPI, on any thread. Waits of the library progress MPI, so the function also runs there.
+/// Progresses all pending operations. Returns the number of operations that have finished or failed. Open MPI calls
+/// this function in each call of MPI, on any thread. Waits of the library progress MPI, so the function also runs in
+/// these waits.
 int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;

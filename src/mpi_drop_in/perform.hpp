@@ -1,5 +1,5 @@
-// Performs each MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a library that
-// users preload into an MPI program. It performs collectives of the program in place of MPI.
+// Functions that perform an MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a
+// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,9 @@
 
 namespace collectives::drop_in {
 
-/// Reports `error` in a line on stderr and to the error handler of the communicator. Returns the code that the call
-/// returns. If the error concerns this rank alone, the library's communicator is aborted, so that all ranks fail.
+/// Reports `error` in a line on stderr and to the error handler of the MPI communicator. Returns the error code that
+/// the MPI call returns. If the error concerns this rank alone, the library's communicator is aborted, so that all
+/// ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 
 /// Decides whether the library performs a call. Examines the arguments only if the library can perform calls of the
@@ -31,7 +32,7 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   return eligibility;
 }
 
-/// Performs a call: `take(state)` performs it by the library, and `forward()` by MPI.
+/// Calls take(state) if the library performs the call, or forward() if MPI does. Returns the error code of the call.
 template <class Call, class Forward, class Take>
 int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&& take) noexcept {
   if (comm == MPI_COMM_NULL) return forward();

@@ -1,5 +1,5 @@
 // Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI. The drop-in is a
-// library that users preload into an MPI program, and which performs the program's collectives in place of MPI.
+// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
 /// Progresses MPI, by a test of an incomplete request. In this test, MPI progresses all operations of this process. Any
-/// thread may call the function.
+/// thread may call progress_mpi().
 ///
 /// A call of MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
 /// MPI_Win_flush would then wait for this process without end.

@@ -1,6 +1,6 @@
 // State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
-// collectives of the program in place of MPI. The drop-in is active from MPI_Init until MPI_Finalize begins, if the
-// process runs the MPI for which it was built.
+// collectives of the program in place of MPI. The drop-in is active from MPI_Init until MPI_Finalize begins. It stays
+// inactive if the process runs another MPI than the one for which it was built, or if the settings are malformed.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,11 @@
 
 namespace collectives::drop_in {
 
-/// Settings of the drop-in. All but `stats` come from rank 0's environment and are equal on all ranks.
+/// Settings of the drop-in. All but `stats` are equal on all ranks. `after`, `coded` and `coded_from_bytes` come from
+/// rank 0's environment.
 struct Settings {
-  /// Limit of CommState::calls_, a number of blocking calls. At this limit, the library's communicator is built.
+  /// Limit of CommState::calls_, which counts blocking calls and their bytes. At this limit, the library's communicator
+  /// is built.
   std::size_t after = 0;
   bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
   bool coded = false;         ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).

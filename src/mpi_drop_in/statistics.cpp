@@ -1,4 +1,4 @@
-// Implementation of the drop-in's statistics: counters of the program's MPI calls, and the text that shows them.
+// Statistics of the drop-in: counters of the program's MPI calls, and the text that shows them.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Implementation of the translation of types and ops: a table of MPI's predefined types.
+// Functions that translate datatypes and ops of MPI to those of this library. A table holds MPI's predefined types.
 #include "mpi_drop_in/types.hpp"
 
 #include <array>
@@ -18,7 +18,7 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// Table from handle to type by open addressing, at most a quarter full.
+/// Hash table from handles to types, with open addressing. It is at most a quarter full.
 class Table {
  public:
   struct Entry {

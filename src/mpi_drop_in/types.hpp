@@ -1,4 +1,5 @@
-// Translates datatypes and ops of MPI to those of this library.
+// Translation of datatypes and ops of MPI to those of this library. The drop-in, a library that users preload into an
+// MPI program, uses it.
 #pragma once
 
 #include <cstddef>

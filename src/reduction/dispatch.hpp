@@ -1,5 +1,6 @@
 // Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in four files.
-// Each file is compiled once per instruction set, and its function below returns the loop for this CPU.
+// Each of these files is compiled once per instruction set. Its function below returns the loop for this CPU. User ops
+// have another loop, in reduction.cpp.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,13 @@
 #include "collectives/types.hpp"
 #include "reduction/reduction.hpp"
 
-// Instruction sets for which Highway, the library of vector instructions, compiles no loops. SSSE3 is excluded, because
-// few CPUs have SSSE3 and nothing newer. SVE is excluded, because the compiler does not know the size of an SVE vector.
-// SVE vectors therefore cannot be elements of arrays. The macro must be defined before any header of Highway is
-// included.
+// Instruction sets for which no loops are compiled. Highway, the library of vector instructions, reads this macro.
+// SSSE3 is excluded, because few CPUs have SSSE3 and nothing newer. SVE is excluded, because the compiler does not know
+// the size of an SVE vector. SVE vectors therefore cannot be elements of arrays. The macro must stand before the first
+// include of a header of Highway.
 //
-// Builds with sanitizers have only AVX2 or NEON, and the set without vectors. Reason: with sanitizers, each further set
-// would take minutes to compile.
+// Builds with sanitizers have loops only for AVX2 or NEON, and for the lowest set of the platform. Reason: with
+// sanitizers, each further set would take minutes to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -26,9 +27,9 @@
 namespace collectives {
 
 /// Minimum length in bytes of a vector whose loop aligns its accesses. The loop first processes the elements before the
-/// next cache line. In a shorter vector, this takes more time than it saves.
+/// next cache line. In a shorter vector, this alignment takes more time than it saves.
 inline constexpr std::size_t kLongVector = 4096;
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 inline constexpr std::size_t kLine = 64;
 /// Returns the number of bytes from `data` to the next cache line.
 inline std::size_t to_next_line(const std::byte* data) noexcept {

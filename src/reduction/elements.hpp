@@ -1,12 +1,13 @@
-// Arithmetic of reductions on single elements, as code for both CPUs and GPUs. The results have the same bits as those
-// of fold(), which combines whole vectors on the CPU (reduction.hpp). Only the payload of a NaN may differ.
+// Arithmetic of reductions on single elements, as code for both CPUs and GPUs. User ops are not included. The results
+// have the same bits as those of fold(), which combines whole vectors on the CPU (reduction.hpp). Only the payload of a
+// NaN may differ.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
 //   Stored                    an element in memory
 //   Wide                      the type in which elements are combined
 //   term(stored, unreduced)   Stored -> Wide; `unreduced`: the element is an input, not a partial result
-//   combine(a, b)             a and b in the order of the sources
+//   combine(a, b)             Wide x Wide -> Wide; `a` comes before `b` in the order of the sources
 //   result(value)             Wide -> Stored
 #pragma once
 
@@ -25,8 +26,8 @@ inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bf
 template <class T>
 inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
-/// Type in which elements are added and multiplied: f32 for 16-bit floats, unsigned for integers. Sums and products of
-/// integers wrap on overflow, which C++ defines only for unsigned integers.
+/// Type in which elements are added and multiplied: f32 for 16-bit floats, and the unsigned type of the same size for
+/// integers. Sums and products of integers wrap on overflow, which C++ defines only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kHalf<T>, float,
@@ -59,8 +60,8 @@ struct ScaledSum : Sum<T> {
   }
 };
 
-/// Kernel of average. The sum of integers is exact, because `Wide` cannot overflow, and the quotient is
-/// truncated toward zero.
+/// Kernel of average. A sum of integers is exact, because `Wide` cannot overflow. A quotient of integers is truncated
+/// toward zero.
 template <class T>
 struct Mean {
   __extension__ using Int128 = __int128;
@@ -75,9 +76,9 @@ struct Mean {
 
 /// Kernel of min (kLeast is true) or max (kLeast is false).
 ///
-/// Floats are compared by keys. The key of a float is a signed integer. Keys have the order of the floats, and -0 is
-/// below +0. For min, all bits of the keys are then inverted. The element with the greatest key is the result. Every
-/// NaN becomes one quiet NaN, whose key is above all other keys for both min and max.
+/// Integers are compared directly, and floats by keys. The key of a float is a signed integer. Keys have the order of
+/// the floats, and -0 is below +0. If the op is min, all bits of the keys are then inverted. The element with the
+/// greatest key is the result. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;

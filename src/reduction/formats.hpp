@@ -2,7 +2,7 @@
 // two types and two functions:
 //
 //   Stored             an element in memory, as a lane
-//   Wide               the type to which it is widened
+//   Wide               a widened element
 //   widen(d, stored)   vector of Stored -> vector of Wide
 //   narrow(d, value)   vector of Wide -> vector of Stored
 //
@@ -11,9 +11,10 @@
 //
 // f32 values are rounded to bf16 by integer arithmetic without branches. The CPU's instructions for bf16 are not used,
 // because they flush denormals (replace them by 0). A processor mode that flushes denormals does not affect integer
-// arithmetic. The CPU's instructions for f16 are used if there are any. All results have the bits that types.hpp
-// defines. Price: rounding by arithmetic takes six operations instead of one. The six operations take no additional
-// time if the data are in the second-level cache or beyond, because memory is slower.
+// arithmetic. The F16C instructions of x86 CPUs convert f16, in the loops for AVX2 and newer sets. Other loops convert
+// f16 by arithmetic. All results have the bits that types.hpp defines. Price: rounding to bf16 takes six operations
+// instead of one. The six operations take no additional time if the data are in the second-level cache or beyond,
+// because memory is slower.
 //
 // Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)
@@ -34,7 +35,7 @@ namespace collectives::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Bytes of a whole vector. Highway has unaligned loads and stores only for vectors of at least 16 bytes.
+/// Size of a whole vector in bytes. Highway has unaligned loads and stores only for vectors of at least 16 bytes.
 template <class D>
 inline constexpr std::size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
 

@@ -1,7 +1,8 @@
-// Loops that reduce f16 and bf16 elements. Elements are combined in f32, and the result is rounded once.
+// Loops that reduce f16 and bf16 elements by sum, average, product or pre_scaled_sum. Elements are combined in f32. The
+// result is rounded to 16 bits once.
 //
-// types.hpp defines the bits of the results. Processor instructions give these bits for f16 only, because those for
-// bf16 replace denormals by 0. Rounding to bf16 therefore uses integer arithmetic (formats.hpp).
+// types.hpp defines the bits of the results. Processor instructions give these bits for f16, but not for bf16, because
+// those for bf16 replace denormals by 0. Rounding to bf16 therefore uses integer arithmetic (formats.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,6 @@
-// Loops that reduce integers. Sums and products wrap on overflow, so signed integers are combined as unsigned ones. An
-// average is the exact mean, truncated toward zero. The sum and the division of an average use a wider type.
+// Loops that reduce integers by sum, product or average. Sums and products wrap on overflow, so signed integers are
+// combined as unsigned ones. An average is the exact mean, truncated toward zero. The sum and the division of an
+// average use a wider type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,18 +1,19 @@
-// The loop that performs all reductions, and the arithmetic of the ops. It works with vector registers of any length
-// that the CPU has. The elements of such a register are its lanes.
+// The loop that reduces elements, and the arithmetic of sum, average, product and pre_scaled_sum. Only user ops and
+// averages of 64-bit integers have loops of their own. The loop works with vector registers of any length that the CPU
+// has. The elements of such a register are its lanes.
 //
 // Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
-// source. It combines them with the same elements of all other sources, and stores the result to all outs. Every byte
-// is thus loaded once, and enough loads are in flight to use the whole bandwidth of the memory. The last elements are
-// processed by two registers that overlap, or by smaller ones. No access is thus out of bounds. Both registers are
-// loaded before either is stored, because an out may be a source.
+// source. It combines them with the same elements of all other sources, and stores the result to all outs. Enough loads
+// are thus in flight to use the whole bandwidth of the memory. Two registers that overlap, or smaller registers,
+// process the last elements. No access is thus out of bounds. Each byte is loaded once, except those in the overlap.
+// Both overlapping registers are loaded before either is stored, because an out may be a source.
 //
 // A kernel is the arithmetic of one op on one type. It has two types and three functions:
 //
 //   Stored                       an element in memory, as a lane
 //   Wide                         the type in which elements are combined
 //   term(d, stored, unreduced)   vector of Stored -> vector of Wide; `unreduced`: see Source in reduction.hpp
-//   combine(a, b)                a and b in the order of the sources
+//   combine(a, b)                Wide x Wide -> Wide; `a` comes before `b` in the order of the sources
 //   result(d, value)             vector of Wide -> vector of Stored
 //
 // A vector is the content of one register. The tag d is an object of the library Highway. The type of d selects the

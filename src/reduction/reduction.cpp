@@ -1,6 +1,6 @@
 // Implementation of folds. A fold combines several sources element by element, and writes the result to one or more
 // destinations, the outs. This file chooses the loop by op and type, and contains the loop of user ops. dispatch.hpp
-// declares the other loops.
+// declares the functions that return the other loops.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -49,9 +49,9 @@ ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Runs the loop with streaming stores, which bypass the caches, for the outs for which they save time. An out that is
-/// also a source is stored normally, because its lines are in the cache. An out whose offset within a cache line
-/// differs from that of the first streamed out is stored normally, too. Only whole lines can be streamed.
+/// Runs the loop. If it saves time, stores an out by streaming stores, which bypass the caches. An out that is also a
+/// source is stored normally, because its lines are in the cache. An out whose offset within a cache line differs from
+/// that of the first streamed out is stored normally, too. Only whole lines can be streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;

@@ -1,9 +1,9 @@
 // Folds: the arithmetic of collectives. A fold combines several sources element by element, in the given order. It
 // writes the result to one or more destinations, the outs.
 //
-// This file defines how numbers are rounded and scaled. 16-bit floats are accumulated in f32, and integer averages in
-// wider types. A factor or divisor is applied once, and the result is rounded once. All CPUs give the same bits, except
-// in the payload of a NaN.
+// 16-bit floats are accumulated in f32, and rounded to 16 bits once per fold. Integer averages are accumulated in wider
+// types, and truncated once per fold. Each input is multiplied by a factor at most once, and the result is divided
+// once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Two kinds of outs are always stored by normal stores. These are outs that are also sources, and outs whose offset
-/// within a cache line differs from that of the first streamed out. Results of user ops and averages of 64-bit integers
-/// are stored normally, too.
+/// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), and outs that are
+/// also sources. An out is also stored normally if its offset within a cache line differs from that of the first
+/// streamed out. Results of user ops and averages of 64-bit integers are stored normally, too.
 ///
-/// Normal stores are vector stores, never memcpy(). The string instructions of memcpy() would wait until all earlier
-/// streaming stores have completed.
+/// If a loop streams some outs, it stores the others by vector stores, never by memcpy(). The string instructions of
+/// memcpy() would wait until all earlier streaming stores have completed.
 enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 
 /// Makes the streaming stores of this thread visible before its later stores.

@@ -1,21 +1,22 @@
 // UCX transport: a wire over UCX. A wire exchanges messages with the ranks of other hosts. Each message is an active
-// message of UCX: it runs a handler in the receiving process. UCX chooses the network devices.
+// message of UCX: its arrival runs a handler in the receiving process. UCX chooses the network devices.
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
 // makes sure that peers belong to the same job. UcxControlChannel carries the control messages, short texts apart from
-// the data. UcxTransport carries the data. It lends frames (each is memory for one message), limits the number of
-// messages in flight, and puts messages in order.
+// the data. UcxTransport carries the data. It lends frames, each of which is memory for one message. It limits the
+// number of messages in flight, and puts messages in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
 // that active messages arrive in order, so the receiver sorts messages by number.
 //
-// Payload. A short message is sent eagerly: the payload comes with the header, and the caller reads it in the memory of
-// UCX. A long message is announced first, and the receiver fetches its payload (rendezvous). The payload goes directly
-// to the caller's memory if the caller has passed any.
+// Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads the
+// payload in the memory of UCX, or in a frame if that memory is not aligned. A long message is announced first, and the
+// receiver fetches its payload. The payload goes directly to the memory that the caller has passed, if the sizes are
+// equal. If not, the payload goes to a frame.
 //
-// Flow control. At most 16 messages from one rank to another may be in flight or not yet released by the receiver. The
-// receiver releases a message when it has read it. It reports its releases in the headers of its own messages. After
-// four releases without a message of its own, it reports them in a separate message.
+// Flow control. The receiver releases a message when it has read it. The receiver reports its releases in the headers
+// of its own messages. After four releases without a message of its own, it reports them in a separate message. At most
+// 16 messages from one rank to another may be sent and not yet reported as released.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -69,7 +70,7 @@ class UcxTransport final : public Wire {
   void release(Rank from) override;
   void send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) override;
   const Message* receive_into(Rank from, std::byte* place, std::size_t bytes) override;
-  /// Returns whether UCX reads or writes bytes of this memory of the caller: a message that it sends or receives.
+  /// Returns whether UCX still sends from or receives into any of these bytes, which are memory of the caller.
   bool lent(const std::byte* data, std::size_t bytes) const noexcept override { return lent_.overlap(data, bytes); }
   bool sending() override { return connections_.has_requests() || !lent_.empty(); }
   void progress() override {

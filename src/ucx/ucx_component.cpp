@@ -1,5 +1,4 @@
-// Functions that libcollectives_ucx exports. libcollectives_ucx is the part that is linked to UCX; the core library
-// loads it at run time.
+// Functions that libcollectives_ucx exports. This library is linked to UCX, and the core library loads it at run time.
 #include "transport/ucx_component.hpp"
 
 #include <cstdio>

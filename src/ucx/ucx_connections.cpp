@@ -1,5 +1,6 @@
-// Implementation of the connections over UCX to the ranks of other hosts. It makes the endpoints, which are UCX's
-// objects for a connection. It sends messages, waits until UCX has delivered them, and closes the endpoints.
+// Implementation of the connections over UCX to the ranks of other hosts. An endpoint is UCX's object for one
+// connection. This file makes the endpoints, sends messages, waits until UCX has delivered them, and closes the
+// endpoints.
 #include "ucx/ucx_connections.hpp"
 
 #include <fmt/format.h>

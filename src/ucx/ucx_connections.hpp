@@ -1,8 +1,9 @@
-// Connections over UCX to all ranks of other hosts: makes and closes them, sends active messages, and notes lost peers.
+// Connections over UCX to all ranks of other hosts. UcxConnections makes and closes them, sends active messages, and
+// notes lost peers.
 //
-// An endpoint is UCX's object for the connection to one peer. All messages are active messages: each has a Header and
-// an Id, and UCX calls the handler of that Id in the receiver. UcxHandshake (ucx_handshake.hpp) makes sure that the two
-// ends of each connection belong to one job.
+// An endpoint is UCX's object for the connection to one peer. Each message is an active message with a Header and an
+// Id. In the receiving process, UCX calls the handler of that Id. UcxHandshake (ucx_handshake.hpp) makes sure that the
+// two ends of each connection belong to one job.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -89,7 +90,7 @@ class UcxConnections {
 
   /// Returns the header for a message to another rank of the job. It names this rank and the job.
   ucx::Header header() const noexcept { return {.key = key_, .from = static_cast<std::uint32_t>(self_)}; }
-  /// Sends an active message. If UCX has not sent the message at once, the message becomes busy. UCX later calls `done`
+  /// Sends an active message. If UCX cannot complete the send at once, the message becomes busy. UCX later calls `done`
   /// with the message, and `done` must call complete(). If UCX cannot send it, the peer is lost.
   void send(Connection& to, ucx::Id, Outgoing&, const void* data, std::size_t bytes, std::uint32_t flags,
             ucp_send_nbx_callback_t done);

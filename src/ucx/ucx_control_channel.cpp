@@ -1,5 +1,5 @@
-// Implementation of the control channel over UCX. It sends short texts apart from the data. It puts arriving texts in
-// the order of their numbers.
+// Implementation of the control channel over UCX, which sends short texts apart from the data. The channel puts
+// arriving texts in the order of their numbers.
 #include "ucx/ucx_control_channel.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ UcxControlChannel::UcxControlChannel(UcxConnections& connections)
       ucx::kControl,
       [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
          const ucp_am_recv_param_t* param) {
-        // Drops a message by rendezvous, because this library never sends a text in that way.
+        // Drops a message whose payload would have to be fetched, because this library sends each text with the header.
         if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
         static_cast<UcxControlChannel*>(self)->on_control(header, header_bytes,
                                                           {static_cast<const char*>(data), bytes});

@@ -1,5 +1,5 @@
-// Implementation of the handshake over UCX. It sends a hello with the token, the secret of the job, to each peer. It
-// answers the hellos of peers, and waits until all connections are complete.
+// Implementation of the handshake over UCX. Each rank sends a hello with the token, the secret of the job, to each
+// peer. It also answers the hellos of its peers, and waits until all connections are complete.
 #include "ucx/ucx_handshake.hpp"
 
 #include <fmt/format.h>

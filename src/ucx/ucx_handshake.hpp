@@ -2,8 +2,8 @@
 //
 // Each rank sends a hello with its token, a secret of the job, to each peer. The peer answers with a welcome, or
 // refuses a process that has another token. UCX completes a connection only while both sides call UCX. Each side sends
-// the message kReady once UCX has completed its end. It calls UCX until the peer's kReady arrives. Processes of other
-// jobs are refused as long as the connections are open.
+// the message kReady once UCX has completed its end. Each side calls UCX until it has sent its kReady and received that
+// of the peer. Processes of other jobs are refused as long as the connections are open.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Implementation of the UCX context and worker. It changes settings of UCX, makes error texts, and searches for network
-// devices that UCX drives without the kernel.
+// Functions of UcxWorker, which holds a UCX context and worker. They change settings of UCX, make error texts, and
+// search for network devices that UCX drives without the kernel.
 #include "ucx/ucx_worker.hpp"
 
 #include <fmt/format.h>

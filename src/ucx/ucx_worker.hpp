@@ -1,8 +1,8 @@
 // UCX context with one worker (UCX's object for communication), and the settings of UCX that this library changes.
 //
 // All settings of UCX apply, such as UCX_TLS, UCX_NET_DEVICES and the others that `ucx_info -cf` lists. With the prefix
-// COLLECTIVES_ (COLLECTIVES_UCX_TLS) a setting applies to this library only. This library changes the settings below.
-// It changes TLS and KEEPALIVE_INTERVAL only if the user has not set them.
+// COLLECTIVES_, as in COLLECTIVES_UCX_TLS, a setting applies to this library only. This library changes the settings
+// below. It changes TLS and KEEPALIVE_INTERVAL only if the user has not set them.
 //
 // | setting            | here | because                                                                             |
 // | ------------------ | ---- | ----------------------------------------------------------------------------------- |
@@ -13,7 +13,7 @@
 // | TCP_KEEPIDLE       | 2s   | keepalive of TCP: with TCP_KEEPINTVL 1s and TCP_KEEPCNT 3 it takes 3 to 5 s         |
 //
 // If UCX_LOG_LEVEL has its default "warn", UCX logs nothing in calls of this library. The library reports problems as
-// errors and lost peers instead. With any other level, which the user must have set, UCX logs everything.
+// errors and lost peers instead. With any other level, this library suppresses no message of UCX.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -1,4 +1,4 @@
-// Implementation of the command line of collectives_run, by the library CLI11.
+// Function that parses the command line of collectives_run, a program that starts ranks. It uses the library CLI11.
 #include "tools/run/arguments.hpp"
 
 #include <fmt/format.h>

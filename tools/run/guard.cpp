@@ -1,4 +1,5 @@
-// Implementation of the guard process: it reads the pipe from the launcher, and kills ranks if the pipe closes.
+// Implementation of the guard of collectives_run, a process that reads a pipe from the launcher. If the launcher is
+// killed, the pipe closes, and the guard kills the ranks.
 #include "tools/run/guard.hpp"
 
 #include <fcntl.h>

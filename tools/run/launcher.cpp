@@ -1,5 +1,5 @@
-// Implementation of the launcher of collectives_run: starts ranks, forwards signals, and decides which rank failed
-// first.
+// Implementation of the launcher of collectives_run. It starts the ranks, forwards signals and output, and decides
+// which rank failed first.
 #include "tools/run/launcher.hpp"
 
 #include <fcntl.h>
@@ -36,9 +36,9 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
 constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
-// Time from the first failure until it is decided which rank failed first.
+// Time from the first failure until the launcher decides which rank failed first, unless a rank was killed by a signal.
 constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum of this time while a rank is exiting
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // longest such time while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -119,8 +119,8 @@ class Launcher {
     }
   }
 
-  /// Opens the port of 127.0.0.1 at which ranks meet. The socket stays open, so that no other process can take the
-  /// port.
+  /// Opens the port of 127.0.0.1 at which ranks meet. The launcher closes the socket once rank 0 has inherited it, so
+  /// no other process can take the port.
   void open_port() {
     port_socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};

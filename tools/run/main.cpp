@@ -4,12 +4,11 @@
 //
 // Each rank is a process in a process group of its own. Its environment holds RANK, WORLD_SIZE, LOCAL_RANK,
 // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher opens the port MASTER_PORT itself. Rank 0 inherits the
-// listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0
-// uses it.
+// listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0 uses it.
 //
-// After a rank has failed, the launcher prints its number. The other ranks then have a limited time (`--grace`) to
-// report the failure and end. After that time the launcher ends them. If the launcher is killed, a guard process kills
-// the groups of all ranks.
+// After a rank has failed, the launcher prints the number of the rank. The other ranks have a limited time (`--grace`)
+// to report the failure and end. After this time the launcher ends the remaining ranks. If the launcher is killed, a
+// guard process kills the groups of all ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

@@ -1,4 +1,4 @@
-// Implementation of the output of collectives_run: copies the output of ranks line by line.
+// Functions that print the messages of collectives_run, and copy the output of its ranks line by line.
 #include "tools/run/output.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Output of collectives_run: its own messages, and the output of the ranks with their numbers in front.
+// Output of collectives_run: its own messages, and with --prefix the output of the ranks, with their numbers in front.
 #pragma once
 
 #include <string>

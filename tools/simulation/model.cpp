@@ -1,3 +1,4 @@
+// Functions of Call, the collective that the simulator simulates. They make the call of a plan, and change its length.
 #include "tools/simulation/model.hpp"
 
 #include <utility>

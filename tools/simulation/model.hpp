@@ -1,5 +1,5 @@
-// Call: the collective that the simulator simulates. It consists of rounds, each of which performs all Steps (actions
-// of the ranks) on one segment of the vector.
+// Call: the collective that the simulator simulates. It consists of rounds. Each round performs all Steps (actions of
+// the ranks) on one segment of each part of the vector.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace collectives::simulation {
 
 inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// A collective with its algorithm, cut into rounds as its plan says.
+/// Collective with its algorithm, cut into the rounds of its plan.
 struct Call {
   const Algorithm* algorithm = nullptr;
   RoundArgs args;

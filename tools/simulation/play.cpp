@@ -1,6 +1,6 @@
-// Implementation of the simulation of events. It computes when Steps, the actions of ranks, begin and end, and when
-// messages pass links. StepPlayer (steps/step_player.hpp) decides which Step can run next. A channel carries the
-// messages from one rank to another. "Played" means simulated.
+// Implementation of play(), which simulates a call event by event. It computes when Steps, the actions of ranks, begin
+// and end, and when messages pass links. StepPlayer (steps/step_player.hpp) decides which Step can run next. A channel
+// carries the messages from one rank to another. "Played" means simulated.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct StepWork {
 /// the ranks of other blocks.
 struct ChannelLinks {
   int out = 0, in = 0;   // numbers of the sending and of the receiving host
-  int up = 0, down = 0;  // numbers of their switches
+  int up = 0, down = 0;  // numbers of the switches of these hosts
   bool between_hosts = false, between_switches = false;
 };
 
@@ -117,7 +117,7 @@ class Play {
     std::uint32_t hops = 0;
     double tail = 0;  // time at which the message's last byte has passed the link that it used last
   };
-  /// Converts Steps to those of the player.
+  /// Converts the Steps that an algorithm emits to Steps of the player.
   struct Recorder final : StepSink {
     Recorder(Play& the_play, std::uint32_t the_rank, Player::Steps& to) : play(the_play), rank(the_rank), steps(to) {}
     void operator()(const Step& step) override {

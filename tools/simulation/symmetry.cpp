@@ -1,6 +1,6 @@
 // Implementation of the comparison of blocks, groups of hosts. If all blocks do the same, only one has to be simulated.
-// Two blocks do the same if their ranks perform the same Steps (actions). A digest is a hash of all Steps of a rank.
-// Blocks are compared by the digests of their ranks.
+// Two blocks do the same if their ranks perform the same Steps (actions). A digest is a hash of all Steps of a rank in
+// one round. Blocks are compared by the digests of their ranks.
 #include "tools/simulation/symmetry.hpp"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace collectives::simulation {
 namespace {
 
-/// Digest of a rank's Steps. Numbers of peers are taken relative to the rank's block. Ranks of different blocks that do
-/// the same therefore have equal digests.
+/// Digest of a rank's Steps in one round. Numbers of peers are taken relative to the rank's block. Ranks of different
+/// blocks that do the same therefore have equal digests.
 class Digest final : public StepSink {
  public:
   Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}

@@ -1,5 +1,6 @@
 // Implementation of the selection of a top-k call on the CPU. A top-k call sends only the k elements of greatest
-// magnitude. The rounding errors of sent values stay in the residual, the part of gradients that was not sent yet.
+// magnitude. The other elements stay in the residual, the part of gradients that was not sent yet. If values are sent
+// as bf16, their rounding errors stay in the residual, too.
 #include "compression/top_k/host_selection.hpp"
 
 #include <algorithm>
@@ -19,8 +20,8 @@ SparseExchange::MemberStatus HostSelection::select(const float* gradient, float 
   const std::span<const float> given(gradient, format.n);
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : format.n; bad < format.n) {
-    // A gradient with NaN or infinity must not enter the residual. The status tells all ranks that the values of this
-    // call do not count.
+    // A gradient with NaN or infinity must not enter the residual. The status makes every rank discard the values of
+    // this call.
     std::iota(indices, indices + format.k, 0U);
     std::fill_n(values, format.k, 0.0F);
     return {1, static_cast<std::uint32_t>(bad)};

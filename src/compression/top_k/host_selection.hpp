@@ -1,8 +1,9 @@
 // HostSelection: selects the entries of one top-k call on the CPU. A top-k call sends only the k elements of greatest
 // magnitude of a gradient. An entry is the index of an element with its value.
 //
-// A selected value is removed from the residual, the part of gradients that was not sent yet. If the value is sent as
-// bf16, its rounding error stays in the residual. If the call fails, put_back() returns the values to the residual.
+// The residual is the part of gradients that was not sent yet. The entries are selected from the sum of residual and
+// gradient, and removed from the residual. If a value is sent as bf16, its rounding error stays in the residual. If the
+// call fails, put_back() returns the selected values to the residual.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ class HostSelection {
   explicit HostSelection(const TopKOptions& options) : options_(options) {}
 
   /// Adds scale * `gradient` (format.n elements) to the residual of `state`, and selects format.k elements of the sum.
-  /// Returns the status, which the other ranks receive. If the gradient has NaN or infinity and the options do not
-  /// propagate them, selects zeros and leaves the state unchanged.
+  /// With momentum, adds the velocity to the residual in place of the gradient. If the options keep no residual,
+  /// selects from scale * `gradient` alone. Returns the status, which the other ranks receive. If the gradient has NaN
+  /// or infinity and the options do not propagate them, selects zeros and leaves `state` unchanged.
   SparseExchange::MemberStatus select(const float* gradient, float scale, const SparseFormat& format,
                                       ResidualState& state);
   /// Returns the selected entries. They are valid until the next select().

@@ -1,9 +1,9 @@
 // InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A top-k call sends only the k
-// elements of greatest magnitude to other hosts. Inside a host, the ranks add and gather whole vectors.
+// elements of greatest magnitude to other hosts. In these phases, the ranks of a host add and gather whole vectors.
 //
-// The tensor is cut into slices. A rank with a slice is the owner of the slice. Each function describes one phase as a
-// job, which the executor then performs. The functions leave the tag of the job unchanged. A tag is the number of the
-// call and a hash of the call's arguments.
+// The tensor is cut into slices. A rank with a slice is the owner of the slice. add(), gather() and ask() each describe
+// one phase as a job, which the executor then performs. They leave the tag of the job unchanged. A tag is the number of
+// the call and a hash of the call's arguments.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class InHostPhase {
   /// Adds the vectors `input` of all ranks of the host, of `count` elements each. The owner of `slice` receives the sum
   /// of its slice in `sum`, which holds only the slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
-  /// Gathers the slices of `output`, so that it is complete on all ranks of the host. Requires that each owner has
-  /// written its own slice.
+  /// Gathers the slices of `output`, so that `output` is complete on all ranks of the host. Requires that each owner
+  /// has written its own slice.
   void gather(Job& job, std::size_t count, int slices, float* output);
-  /// Determines whether `flag` is true on any rank of the host.
+  /// Determines whether `flag` is true on any rank of the host. any() returns the result.
   void ask(Job& job, bool flag);
   /// Returns the result of the last ask(). Requires that its job is done.
   bool any() const noexcept { return flags_ > 0; }

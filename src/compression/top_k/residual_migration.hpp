@@ -26,7 +26,7 @@ class ResidualMigration {
   /// Return the vectors to move. Each owner adds its slice of the vectors of all ranks of the host.
   const float* residual() const noexcept { return residual_.data(); }
   const float* velocity() const noexcept { return velocity_.data(); }
-  /// Frees the vectors, because the owners of the slices have them.
+  /// Frees the vectors, because the owners of the slices have the sums of the vectors.
   void end() noexcept {
     residual_ = std::vector<float>();  // a copy of an empty vector would keep the memory
     velocity_ = std::vector<float>();

@@ -1,5 +1,6 @@
-// Implementation of the residual state: changes the range of the tensor that the state covers, and drops values that
-// cannot be sent. The residual is the part of gradients that top-k has not sent yet.
+// Functions of ResidualState, which holds the residual of a tensor. The residual is the part of gradients that top-k
+// has not sent yet. The functions change the range of the tensor that the residual covers, and drop values that cannot
+// be sent.
 #include "compression/top_k/residual_state.hpp"
 
 #include <algorithm>

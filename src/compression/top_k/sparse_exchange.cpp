@@ -1,9 +1,10 @@
-// Implementation of the sparse exchange, in which the members (all ranks, or one rank per host) exchange their selected
-// elements. sparse_exchange.hpp describes its two forms.
+// Implementation of the sparse exchange. In it, the members (all ranks, or one rank per host) send one another their
+// selected elements. sparse_exchange.hpp describes its two forms, gathered and split.
 //
-// Each exchange is an all-gather or an all-to-all of bytes. next() describes each exchange as a job, which the executor
-// performs. A record is the data that one member sends in an exchange. In the gathered form, it holds the member's
-// status and entries. In the split form, it holds counts, entries of one range, or the sum of a range.
+// A sparse exchange consists of all-gathers and all-to-alls of bytes. next() describes each of these collectives as a
+// job, which the executor performs. A record is the data that one member sends in one of these collectives. In the
+// gathered form, a record holds the member's status and entries. In the split form, it holds counts, entries of one
+// range, or the sum of a range.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
     later(receive(group.at(group.behind(stop)), args.parts[group.behind(stop)]));
 }
 /// Emits the sends and receives of an all-to-all. Part m of `parts` is the data for member m. The data from member m
-/// are received in part m of `incoming`.
+/// arrive in part m of `incoming`.
 template <bool along_rail>
 void emit_all_to_all(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;

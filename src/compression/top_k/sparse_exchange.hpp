@@ -1,20 +1,23 @@
-// Sparse exchange: m ranks, the members, exchange the elements that they have selected, and add them.
+// Sparse exchange: m ranks, the members, send one another the elements that they have selected, and add them.
 //
 // Each member has selected k elements of a vector of n elements. An entry is the index of a selected element with its
 // value. The members are all ranks, or the ranks of one rail: one rank of each host, all with the same local number.
-// The exchange has two forms:
+// The sparse exchange has two forms:
 //
 // gathered: each member sends its k entries to every other member. Each member adds the entries of all members itself.
-// This form takes one exchange, and each member sends (m - 1) k entries. All lengths are known beforehand, because k is
-// equal on all members.
+// This form takes one all-gather, and each member sends (m - 1) k entries. All lengths are known beforehand, because k
+// is equal on all members.
 //
-// split: each member owns a range of about n / m elements. If all members together have selected u distinct indices, a
-// member sends about (k + u) (m - 1) / m entries. This form takes four exchanges, because lengths must be sent first:
+// split: each member owns a range of about n / m elements, and adds the entries of this range. This form takes one
+// all-to-all and three all-gathers, because lengths must be sent first:
 //
-//   counts    every member sends to all members how many entries it has for each range
-//   entries   every member sends its entries of each range to the owner of the range, which adds them
-//   sums      every owner sends to all members how many entries its sum has
-//   parts     every owner sends its sum to all members
+//   counts    all-gather: every member sends to all members how many entries it has for each range
+//   entries   all-to-all: every member sends its entries of each range to the owner of the range, which adds them
+//   sums      all-gather: every owner sends to all members how many entries its sum has, but not yet the sum
+//   parts     all-gather: every owner sends its sum to all members
+//
+// Let u be the number of distinct indices that all members together have selected. If the u indices are evenly
+// distributed, a member sends (k + u) (m - 1) / m entries on average in the split form.
 //
 // The sum of a range is sent as plain f32 values without indices if its entries would take as many bytes or more.
 // (Renggli et al., "SparCML", 2019: split all-gather with the switch to dense.)
@@ -54,10 +57,10 @@ class SparseExchange {
     std::uint32_t first_non_finite;  ///< Index of the first such value.
   };
 
-  /// Starts an exchange. `own`: the entries of this rank, which must stay valid until next() has returned false.
+  /// Starts a sparse exchange. `own`: the entries of this rank, which must stay valid until next() has returned false.
   void start(const Setting&, const Entries& own, MemberStatus status);
-  /// Describes the next exchange in `job`, which the executor then performs. Leaves the tag of `job` unchanged. Returns
-  /// false after the last exchange. Throws Error{system} with the sender's rank if a message is malformed.
+  /// Describes the next all-gather or all-to-all in `job`, which the executor then performs. Leaves the tag of `job`
+  /// unchanged. Returns false if none is left. Throws Error{system} with the sender's rank if a message is malformed.
   bool next(Job& job);
   /// Returns the status of member `m`. Requires that next() has returned false.
   MemberStatus status_of(std::size_t m) const { return statuses_[m]; }

@@ -1,6 +1,6 @@
 // SparseTensor: one tensor whose gradients are sent by top-k, that is, only the k elements of greatest magnitude. It
-// holds the residual (the part of gradients that was not sent yet), the current operation, and the figures of the
-// report.
+// holds the residual (the part of gradients that was not sent yet), the current operation, and the figures of the last
+// call.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class SparseTensor {
  public:
   SparseTensor(std::string name, const TopKOptions& options) : name_(std::move(name)), options_(options) {}
 
-  /// Throws Error{invalid_argument} if a call with these arguments is not allowed.
+  /// Throws Error{invalid_argument} if another call of the tensor is under way, if earlier calls had another `count`,
+  /// or if `count` is too large.
   void check(std::size_t count, Rank rank) const;
   /// Returns the number of elements that the next call selects.
   std::size_t next_k(std::size_t count) const;

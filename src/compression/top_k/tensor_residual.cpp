@@ -1,5 +1,6 @@
-// Implementation of TensorResidual: moves the residual and the velocity of a tensor between CPU memory and a GPU. The
-// residual is the part of gradients that top-k has not sent yet.
+// Functions of TensorResidual, which holds the residual and the velocity of a tensor. The residual is the part of
+// gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses.
+// The functions copy both from a GPU to CPU memory, or replace the vectors in CPU memory by vectors on a GPU.
 #include "compression/top_k/tensor_residual.hpp"
 
 namespace collectives {

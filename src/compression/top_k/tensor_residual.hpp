@@ -1,6 +1,6 @@
-// TensorResidual: the residual state of a tensor, in CPU memory or on a GPU. The residual is the part of gradients that
-// top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. ResidualState
-// (residual_state.hpp) holds both.
+// TensorResidual: the residual and the velocity of a tensor, in CPU memory or on a GPU. The residual is the part of
+// gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses.
+// ResidualState (residual_state.hpp) holds both while they are in CPU memory.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Public interface of TopK, and the serialization of its state. TopK sends only the k elements of greatest magnitude of
-// each gradient. It keeps the other elements, the residual, for later calls.
+// Public functions of TopK, among them save() and load(). TopK sends only the k elements of greatest magnitude of each
+// gradient. Unless error_feedback is off, TopK keeps the other elements, the residual, for later calls.
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ class Writer {
   std::vector<std::byte> out_;
 };
 
-/// Reader of the format that Writer writes. It rejects malformed input before it allocates memory.
+/// Reader of the format that Writer writes. It checks each length before it allocates memory for the values.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}

@@ -1,6 +1,7 @@
 // Implementation of the phases of a top-k call, which sends only the k elements of greatest magnitude of the gradients.
-// top_k_operation.hpp describes the phases. A slice is the range of the tensor from which one rank selects. It is a
-// part of the host's sum, or the whole tensor. An owner is a rank whose slice is not empty.
+// top_k_operation.hpp describes the phases. A slice is the range of the tensor from which one rank selects. If the
+// ranks of a host first add their gradients, each slice is a part of the tensor. If not, the slice of each rank is the
+// whole tensor. An owner is a rank whose slice is not empty.
 #include "compression/top_k/top_k_operation.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +16,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the factor that reduces the norm of the gradient of `call` to the limit that `clip` sets. 1: the norm is
-/// within the limit.
+/// Returns the factor that reduces the norm of the gradient of `call` to the limit that `clip` sets. Returns 1 if the
+/// norm is within the limit or not finite, or if there is no limit.
 float clipping_factor(float clip, const TopKOperation::Call& call) {
   if (clip == 0) return 1;
   const double norm = std::sqrt(squared_norm({call.input, call.plan->n}));
@@ -45,7 +46,7 @@ void TopKOperation::report_device_sum(std::size_t union_size, std::chrono::nanos
   report_.add_time(took);
 }
 
-/// Begins a call: replaces the state of the previous one.
+/// Begins a call: replaces the fields of the previous call.
 void TopKOperation::start(const Call& call) {
   busy_ = true;
   reserved_ = false;
@@ -78,8 +79,8 @@ void TopKOperation::select_on_host() {
   choose(call_.input, clipping_factor(options_.clip, call_));
 }
 
-/// Sends the entries that a GPU has selected. The GPU also writes the result. The CPU therefore does not set it to
-/// zero.
+/// Sends the entries that a GPU has selected. The GPU also writes the result. The CPU therefore does not set the result
+/// to zero.
 void TopKOperation::adopt_device_selection() {
   phase_ = Phase::exchange;
   report_.add_time(device_took_);

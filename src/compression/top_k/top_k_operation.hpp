@@ -1,11 +1,11 @@
-// TopKOperation: performs one top-k call of a tensor. A top-k call is an all-reduce of gradients that sends only the k
-// elements of greatest magnitude of each rank.
+// TopKOperation: performs one top-k call of a tensor, an all-reduce of gradients.
 //
-// begin() starts a sparse call, which sends k selected elements. dense_input() starts a dense call, which sends the sum
-// of gradient and residual in full. The residual is the part of gradients that was not sent yet.
+// begin() starts a sparse call, which sends only the k elements of greatest magnitude. dense_input() starts a dense
+// call, which sends the sum of gradient and residual in full. The residual is the part of gradients that was not sent
+// yet.
 //
-// Inside a host, a sparse call adds whole vectors; between hosts it sends selected elements. The tensor is cut into
-// slices. Each slice has one owner on each host. A call has these phases:
+// If several hosts have several ranks each, a sparse call adds whole vectors inside hosts, and sends selected elements
+// between hosts. The tensor is cut into slices. Each slice has one owner on each host. The call has these phases:
 //
 //   agree_to_move, migrate_residuals, move_residual, move_velocity
 //                  The ranks of a host add their residuals, if necessary (see below).
@@ -14,8 +14,8 @@
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
-// In three cases a call performs only choose and exchange: all ranks are on one host, each host has one rank, or the
-// call is deterministic. In these cases, each rank selects from its own gradient. All ranks exchange their selections.
+// In three cases, no phase inside hosts takes place: all ranks are on one host, each host has one rank, or the call is
+// deterministic. In these cases each rank selects from its own gradient, and all ranks exchange their selections.
 //
 // A residual of the gradients of one rank covers the whole tensor. A residual of the sum of a host covers one slice. In
 // the first sparse call, and in the first one after dense calls, the ranks of a host have residuals of the whole
@@ -68,7 +68,7 @@ class TopKOperation final : public MultiPhaseOperation {
   void reserve() { busy_ = reserved_ = true; }
   bool busy() const noexcept { return busy_; }
   /// Starts a sparse call. Selects at once, unless the ranks of the host must add their gradients first, or a GPU has
-  /// selected.
+  /// already selected.
   void begin(const Call&);
   /// Starts a dense call. Returns the vector to send in place of `input`.
   const float* dense_input(const Call&);

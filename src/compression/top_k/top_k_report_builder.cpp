@@ -1,5 +1,5 @@
-// Implementation of the report of a tensor whose gradients are sent by top-k. Top-k sends only the k elements of
-// greatest magnitude.
+// Functions of TopKReportBuilder, which collects the figures of the last top-k call of a tensor. A top-k call sends
+// only the k elements of greatest magnitude.
 #include "compression/top_k/top_k_report_builder.hpp"
 
 #include <cmath>

@@ -21,9 +21,9 @@ class TopKReportBuilder {
   /// Resets the figures for a call by `plan`. `dense_bytes` is the number of bytes that this rank sends in a dense
   /// call.
   void begin(const SparsePlan& plan, std::size_t dense_bytes);
-  /// Sets the figures of a dense call.
+  /// Sets the figures of a dense call, which sends all elements.
   void set_dense() noexcept;
-  /// Sets the figures of this rank's selection.
+  /// Sets the number and the norm of the elements that this rank has selected.
   void set_selection(const Entries& own);
   void set_sent_bytes(std::uint64_t bytes) noexcept { report_.sent_bytes = bytes; }
   /// Sets the number of distinct indices that any rank sent.
@@ -37,7 +37,7 @@ class TopKReportBuilder {
 
   /// Returns the report after `calls` calls, without norms.
   TopKReport report(std::uint64_t calls) const;
-  /// Returns the report with the norms of `state`, which is complete.
+  /// Returns the report with the norms of `state`, which must hold the whole residual of this rank.
   TopKReport report_with_norms(const ResidualState& state) const;
 
  private:

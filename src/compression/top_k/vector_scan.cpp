@@ -1,4 +1,5 @@
-// Implementation of the passes over a vector of floats, as loops that compilers vectorize.
+// Two passes over a vector of floats: its squared norm, and its first value that is not finite. Compilers vectorize
+// both loops.
 #include "compression/top_k/vector_scan.hpp"
 
 #include <algorithm>

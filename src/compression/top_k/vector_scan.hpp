@@ -1,4 +1,4 @@
-// Passes over a vector of floats: its norm, and its first value that is not finite.
+// Passes over a vector of floats: its squared norm, and its first value that is not finite.
 #pragma once
 
 #include <cstddef>

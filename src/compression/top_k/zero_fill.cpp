@@ -1,5 +1,5 @@
-// Implementation of ZeroFill, which sets a vector to zero piece by piece. It uses plain stores, or streaming stores,
-// which bypass the caches.
+// Functions of ZeroFill, which sets a vector to zero piece by piece. They use plain stores, or streaming stores, which
+// bypass the caches.
 #include "compression/top_k/zero_fill.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ void ZeroFill::fill_some() {
 }
 
 /// Sets the next elements to zero. Uses streaming stores if the whole vector has kPastTheCaches bytes or more. The
-/// caches of one core cannot hold that much. Plain stores would first read the cache lines from memory. Other ranks
-/// need the bandwidth of the memory for their selections.
+/// caches of one core hold less. Plain stores would first read the cache lines from memory. Other ranks need the
+/// bandwidth of the memory for their selections.
 void ZeroFill::fill(std::size_t elements) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
   constexpr std::size_t kPastTheCaches = 8 << 20;  // Size in bytes.

@@ -1,4 +1,5 @@
-// ZeroFill: sets a vector to zero, at most 65,536 elements at a time, while the executor waits for peers.
+// ZeroFill: sets a vector to zero in pieces of at most 65,536 elements. A rank that waits for messages of its peers
+// fills one piece after another, and checks for messages between the pieces.
 #pragma once
 
 #include <cstddef>
