@@ -25,7 +25,7 @@ struct Link {  // messages on the way from one rank to another
 } links[kRanks][kRanks];
 std::mutex mutex;  // protects all links
 
-// Wire between ranks that are threads. Its functions do not wait. Each does what is possible now, and the library
+// Wire between ranks that are threads. Its functions do not wait. Each does what is possible now. The library
 // calls it again.
 class PostWire final : public Wire {
  public:

@@ -1,4 +1,4 @@
-// MPI in the benchmark. It connects the ranks, and its collectives are compared with those of this library. In a build
+// MPI in the benchmark. It connects the ranks. Its collectives are compared with those of this library. In a build
 // without MPI, without_mpi.cpp defines the functions, and there is no MPI to start.
 #pragma once
 

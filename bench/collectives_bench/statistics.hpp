@@ -22,7 +22,7 @@ double geometric_mean(std::span<const double> values);
 double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept;
 
 /// Returns the bus bandwidth divided by the algorithm bandwidth. The bus bandwidth is the traffic per second on the
-/// busiest link. Its values for different numbers of ranks can therefore be compared.
+/// busiest link. Its values for different numbers of ranks can be compared.
 ///
 ///   all_reduce 2(p-1)/p, reduce_scatter and all_gather (p-1)/p, broadcast and reduce 1
 double bus_factor(Collective, int ranks) noexcept;

@@ -4,7 +4,7 @@
 //
 // A contender is a library that is timed: ours or a peer. In each round every contender is timed once. A sample is one
 // contender's time for one cell in one round. Contenders of a round meet the same state of the machine. A ratio is
-// therefore formed for each round, and the result is the median over the rounds.
+// therefore formed for each round. The result is the median over the rounds.
 //
 // The 95 % interval is a statistical bootstrap. Rounds are drawn at random with replacement, many times. From each draw
 // the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. The ratio is the peer's time

@@ -68,7 +68,7 @@ struct Cell {
   std::size_t bytes;  ///< requested length of the whole vector; parts are rounded up to one element
 };
 
-/// Returns the cells, grouped into sweeps. The cells of a sweep differ in size only, and their sizes ascend. No sweep
+/// Returns the cells, grouped into sweeps. The cells of a sweep differ in size only. Their sizes ascend. No sweep
 /// is empty.
 std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   std::vector<std::size_t> sizes;

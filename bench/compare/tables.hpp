@@ -1,5 +1,5 @@
 // Tables of the comparison. A line is one collective at one number of ranks, in place or out of place. A cell is one
-// size of a line. The first table has one row for each line, and each further table has the cells of one line. All
+// size of a line. The first table has one row for each line. Each further table has the cells of one line. All
 // tables are written as aligned text and as Markdown.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Benchmark of MPI's collectives, with and without the drop-in. The drop-in is a library that performs collectives of
-// MPI. It is preloaded by LD_PRELOAD, and the program itself uses MPI only.
+// MPI. It is preloaded by LD_PRELOAD. The program itself uses MPI only.
 //
 // Prints one line for each collective and length: name, bytes of the whole vector, and microseconds of a call. A round
 // times a loop of calls on the slowest rank, and the result is the median over the rounds. The line "forwarded" shows a

@@ -8,7 +8,7 @@
 // std::nth_element once each, so that all meet the same state of the machine. Times are CPU times. Counters are medians
 // over rounds. Counter `passes` is the time of select() divided by that of the lower bound. Counter `x_nth_element` is
 // the time of std::nth_element divided by that of select(), which includes the addition. In counter `x_both`, the time
-// of std::nth_element includes the addition, too. Several gradients are made in advance and used in turns. The residual
+// of std::nth_element includes the addition. Several gradients are made in advance and used in turns. The residual
 // of one selection is the start of the next, as in training.
 #include <benchmark/benchmark.h>
 

@@ -1,7 +1,7 @@
 // Adds up the gradients of a training step that has several batches.
 //
 // The gradients of all batches but the last are added up first. During the backward pass of the last batch, this sum is
-// added to the gradients of the last batch, layer by layer. The gradients of a layer are then complete, and their
+// added to the gradients of the last batch, layer by layer. The gradients of a layer are then complete. Their
 // all-reduce starts. The all-reduce starts as early as in a step of one batch.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model, and
-// all replicas must have the same bits.
+// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model. All replicas must have the same bits.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -34,7 +33,7 @@ void require_equal(collectives::Communicator& comm, std::string_view what, std::
 struct FailedElsewhere : std::exception {};
 
 /// Runs `action` on every rank. If it throws on any rank, every rank throws. The lowest such rank throws its own
-/// exception, and the other ranks throw FailedElsewhere.
+/// exception. The other ranks throw FailedElsewhere.
 void together(collectives::Communicator& comm, const std::function<void()>& action);
 
 /// Returns the bytes of rank 0 on every rank.

@@ -1,4 +1,4 @@
-// Common base class of all ranks of a rendezvous over TCP (rendezvous.hpp). Rank 0 is a Hub (hub.cpp), and every other
+// Common base class of all ranks of a rendezvous over TCP (rendezvous.hpp). Rank 0 is a Hub (hub.cpp). Every other
 // rank is a Spoke (spoke.cpp).
 //
 // In an exchange each rank contributes bytes and gets the bytes of all ranks. The base class checks the length of a

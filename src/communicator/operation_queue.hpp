@@ -3,7 +3,7 @@
 //
 // The queue also owns the operation object that all blocking calls on host memory use, the first failure, and the
 // counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is
-// one, also progresses the operations. If there is none, the thread that used the communicator last also progresses
+// one, progresses the operations. If there is none, the thread that used the communicator last also progresses
 // them while it waits for another communicator. The caller of each function must hold the communicator's lock,
 // ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
 // of their loop.

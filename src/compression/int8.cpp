@@ -16,7 +16,7 @@
 // Two limits need care.
 //
 // Large values: 127 times the scale must be finite. If the scale would exceed this limit, the greatest scale within the
-// limit is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is still 127 or
+// limit is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is 127 or
 // -127.
 //
 // Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125,
@@ -87,7 +87,7 @@ HWY_INLINE void encode_block(const float* values, std::byte* wire) {
   const Float d;
   const hn::Rebind<std::uint8_t, Float> bytes;
   const auto inverse = hn::Set(d, 1 / std::bit_cast<float>(scale));
-  // Floats of this size have a distance of 1. The addition therefore rounds to an integer, and the last byte of the sum
+  // Floats of this size have a distance of 1. The addition therefore rounds to an integer. The last byte of the sum
   // is q.
   const auto whole = hn::Set(d, 0x1.8p23f);
   for (std::size_t i = 0; i < kScaledBlock; i += hn::MaxLanes(d)) {

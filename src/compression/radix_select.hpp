@@ -15,7 +15,7 @@
 // 5. The last pass selects the candidates whose numbers are at least the k-th greatest number.
 //
 // The number of passes depends on data in the GPU's memory. The CPU does not wait for this data. The CPU therefore
-// launches all possible passes, and a pass without work ends at once.
+// launches all possible passes. A pass without work ends at once.
 //
 // radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass. One engine
 // launches GPU kernels (select.cu). The engine of a test runs loops on the CPU (radix_select_test.cpp). Both use the

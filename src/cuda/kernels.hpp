@@ -50,7 +50,7 @@ void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, flo
             Stream stream);
 
 /// Returns the size in bytes of the scratch memory that sparse_add() needs for n elements. The memory must be zero
-/// before the first call, and each call leaves it zero.
+/// before the first call. Each call leaves it zero.
 std::size_t sparse_scratch_bytes(std::size_t n);
 
 using Term = Device::Term;

@@ -10,7 +10,7 @@
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// It waits at most half a second for each peer. The rank then throws the error, and the program may free its buffers.
+// It waits at most half a second for each peer. The rank then throws the error. The program may free its buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once

@@ -160,7 +160,7 @@ class Device {
 
   // ---- streams and events ----
 
-  /// Creates a stream. It waits for no other stream, and no other stream waits for it.
+  /// Creates a stream. It waits for no other stream. No other stream waits for it.
   virtual Stream new_stream() = 0;
   /// Destroys a stream. Work that is already in it is still performed.
   virtual void end_stream(Stream stream) noexcept = 0;

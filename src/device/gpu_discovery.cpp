@@ -57,7 +57,7 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. Ranks of this host in other processes try to open the allocation. They thus
+/// Small allocation on this rank's GPU. Ranks of this host in other processes try to open the allocation. They
 /// test whether they can access memory of this GPU. Ranks of the same process call PeerAccess::enable() instead.
 class GpuDiscovery::PeerAccessProbe {
  public:

@@ -12,7 +12,7 @@
 //
 // The driver numbers its allocations. A new allocation thus has another number than a freed one at the same address.
 // Its handle is written anew. Each write to a place increments the sequence number of the place. A peer compares this
-// number at each use of a name. It therefore never uses an old mapping for a new allocation.
+// number at each use of a name. It never uses an old mapping for a new allocation.
 //
 // Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
 // taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,

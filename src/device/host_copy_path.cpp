@@ -1,5 +1,5 @@
 // Implementation of HostCopyPath, which performs calls on GPU memory through CPU memory. The path copies the input from
-// the GPU to a buffer in pinned CPU memory. The executor performs the call there, and the path copies the result back.
+// the GPU to a buffer in pinned CPU memory. The executor performs the call there. The path copies the result back.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>

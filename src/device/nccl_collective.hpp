@@ -7,7 +7,7 @@
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. A contribution is the unreduced
 // input of a rank. Every rank sends its contribution to the owner of each part. The owner's GPU combines the
 // contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the
-// result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
+// result. The scratch memory for contributions is limited. A long call works in rounds, each on other
 // elements. If the call uses a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
@@ -113,7 +113,7 @@ class NcclCollective {
   std::vector<NcclComm::Call> group_;
   std::vector<Source> sources_;
 
-  // Allocations. The last one is in use. Earlier ones were too small, and streams may still use them.
+  // Allocations. The last one is in use. Earlier ones were too small, and streams may use them.
   std::vector<void*> scratch_buffers_;
   std::size_t scratch_bytes_ = 0;
   // Event after the last use of the scratch memory. The next call waits for it.

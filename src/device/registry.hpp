@@ -2,7 +2,7 @@
 // NCCL can access registered memory without a copy.
 //
 // Each rank registers its own memory by ncclCommRegister(), with the NCCL communicator of the Communicator that the
-// program calls. No rank needs another rank to register, and a rank may register nothing. Ranges are added and removed
+// program calls. No rank needs another rank to register. A rank may register nothing. Ranges are added and removed
 // only while no operation is in progress. Reason: while a range is added or removed, CUDA may wait for the GPU, and
 // NCCL for other ranks.
 //

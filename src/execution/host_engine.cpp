@@ -1,5 +1,5 @@
 // Implementation of the engine for host memory, which starts host Steps. In a host Step, ranks of one host perform an
-// intra-host collective together, through shared memory. This file also adds up the counters of all intra-host
+// intra-host collective together, through shared memory. This file adds up the counters of all intra-host
 // collectives.
 #include "execution/host_engine.hpp"
 

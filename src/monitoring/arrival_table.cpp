@@ -130,7 +130,7 @@ std::vector<Rank> ArrivalTable::ranks_waiting_for_gpu(std::uint64_t sequence) co
 
 Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
   // A missing rank with a recent heartbeat waits in an earlier call, probably for a rank whose heartbeat is old. The
-  // rank with the oldest heartbeat is therefore the first choice.
+  // rank with the oldest heartbeat is the first choice.
   const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);

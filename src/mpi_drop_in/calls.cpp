@@ -86,7 +86,7 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
 }
 
 /// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
-/// library would write it to this rank's part of the input. The library therefore writes the result to memory of the
+/// library would write it to this rank's part of the input. The library writes the result to memory of the
 /// job. Job::finish copies it to the beginning of the input.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {

@@ -2,7 +2,7 @@
 //
 // Memory is dense if its bytes lie in the order in which they are sent, without gaps. Other input is packed before the
 // call. Other output is unpacked after the call. Ranks may describe the same bytes by different datatypes. Calls
-// without a reduction therefore treat their data as bytes (DataType::u8).
+// without a reduction treat their data as bytes (DataType::u8).
 #pragma once
 
 #include <chrono>

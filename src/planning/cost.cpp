@@ -3,7 +3,7 @@
 // and may store and send the result.
 //
 // A long vector is handled in rounds. Each round performs all Steps on one segment of the vector. A link connects a
-// host to the network, and the ranks of the host share it.
+// host to the network. The ranks of the host share it.
 #include "planning/cost.hpp"
 
 #include <algorithm>

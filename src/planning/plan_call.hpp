@@ -1,4 +1,4 @@
-// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor also has
+// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor has
 // a sparse plan. It states whether only selected elements are sent.
 #pragma once
 

@@ -39,7 +39,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   // The ranks of a host add first, except in a deterministic call, which adds in rank order.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
-  // Limits the number of slices to k. Every slice thus sends at least one element in every call.
+  // Limits the number of slices to k. Every slice sends at least one element in every call.
   if (plan.in_hosts)
     plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
                                             std::max<std::size_t>(1, plan.k)));

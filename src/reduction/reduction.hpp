@@ -2,7 +2,7 @@
 // writes the result to one or more destinations, the outs.
 //
 // 16-bit floats are accumulated in f32, and rounded to 16 bits once per fold. Integer averages are accumulated in wider
-// types, and truncated once per fold. Each input is multiplied by a factor at most once, and the result is divided
+// types, and truncated once per fold. Each input is multiplied by a factor at most once. The result is divided
 // once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 

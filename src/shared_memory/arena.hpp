@@ -25,7 +25,7 @@
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
-// helper process is needed, and a reused PID misleads no peer. One rank of the host at a time asks about all ranks, by
+// helper process is needed. A reused PID misleads no peer. One rank of the host at a time asks about all ranks, by
 // one system call per rank. That rank marks the ended ranks in their blocks. Reason: the kernel takes longer the more
 // locks the file has. If each of p ranks asked about p ranks, the time would be proportional to p^3. A forked child
 // inherits the descriptor that holds the lock, and closes it at once (fork.hpp). Price: a child made by the bare

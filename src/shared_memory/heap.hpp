@@ -12,7 +12,7 @@
 // Few segments are better. Each takes a file descriptor, and a place in the segment directory of every communicator
 // that uses the segment. The heap returns empty common segments to the system, but keeps the smallest one.
 //
-// Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
+// Other processes can write to the segments. The heap keeps its records of pieces in private memory. A child
 // of fork() allocates only from segments that it has made itself.
 //
 // Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment

@@ -1,4 +1,4 @@
-// Operands of a collective between ranks of a host: this rank's buffers, type and op. This file also checks that a peer
+// Operands of a collective between ranks of a host: this rank's buffers, type and op. This file checks that a peer
 // performs the same call.
 //
 // Data that a rank publishes for a collective carry a tag. A tag holds the number of the collective and a hash of the

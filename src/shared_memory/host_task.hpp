@@ -8,7 +8,7 @@
 //   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
 //
-// If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce, and an all-gather is a
+// If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce. An all-gather is a
 // broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the protocol
 // depends mainly on the size of the vector.
 //

@@ -184,7 +184,7 @@ Mapping map_segment(const SegmentAddress& address) {
     const int error = errno;
     throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, open_error_text(error)));
   }
-  // A closed descriptor may name another file by now, and a foreign file may shrink.
+  // A closed descriptor may name another file by now. A foreign file may shrink.
   char target[128];
   const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", file.number()).c_str(), target, sizeof target);
   struct stat status {};

@@ -18,7 +18,7 @@
 // mapped.
 //
 // To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
-// cores delay the workers. The constructor therefore requests a collapse only while cores are free. After one request
+// cores delay the workers. The constructor requests a collapse only while cores are free. After one request
 // of more than 10 ms, the process makes no other. No request for a segment begins later than 100 ms plus 1 ms per MiB
 // after the first.
 #pragma once

@@ -1,9 +1,9 @@
 // Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
 // The head of staged.hpp explains the protocol.
 //
-// Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices, and each slice
-// belongs to one rank. The vector is also divided into chunks. The first chunk is the first elements of every slice,
-// and the next chunk is the elements after them. A rank performs up to three moves on each chunk, in this order:
+// Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices. Each slice
+// belongs to one rank. The vector is also divided into chunks. The first chunk is the first elements of every slice.
+// The next chunk is the elements after them. A rank performs up to three moves on each chunk, in this order:
 //
 //   stage()    copies the values of the chunk that peers need into this rank's ring
 //   combine()  in a reduction, reduces this rank's slice of the chunk over all ranks, and writes it to the result

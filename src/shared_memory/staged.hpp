@@ -2,7 +2,7 @@
 //
 // Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
 // memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
-// into chunks. The first chunk holds the first elements of every slice, and the next chunk holds the elements after
+// into chunks. The first chunk holds the first elements of every slice. The next chunk holds the elements after
 // them. A rank performs up to three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring

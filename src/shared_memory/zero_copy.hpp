@@ -42,7 +42,7 @@ class ZeroCopy {
   ZeroCopy(const SubgroupMemory&, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Begins collective `number`: publishes where this rank's buffers are. Returns false if zero copy is impossible,
-  /// because peers need a buffer of this rank that they cannot map. The peers then get State::unreachable, and the
+  /// because peers need a buffer of this rank that they cannot map. The peers then get State::unreachable. The
   /// caller performs the collective by another protocol. A single copy never returns false.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now, without waiting. Returns `unreachable` if start() returned false on another rank.

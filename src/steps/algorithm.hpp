@@ -77,7 +77,7 @@ class RankView {
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
-  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds. A message therefore never holds a
+  /// True if a codec encodes all messages to fewer bytes. Each encoding rounds. A message never holds a
   /// partial sum of several hosts. It holds the values of one rank, the sum of one host, or a final result. A rank that
   /// sends a result also stores the values that the receivers will decode. All ranks thus have equal bits.
   bool coded = false;

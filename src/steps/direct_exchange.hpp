@@ -1,4 +1,4 @@
-// Direct exchange: a reduction without partial sums. The vector is cut into parts, and each part has one rank as its
+// Direct exchange: a reduction without partial sums. The vector is cut into parts. Each part has one rank as its
 // owner. Every rank sends its contribution (its unreduced input) to the owner of each part.
 //
 // The owner adds the contributions in rank order, scales once and rounds once. Without a codec, the result therefore
@@ -17,7 +17,7 @@ namespace collectives::direct_exchange {
 
 /// Emits the Steps of a reduce-scatter: every part is reduced to its owner. A Step is one action of a rank (step.hpp).
 ///
-/// Each of p ranks sends p - 1 messages, and then reduces p contributions. It sends and receives (p - 1)/p of the
+/// Each of p ranks sends p - 1 messages. It then reduces p contributions. It sends and receives (p - 1)/p of the
 /// vector. The sum is in the order of the members, which is rank order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.

@@ -140,7 +140,7 @@ struct HostStepWork {
 /// Returns the work of `step` among `ranks` ranks.
 ///
 /// In a reduce-scatter, the owner of a part adds all contributions alone, with one exception. A reduce-scatter to the
-/// output of a single owner is shared by all ranks. In all other host Steps the ranks share the work, too.
+/// output of a single owner is shared by all ranks. In all other host Steps the ranks share the work.
 constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
   std::size_t all = 0, longest = 0;
   const auto count = [&](std::size_t elements) {

@@ -39,7 +39,7 @@ std::string inode_of(const char* path) {
 /// Returns the name of this rank's host. Processes with equal names share an arena, the shared memory of a host. The
 /// bootstrap or COLLECTIVES_HOST_ID may set the name. If neither sets it, the name identifies the kernel, the PID
 /// namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which requires equal
-/// PID and user namespaces. Tests make hosts of network namespaces, which therefore count as hosts. With another
+/// PID and user namespaces. Tests make hosts of network namespaces, which count as hosts. With another
 /// transport than shared memory, the name contains the number of the rank.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();

@@ -2,7 +2,7 @@
 // set of ranks that share memory.
 //
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
-// descriptions, and every rank computes the same map from all descriptions.
+// descriptions. Every rank computes the same map from all descriptions.
 //
 // Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. The boot id
 // of the kernel tells which hosts are one machine.

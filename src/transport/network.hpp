@@ -6,7 +6,7 @@
 //    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI, and a bootstrap needs no fast network. Price: during construction, ranks use the
+// A network therefore needs no MPI. A bootstrap needs no fast network. Price: during construction, ranks use the
 // bootstrap twice. First, they exchange their addresses. Later, each rank reports whether it has connected. Wires
 // (wires.hpp) chooses the network.
 #pragma once

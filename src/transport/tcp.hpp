@@ -10,7 +10,7 @@
 //
 // Messages. A message is a header and its payload. The transport sends the payload from a frame, which is its own
 // memory for one message, or from the caller's memory. The transport reads a message only when the caller asks for it.
-// The kernel can therefore copy the payload directly to its destination. Unread bytes stay in the kernel. If the buffer
+// The kernel can copy the payload directly to its destination. Unread bytes stay in the kernel. If the buffer
 // of the kernel is full, TCP makes the sender wait.
 //
 // Datagrams. Short messages go as UDP datagrams if test datagrams arrived during construction (datagrams.hpp). All

@@ -159,7 +159,7 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored, and the links count
+/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored. The links count
 /// as independent.
 constexpr double kNoticeable = 1.1;
 

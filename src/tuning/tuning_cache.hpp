@@ -5,7 +5,7 @@
 // An entry names the library, the processor, and the number of ranks or the wire for which its values are valid. It
 // holds the values, the date and time of the measurement, and the times that were measured on a host.
 //
-// The file is always replaced as a whole. A reader thus sees the old file or the new one. If two jobs write at once,
+// The file is always replaced as a whole. A reader sees the old file or the new one. If two jobs write at once,
 // one entry may get lost, and is then measured again. An invalid file is ignored. The log reports an invalid file at
 // level info.
 #pragma once

@@ -10,7 +10,7 @@
 // that active messages arrive in order, so the receiver sorts messages by number.
 //
 // Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads the
-// payload in the memory of UCX, or in a frame if that memory is not aligned. A long message is announced first, and the
+// payload in the memory of UCX, or in a frame if that memory is not aligned. A long message is announced first. The
 // receiver fetches its payload. The payload goes directly to the memory that the caller has passed, if the sizes are
 // equal. If not, the payload goes to a frame.
 //

@@ -1,4 +1,4 @@
-// Functions that libcollectives_ucx exports. This library is linked to UCX, and the core library loads it at run time.
+// Functions that libcollectives_ucx exports. This library is linked to UCX. The core library loads it at run time.
 #include "transport/ucx_component.hpp"
 
 #include <cstdio>

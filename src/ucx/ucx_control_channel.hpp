@@ -1,7 +1,7 @@
 // Control channel over UCX: exchanges control messages, short texts apart from the data, with the ranks of other hosts.
 // Each text is the payload of an active message of UCX.
 //
-// UCX does not promise that active messages arrive in order. The texts to a peer are therefore numbered, and the
+// UCX does not promise that active messages arrive in order. The texts to a peer are therefore numbered. The
 // receiver sorts the texts.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Tests of the arrival table, which tells a rank the ranks that have entered a call, on its own host and on others.
-// They also check the error texts that name the missing ranks.
+// They check the error texts that name the missing ranks.
 #include "monitoring/arrival_table.hpp"
 
 #include <gtest/gtest.h>

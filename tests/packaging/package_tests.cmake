@@ -33,7 +33,7 @@ endforeach()
 collectives_package_test(components components)
 collectives_package_test(without_developer_mode_configures without_developer_mode)
 
-# Each library exports what its public headers declare, and nothing else. The core also exports the function that the
+# Each library exports what its public headers declare, and nothing else. The core exports the function that the
 # component mpi calls.
 collectives_package_test(symbols symbols LIBRARY=$<TARGET_FILE:collectives> HEADERS=include
                          ALSO=src/communicator/c_bridge.hpp)

@@ -196,7 +196,7 @@ void SparseExchange::gather_counts(Job& job) {
 
 void SparseExchange::send_entries(Job& job) {
   const auto self = static_cast<std::size_t>(member());
-  // All members check the same counts. Their errors are therefore equal except for Error::rank(), the throwing rank.
+  // All members check the same counts. Their errors are equal except for Error::rank(), the throwing rank.
   for (std::size_t from = 0; from < members(); ++from) {
     std::memcpy(&statuses_[from], &counts_[from * (members() + 2)], sizeof(MemberStatus));
     std::uint64_t all = 0;
@@ -294,7 +294,7 @@ const SparseExchange::Result& SparseExchange::result() {
     result_.terms = entries_;
     return result_;
   }
-  // The ranges are in ascending order. The entries of all sparse sums therefore form one ascending list.
+  // The ranges are in ascending order. The entries of all sparse sums form one ascending list.
   result_.divisor = 1;
   result_.union_size = std::accumulate(sums_.begin(), sums_.end(), std::size_t{0});
   std::size_t sparse = 0;

@@ -5,7 +5,7 @@
 // The sparse exchange has two forms:
 //
 // gathered: each member sends its k entries to every other member. Each member adds the entries of all members itself.
-// This form takes one all-gather, and each member sends (m - 1) k entries. All lengths are known beforehand, because k
+// This form takes one all-gather. Each member sends (m - 1) k entries. All lengths are known beforehand, because k
 // is equal on all members.
 //
 // split: each member owns a range of about n / m elements, and adds the entries of this range. This form takes one

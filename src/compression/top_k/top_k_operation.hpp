@@ -24,7 +24,7 @@
 // A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
 // before begin(), and reads received() after the exchange.
 //
-// Price: each slice gets an equal number of the k elements. The selection therefore depends on the number of ranks per
+// Price: each slice gets an equal number of the k elements. The selection depends on the number of ranks per
 // host.
 #pragma once
 
