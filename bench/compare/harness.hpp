@@ -2,8 +2,9 @@
 // (roofline.cpp). All contenders are timed by the same machine code.
 //
 // A barrier (sync_file.hpp) precedes each timed call. Every rank times its own call and stores the time in the sync
-// file, which all ranks map. The time of a call is that of the slowest rank. A cell is one collective at one size. Its time is the median over its calls. Between two barriers only the call runs. Back to back, a loop of calls is
-// timed instead of one call.
+// file, which all ranks map. The time of a call is that of the slowest rank. A cell is one collective at one size. Its
+// time is the median over its calls. Between two barriers only the call runs. Back to back, a loop of calls is timed
+// instead of one call.
 //
 // The hypervisor may move or withdraw the cores of a virtual machine many times a minute. Data between distant cores
 // takes three times as long as between near ones. Every cell therefore records the time of a barrier before and after

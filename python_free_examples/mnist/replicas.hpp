@@ -1,4 +1,5 @@
-// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model. All replicas must have the same bits.
+// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model. All
+// replicas must have the same bits.
 #pragma once
 
 #include <collectives/communicator.hpp>
