@@ -1,13 +1,14 @@
 // Communicator::Impl: performs the calls of a Communicator by means of the parts below.
 //
 // A call is checked and planned. The plan names the algorithm of the call. After planning, an Operation represents the
-// call until the call ends. Operations begin in the order of the calls.
+// call until its work has ended. Operations begin in the order of the calls.
 //
-// The function run() performs a blocking call. If the call repeats the last blocking call, run() skips the checks and
-// the planning. If the call is on host memory and the queue is empty, run() first makes a limited number of attempts to
-// complete the operation. If the operation has not completed, it enters the queue, and run() waits until it ends. An
-// operation on GPU memory enters the queue at once. If the program passes a GPU stream, run() waits only until all work
-// of the operation is in streams.
+// The function run() performs a blocking call. If a plain call repeats the last blocking call, run() skips the checks
+// and the planning (repeated_call.hpp). If the call is on host memory and the queue is empty, run() first makes a
+// limited number of attempts to complete the operation. If the operation has not completed, it enters the queue, and
+// run() waits until it ends. An operation on GPU memory enters the queue at once. If NCCL performs a call for which the
+// program passes a GPU stream, run() returns before the work of the GPU ends. It waits only until NCCL has put all of
+// its work into the stream.
 //
 // The function issue() performs an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.
