@@ -8,8 +8,8 @@
 //
 // Rounding to bf16 uses integer arithmetic on every processor (reduction/formats.hpp). Reason: the processors' bf16
 // instructions replace denormals by 0. A processor mode that replaces denormals does not affect integer arithmetic.
-// Price: rounding takes six operations in place of one. The six operations take no additional time if the data are in
-// the second-level cache or beyond, because memory is slower.
+// Price: rounding takes six operations in place of one. Data from the second-level cache or from beyond cost no
+// additional time. Loads from there take longer than the six operations.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -38,8 +38,8 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
 // HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
 #if HWY_TARGET != HWY_SCALAR
 /// Rounds four vectors of f32 to bf16. The upper half of each resulting word is the bf16 value. Adds half the value of
-/// the last bit that is kept. The result is wrong for a NaN and for a tie, a value in the middle between two bf16
-/// values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
+/// the last bit that is kept. The result may be wrong for a NaN and for a tie. A tie is a value in the middle between
+/// two bf16 values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;

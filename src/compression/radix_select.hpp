@@ -6,8 +6,9 @@
 // the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with the k-th greatest
 // number or a greater one are selected.
 //
-// 1. The first pass adds the new gradient to the residual, the vector of values that were not sent yet. It also counts
-//    the elements by their first digit. The counts give the first digit of the k-th greatest number.
+// 1. The first pass adds the new gradient to the residual, the vector of values that were not sent yet. Without a
+//    residual, the elements are those of the gradient. The pass also counts the elements by their first digit. The
+//    counts give the first digit of the k-th greatest number.
 // 2. Candidates are the elements that the known digits do not exclude from the selection. If the memory for candidates
 //    is too small, further passes over all elements find the next digits, until the candidates fit.
 // 3. The next pass collects the candidates in the order of their indices.
@@ -29,7 +30,7 @@
 
 namespace collectives::radix {
 
-/// Number of digits of an element's number of 63 bits.
+/// Number of digits of the 63-bit number of an element.
 inline constexpr int kDigits = 6;
 /// Number of counters, one for each value of the longest digit, which has 11 bits.
 inline constexpr std::uint32_t kBins = 2048;

@@ -4,8 +4,8 @@
 // method.
 //
 // The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
-// which every processor has an instruction. The floor is a key. The keys of new candidates must exceed it. The value -1
-// means that every element becomes a candidate.
+// which every processor has an instruction. The floor is a limit for keys. The key of a new candidate exceeds the
+// floor. If the floor is -1, every element becomes a candidate.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ inline constexpr std::size_t kBlock = 4096;
 inline constexpr std::size_t kAhead = 512;
 /// Elements per word of marks. Each bit of a word tells whether one of 64 elements becomes a candidate. If at most kFew
 /// bits are set, the candidates are stored one by one. If more bits are set, vector instructions store the candidates.
-/// They take longer than the addition of the 64 elements.
+/// These instructions take longer than the addition of the 64 elements.
 inline constexpr std::size_t kMarks = 64;
 inline constexpr int kFew = 8;
 /// Extra elements of memory behind the last candidate. Stores of whole vectors may overwrite them. The longest vector

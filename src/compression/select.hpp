@@ -5,11 +5,12 @@
 // floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are
 // therefore selected first. select() returns the number of selected values that are not finite.
 //
-// The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. One pass
-// adds the gradient to the residual. This pass also collects the candidates for the selection. A candidate is an
-// element whose magnitude exceeds a threshold, the floor. If the memory for candidates is full, only the greatest k to
-// 1.5 k candidates remain. The floor then rises, because no later element below the remaining candidates can be
-// selected. One pass suffices for any input if the first floor is not too high.
+// The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. Without
+// a residual, the vector is the gradient. One pass adds the gradient to the residual. This pass also collects the
+// candidates for the selection. A candidate is an element whose magnitude exceeds a threshold, the floor. If the memory
+// for candidates becomes too small, only the greatest k to 1.5 k candidates remain. The floor then rises. No later
+// element below the remaining candidates can be selected. One pass suffices for any input if the first floor is not too
+// high.
 //
 // The k-th greatest magnitude changes little from one training step to the next. The first floor of a call is therefore
 // a little below the k-th greatest magnitude of the last call. If the pass finds fewer than k candidates, a second pass

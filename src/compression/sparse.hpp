@@ -1,5 +1,6 @@
 // Format of sparse messages. A rank has selected k of the n elements of a vector. The message holds the indices and
-// values of the selected elements. The vector is divided into B blocks of 65,536 elements.
+// values of the selected elements. The vector is divided into B blocks of 65,536 elements. The last block may be
+// shorter.
 //
 //   bytes        content
 //   4            k (u32)
@@ -24,7 +25,7 @@ namespace collectives {
 /// Layout of one message with k of n elements.
 struct SparseFormat {
   std::size_t n = 0, k = 0;
-  DataType values = DataType::f32;  ///< Type f32 or bf16.
+  DataType values = DataType::f32;  ///< Type of the values in the message: f32 or bf16.
 
   static constexpr std::size_t kHeader = 4, kBlock = 65'536;
   constexpr std::size_t blocks() const { return (n + kBlock - 1) / kBlock; }
@@ -34,15 +35,14 @@ struct SparseFormat {
   constexpr std::size_t bytes() const { return values_at() + size_of(values) * k; }
 };
 
-/// Selection of a rank: indices in ascending order, and their values.
+/// List of entries, with ascending indices. An entry is the index of an element with its value.
 struct Entries {
   const std::uint32_t* indices = nullptr;
   const float* values = nullptr;
   std::size_t count = 0;
 };
 
-/// Writes a message of format.bytes() bytes with format.k entries (an entry is an index with its value). Subtracts
-/// `first` from each index.
+/// Writes a message of format.bytes() bytes with format.k entries. Subtracts `first` from each index.
 void write_sparse(const SparseFormat&, const Entries&, std::byte* to, std::uint32_t first = 0);
 
 /// Reads and checks a message of format.bytes() bytes. `indices` and `values` must have space for k entries. Returns an
@@ -52,8 +52,8 @@ std::string read_sparse(const SparseFormat&, const std::byte* from, std::uint32_
 /// Sum of the selected elements of several ranks.
 class SparseSum {
  public:
-  /// Adds the values of each element i in the order of `terms`, one term per rank. Divides the result by `divisor` and
-  /// writes it to sum[i]. Leaves elements without a value unchanged. Returns the number of elements with a value.
+  /// Adds the values of each element i in the order of `terms`. Divides each sum by `divisor`, and writes the quotient
+  /// to sum[i]. Leaves elements without a value unchanged. Returns the number of elements with a value.
   std::size_t add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n);
 
  private:

@@ -1,5 +1,6 @@
 // Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the range of
-// the vector that one rail handles. An algorithm of this file reduces a slice among the ranks of its rail.
+// the vector that one rail handles. An algorithm of this file reduces or broadcasts a slice among the ranks of its
+// rail.
 //
 // The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is a message between two
 // hosts, and takes one latency. Messages that are sent at the same time count as one hop. The table shows the cost of

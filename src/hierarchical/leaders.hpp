@@ -1,11 +1,11 @@
 // Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
-// The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. Each
-// of H hosts thus exchanges messages with log2(H) other hosts, rounded up. With 512 hosts, a leader sends 9 messages to
-// other hosts. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each
-// rank sends H - 1 messages of one part each, if hosts are equally large. Few messages are better for short vectors,
-// because each message costs a latency and work of a core. If all ranks have equal parts, a message holds at most half
-// of the vector.
+// The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. If
+// H, the number of hosts, is a power of two, a leader thus sends log2(H) messages to other hosts. With 512 hosts, it
+// sends 9 messages. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp,
+// each rank sends H - 1 messages of one part each, if hosts are equally large. Few messages are better for short
+// vectors, because each message costs a latency and work of a core. If hosts are equally large and parts equally long,
+// a message holds at most half of the vector.
 //
 // A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The vector is not cut
 // into segments: all of it is handled at once.

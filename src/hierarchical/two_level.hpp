@@ -1,8 +1,8 @@
 // Two-level algorithms inside one host whose ranks run in several domains.
 //
-// A domain is the cores of one socket or of one last-level cache. The library hwloc finds the domains. A copy from one
-// domain to another takes more time than a copy inside a domain. With these algorithms, each byte enters a domain once,
-// not once for each rank of the domain.
+// A domain is the ranks that share a socket or a last-level cache. The library hwloc finds the domains, unless the user
+// names them. A copy from one domain to another takes more time than a copy inside a domain. With these algorithms,
+// each byte enters a domain once, not once for each rank of the domain.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
 // domain. A host Step is a collective that ranks perform together through shared memory. Here an exchange along a rail
@@ -11,8 +11,8 @@
 //
 // Price: a collective takes several host Steps, and each one synchronizes ranks. Short vectors therefore use one host
 // Step of all ranks. Values that must be added in rank order use one host Step of all ranks, too. All domains must have
-// equally many ranks. With several hosts, the collectives inside a host do not use domains. Data between domains have
-// an additional cost (domain_us and domain_us_per_byte of the tuning). It is a guess until it is measured.
+// equally many ranks. With several hosts, the collectives inside a host do not use domains. The tuning has additional
+// costs of data between domains: domain_us and domain_us_per_byte. Both are guesses until they are measured.
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"

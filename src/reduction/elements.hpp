@@ -77,8 +77,9 @@ struct Mean {
 /// Kernel of min (kLeast is true) or max (kLeast is false).
 ///
 /// Integers are compared directly, and floats by keys. The key of a float is a signed integer. Keys have the order of
-/// the floats, and -0 is below +0. If the op is min, all bits of the keys are then inverted. The element with the
-/// greatest key is the result. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and max.
+/// the floats, and -0 is below +0. If the op is min, all bits of the keys are inverted. The element with the greatest
+/// key is the result of both ops. Every NaN becomes one quiet NaN, whose key is above all other keys for both min and
+/// max.
 template <class T, bool kLeast>
 struct Extreme {
   using Stored = T;

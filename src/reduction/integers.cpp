@@ -1,6 +1,5 @@
 // Loops that reduce integers by sum, product or average. Sums and products wrap on overflow, so signed integers are
-// combined as unsigned ones. An average is the exact mean, truncated toward zero. The sum and the division of an
-// average use a wider type.
+// combined as unsigned ones. An average is the exact mean, truncated toward zero. Its sum is computed in a wider type.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,8 +1,8 @@
 // Loops that compute min and max, for all types.
 //
 // Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer, and keys have
-// the order of the floats. If the op is min, all bits of the keys are then inverted. The element with the greatest key
-// is then the result of min as well as of max.
+// the order of the floats. If the op is min, all bits of the keys are inverted. The element with the greatest key is
+// the result of both ops.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

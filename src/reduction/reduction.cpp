@@ -49,9 +49,9 @@ ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Runs the loop. If it saves time, stores an out by streaming stores, which bypass the caches. An out that is also a
-/// source is stored normally, because its lines are in the cache. An out whose offset within a cache line differs from
-/// that of the first streamed out is stored normally, too. Only whole lines can be streamed.
+/// Runs the loop, with streaming stores for the outs that allow them. Streaming stores bypass the caches. An out that
+/// is also a source is stored normally, because its lines are in the cache. An out whose offset within a cache line
+/// differs from that of the first streamed out is stored normally, too. Only whole lines can be streamed.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;

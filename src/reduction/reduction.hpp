@@ -2,8 +2,8 @@
 // writes the result to one or more destinations, the outs.
 //
 // 16-bit floats are accumulated in f32, and rounded to 16 bits once per fold. Integer averages are accumulated in wider
-// types, and truncated once per fold. Each input is multiplied by a factor at most once. The result is divided
-// once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
+// types, and truncated once per fold. An input of pre_scaled_sum is multiplied by the factor once. The sum of an
+// average is divided once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 /// Makes the streaming stores of this thread visible before its later stores.
 void fence_streams() noexcept;
 
-/// Computes out[i] = sources[0][i] . sources[1][i] . ... for `count` elements, from left to right, for every out of
-/// `outs`.
+/// Computes out[i] = sources[0][i] . sources[1][i] . ... for `count` elements and every out of `outs`. The dot is the
+/// op, applied from left to right.
 ///
 /// Loads each source once and stores the result to each out, in one pass. Requires at least one source and one out.
 /// Pointers may be unaligned. An out may be equal to a source; other overlap is not allowed.

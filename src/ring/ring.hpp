@@ -1,5 +1,5 @@
-// Ring algorithms: every rank receives from the rank before it and sends to the rank after it. In a reduce-scatter or
-// an all-gather, all ranks send at the same time.
+// Ring algorithms: a rank receives only from the rank before it, and sends only to the rank after it. In a
+// reduce-scatter or an all-gather, all ranks send at the same time.
 //
 // In an all-reduce, the ring sends the fewest bytes possible, for any number of ranks. The proof is in Patarasuk and
 // Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. A hop is one message from a rank
@@ -10,12 +10,13 @@
 
 namespace collectives::ring {
 
-/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p.
+/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p. Ranks count in
+/// the order of the ring.
 ///
 /// The sum of part p starts at the rank after p and passes around the ring. Each rank adds its term, and rank p adds
 /// the last one.
 ///
-/// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
+/// Steps: n - 1 hops. Each rank sends and receives n - 1 parts. If parts are equal, that is (n - 1)/n of the buffer.
 ///
 /// The sum of part p begins with the term of rank p+1. Then come rank p+2 and so on, around the ring to rank p. The
 /// order is fixed, so equal runs give equal bits. The op must commute.
@@ -33,7 +34,7 @@ constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const R
 
 /// Emits an all-gather. A part starts at its owner, passes all ranks and stops at the rank before its owner.
 ///
-/// Steps: n - 1 hops. Each rank sends and receives (n - 1)/n of the buffer.
+/// Steps: n - 1 hops. Each rank sends and receives n - 1 parts. If parts are equal, that is (n - 1)/n of the buffer.
 template <class Run>
 constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place source, Run&& run) {
   const int n = ring.size();
@@ -45,7 +46,7 @@ constexpr void all_gather(const RankGroup& ring, const Parts& parts, Place sourc
 
 /// Emits a broadcast. The buffer travels from the root around the ring. The rank before the root is the last one.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds. Each rank sends and receives the buffer once.
+/// Steps: n - 1 hops, pipelined over the rounds. A rank sends and receives the buffer at most once.
 template <class Run>
 constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run) {
   const Peers onward = ring.ahead(1) == root ? Peers{} : ring.next();
@@ -57,7 +58,7 @@ constexpr void broadcast(const RankGroup& ring, int root, Range range, Run&& run
 
 /// Emits a reduce. The rank after the root starts, every hop adds one term, and the root ends.
 ///
-/// Steps: n - 1 hops, pipelined over the rounds. Each rank sends and receives the buffer once.
+/// Steps: n - 1 hops, pipelined over the rounds. A rank sends and receives the buffer at most once.
 ///
 /// The sum begins with the term of rank root+1. Then come rank root+2 and so on, around the ring to the root.
 template <class Run>

@@ -1,5 +1,5 @@
-// Implementation of the host map, which tells the ranks that share a host. Each rank describes its host, and computes
-// the map from the descriptions of all ranks.
+// Implementation of the host map, which tells which ranks share a host. Each rank describes its host, and computes the
+// map from the descriptions of all ranks.
 #include "topology/host_map.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Returns the first line of a file that every Linux has. Throws Error{system} if it cannot be read.
+/// Returns the first line of a file that every Linux has. Throws Error{system} if the file cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -36,11 +36,11 @@ std::string inode_of(const char* path) {
   return ::stat(path, &status) == 0 ? std::to_string(status.st_ino) : "?";
 }
 
-/// Returns the name of this rank's host. Processes with equal names share an arena, the shared memory of a host. The
+/// Returns the name of this rank's host. Ranks with equal names share an arena, the shared memory of a host. The
 /// bootstrap or COLLECTIVES_HOST_ID may set the name. If neither sets it, the name identifies the kernel, the PID
 /// namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which requires equal
-/// PID and user namespaces. Tests make hosts of network namespaces, which count as hosts. With another
-/// transport than shared memory, the name contains the number of the rank.
+/// PID and user namespaces. The name contains the network namespace, because tests use one network namespace per host.
+/// With another transport than shared memory, the name contains the number of the rank.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
@@ -70,8 +70,8 @@ std::vector<int> affinity() {
   return cores;
 }
 
-/// Returns the boot id of the kernel, which all containers of a machine share. Returns an empty string if it cannot be
-/// read.
+/// Returns the boot id of the kernel, which all containers of a machine share. Returns an empty string if the id cannot
+/// be read.
 std::string machine_name() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
@@ -99,10 +99,10 @@ int cores_together(const std::vector<const json*>& ranks) {
   return std::min(sum, static_cast<int>(all.size()));
 }
 
-/// Finds machines that several hosts share, because containers or namespaces make hosts of one machine. Sets the number
-/// of cores of each machine to the sum over its hosts. Limits the sum to the number of different cores in the affinity
-/// masks, unless a rank of the machine has COLLECTIVES_CORES. If no two hosts share a machine, the lists of machines
-/// stay empty.
+/// Finds machines that several hosts share. Containers or namespaces can divide one machine into several hosts. Sets
+/// the number of cores of each machine to the sum over its hosts. Limits the sum to the number of different cores in
+/// the affinity masks, unless a rank of the machine has COLLECTIVES_CORES. If no two hosts share a machine, the lists
+/// of machines stay empty.
 void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> cores;  // cores of each machine

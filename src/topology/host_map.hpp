@@ -4,8 +4,8 @@
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
 // descriptions. Every rank computes the same map from all descriptions.
 //
-// Several hosts may be one machine: ranks in different containers share the machine's cores but no memory. The boot id
-// of the kernel tells which hosts are one machine.
+// Several hosts may lie on one machine. Ranks in different containers, for example, share cores but no memory. Hosts
+// whose kernels have equal boot ids lie on one machine.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

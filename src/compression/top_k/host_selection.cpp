@@ -1,6 +1,6 @@
-// Implementation of the selection of a top-k call on the CPU. A top-k call sends only the k elements of greatest
-// magnitude. The other elements stay in the residual, the part of gradients that was not sent yet. If values are sent
-// as bf16, their rounding errors stay in the residual, too.
+// Implementation of the selection of a top-k call on the CPU. A sparse top-k call sends only the k elements of greatest
+// magnitude. Unless error_feedback is off, the other elements stay in the residual. The residual is the part of
+// gradients that was not sent yet. If values are sent as bf16, their rounding errors stay in the residual, too.
 #include "compression/top_k/host_selection.hpp"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
-// HostSelection: selects the entries of one top-k call on the CPU. A top-k call sends only the k elements of greatest
-// magnitude of a gradient. An entry is the index of an element with its value.
+// HostSelection: selects the entries of one sparse top-k call on the CPU. A sparse call sends only the k elements of
+// greatest magnitude. An entry is the index of an element with its value.
 //
 // The residual is the part of gradients that was not sent yet. The entries are selected from the sum of residual and
-// gradient, and removed from the residual. If a value is sent as bf16, its rounding error stays in the residual. If the
-// call fails, put_back() returns the selected values to the residual.
+// gradient. They are removed from the residual. If the options keep no residual, the entries are selected from the
+// gradient. If a value is sent as bf16, its rounding error stays in the residual. If the call fails, put_back() returns
+// the selected values to the residual.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,13 @@ class HostSelection {
 
   /// Adds scale * `gradient` (format.n elements) to the residual of `state`, and selects format.k elements of the sum.
   /// With momentum, adds the velocity to the residual in place of the gradient. If the options keep no residual,
-  /// selects from scale * `gradient` alone. Returns the status, which the other ranks receive. If the gradient has NaN
-  /// or infinity and the options do not propagate them, selects zeros and leaves `state` unchanged.
+  /// selects from scale * `gradient` alone. Returns the status of the selection, which the other ranks receive. If the
+  /// gradient has NaN or infinity and the options do not propagate them, selects zeros and leaves `state` unchanged.
   SparseExchange::MemberStatus select(const float* gradient, float scale, const SparseFormat& format,
                                       ResidualState& state);
   /// Returns the selected entries. They are valid until the next select().
   Entries entries() const noexcept { return {indices_.data(), values_.data(), indices_.size()}; }
-  /// Returns true if the entries have been removed from the residual. Returns false again after release() or
-  /// put_back().
+  /// Returns true after a select() that took elements, until release() or put_back().
   bool is_taken() const noexcept { return taken_; }
   /// Ends the call: put_back() is no longer possible.
   void release() noexcept { taken_ = false; }

@@ -1,5 +1,6 @@
-// InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A top-k call sends only the k
-// elements of greatest magnitude to other hosts. In these phases, the ranks of a host add and gather whole vectors.
+// InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A sparse top-k call sends only
+// the k elements of greatest magnitude to other hosts. Inside a host, these phases add whole vectors and gather the
+// result. They also find whether a flag is set on any rank.
 //
 // The tensor is cut into slices. A rank with a slice is the owner of the slice. add(), gather() and ask() each describe
 // one phase as a job, which the executor then performs. They leave the tag of the job unchanged. A tag is the number of
@@ -17,8 +18,8 @@ namespace collectives {
 
 class InHostPhase {
  public:
-  /// Adds the vectors `input` of all ranks of the host, of `count` elements each. The owner of `slice` receives the sum
-  /// of its slice in `sum`, which holds only the slice.
+  /// Adds the vectors `input` of all ranks of the host, of `count` elements each. This rank receives the sum of its own
+  /// slice, `slice`. The vector `sum` holds only this slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
   /// Gathers the slices of `output`, so that `output` is complete on all ranks of the host. Requires that each owner
   /// has written its own slice.

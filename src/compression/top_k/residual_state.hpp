@@ -1,6 +1,6 @@
-// ResidualState: the values that a rank keeps for one tensor between top-k calls, in CPU memory. A top-k call sends
-// only the k elements of greatest magnitude of a gradient. The residual is the part of gradients that was not sent yet.
-// The velocity is the decaying sum of gradients that momentum correction uses.
+// ResidualState: the values that a rank keeps for one tensor between top-k calls, in CPU memory. A sparse top-k call
+// sends only the k elements of greatest magnitude. The residual is the part of gradients that was not sent yet. The
+// velocity is the decaying sum of gradients that momentum correction uses.
 //
 // A slice is the range of the tensor from which one rank selects. Residual and velocity cover the whole tensor, or only
 // the slice of the rank. A checkpoint of a rank holds one ResidualState per tensor (TopK::save).
@@ -16,8 +16,8 @@
 
 namespace collectives {
 
-/// Returns `value` as the other ranks receive it: rounded to `type`, in which it is sent. A value that exceeds the
-/// range of bf16 becomes infinite.
+/// Returns `value` as the other ranks receive it: rounded to `type`, in which it is sent. If `type` is bf16, a value
+/// beyond its range becomes infinite.
 inline float received_value(float value, DataType type) {
   return type == DataType::bf16 ? static_cast<float>(bfloat16(value)) : value;
 }
@@ -26,9 +26,9 @@ inline float received_value(float value, DataType type) {
 struct ResidualState {
   std::size_t count = 0;  ///< Number of elements of the tensor.
   std::uint64_t calls = 0;
-  /// Number of slices into which the ranks of this host divide the tensor. Each slice has one owner, a rank that keeps
-  /// residual and velocity of the sum of the host's gradients. 0: residual and velocity belong to this rank's own
-  /// gradients and cover the whole tensor.
+  /// Number of slices into which the ranks of this host divide the tensor. Each slice has one owner. The owner keeps
+  /// residual and velocity of its slice, for the sum of the host's gradients. 0: residual and velocity belong to this
+  /// rank's own gradients and cover the whole tensor.
   std::uint32_t slices = 0;
   Range slice;                  ///< Range of the tensor from which this rank selects.
   std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.

@@ -1,5 +1,5 @@
-// Implementation of the sparse exchange. In it, the members (all ranks, or one rank per host) send one another their
-// selected elements. sparse_exchange.hpp describes its two forms, gathered and split.
+// Implementation of the sparse exchange. In it, the members (all ranks, or the ranks of one rail) add the elements that
+// each of them has selected. sparse_exchange.hpp describes its two forms, gathered and split.
 //
 // A sparse exchange consists of all-gathers and all-to-alls of bytes. next() describes each of these collectives as a
 // job, which the executor performs. A record is the data that one member sends in one of these collectives. In the

@@ -42,7 +42,7 @@ namespace collectives {
 class SparseExchange {
  public:
   struct Setting {
-    SparseForm form = SparseForm::gathered;  ///< Gathered or split.
+    SparseForm form = SparseForm::gathered;  ///< Form of the exchange, gathered or split.
     SparseFormat format;
     const RankView* view = nullptr;
     bool along_rail = false;      ///< True: the members are the ranks of this rank's rail. False: all ranks.

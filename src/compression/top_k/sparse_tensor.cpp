@@ -1,5 +1,5 @@
-// Implementation of SparseTensor, one tensor whose gradients are sent by top-k. It checks the arguments of a call,
-// computes how many elements the call selects, and reports on the last call.
+// Implementation of SparseTensor, one tensor whose gradients are sent by top-k. The functions check the arguments of a
+// call, compute how many elements it selects, and report on the last call.
 #include "compression/top_k/sparse_tensor.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// SparseTensor: one tensor whose gradients are sent by top-k, that is, only the k elements of greatest magnitude. It
-// holds the residual (the part of gradients that was not sent yet), the current operation, and the figures of the last
-// call.
+// SparseTensor: one tensor whose gradients are sent by top-k. A sparse call sends only the k elements of greatest
+// magnitude. The tensor holds the residual (the part of gradients that was not sent yet), the current operation, and
+// the figures of the last call.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Functions of TensorResidual, which holds the residual and the velocity of a tensor. The residual is the part of
 // gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses.
-// The functions copy both from a GPU to CPU memory, or replace the vectors in CPU memory by vectors on a GPU.
+// The functions move residual and velocity from a GPU to CPU memory, or to a GPU.
 #include "compression/top_k/tensor_residual.hpp"
 
 namespace collectives {

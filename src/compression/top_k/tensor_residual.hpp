@@ -16,7 +16,7 @@ class DeviceResidual {
  public:
   virtual ~DeviceResidual() = default;
   /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. Leaves an argument
-  /// unchanged if the GPU has no such vector. Throws Error{system}.
+  /// unchanged if the GPU has no such vector. Throws Error{system} if the GPU fails.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
   /// True: a failed call has returned its selected values to the residual. The returned values may exceed the range of
   /// the type in messages.
@@ -34,7 +34,7 @@ class TensorResidual {
   /// Returns the residual and velocity on a GPU. Null: they are in state().
   DeviceResidual* on_device() const noexcept { return device_.get(); }
   /// Returns a copy of the complete state. Reads residual and velocity from the GPU, if they are there. Throws
-  /// Error{system}.
+  /// Error{system} if the GPU fails.
   ResidualState full_state() const;
 
   /// Returns true if the state covers `slice`, one of `slices` ranges of the tensor with one owner each. `slices` 0
@@ -43,12 +43,13 @@ class TensorResidual {
   bool keeps(int slices, Range slice) const noexcept {
     return !options_.error_feedback || state_.covers(slices, slice);
   }
-  /// Moves residual and velocity from the GPU, if they are there, to CPU memory. Throws Error{system}.
+  /// Moves residual and velocity from the GPU, if they are there, to CPU memory. Throws Error{system} if the GPU fails.
   void move_to_host();
   /// Moves the state to CPU memory, and extends it to all `count` elements. Missing values become zeros. Throws
-  /// Error{system}.
+  /// Error{system} if the GPU fails.
   void move_to_host(std::size_t count);
-  /// Moves the state of this rank's slice to CPU memory. Requires keeps(slices, slice).
+  /// Moves the state of this rank's slice to CPU memory. Requires keeps(slices, slice). Throws Error{system} if the GPU
+  /// fails.
   void move_slice_to_host(std::size_t count, int slices, Range slice);
   /// Takes over residual and velocity on a GPU, and frees those in CPU memory.
   void move_to_device(std::unique_ptr<DeviceResidual> where);

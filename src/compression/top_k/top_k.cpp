@@ -1,5 +1,6 @@
-// Public functions of TopK, among them save() and load(). TopK sends only the k elements of greatest magnitude of each
-// gradient. Unless error_feedback is off, TopK keeps the other elements, the residual, for later calls.
+// Public functions of TopK, among them save() and load(). A sparse call sends only the k elements of greatest
+// magnitude. A dense call sends all elements. Unless error_feedback is off, TopK keeps the elements that were not sent,
+// the residual, for later calls.
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Implementation of TopK, which sends only the k elements of greatest magnitude of each gradient. The implementation
-// holds the tensors by name. sparse_tensor.hpp describes a tensor, and top_k_operation.hpp describes a call.
+// Implementation of TopK, the compressor whose sparse calls send only the k elements of greatest magnitude. It holds
+// the tensors by name. sparse_tensor.hpp describes a tensor, and top_k_operation.hpp describes a call.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Implementation of the phases of a top-k call, which sends only the k elements of greatest magnitude of the gradients.
-// top_k_operation.hpp describes the phases. A slice is the range of the tensor from which one rank selects. If the
-// ranks of a host first add their gradients, each slice is a part of the tensor. If not, the slice of each rank is the
-// whole tensor. An owner is a rank whose slice is not empty.
+// Implementation of the phases of a top-k call. A sparse call sends only the k elements of greatest magnitude of
+// gradient plus residual. A dense call sends the whole vector. The header describes the phases. A slice is the range of
+// the tensor from which one rank selects. If the ranks of a host first add their gradients, each slice is a part of the
+// tensor. If not, the slice of each rank is the whole tensor. An owner is a rank whose slice is not empty.
 #include "compression/top_k/top_k_operation.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ void TopKOperation::report_device_sum(std::size_t union_size, std::chrono::nanos
   report_.add_time(took);
 }
 
-/// Begins a call: replaces the fields of the previous call.
+/// Resets this object for a new call. Counts the call in the residual state.
 void TopKOperation::start(const Call& call) {
   busy_ = true;
   reserved_ = false;
@@ -79,8 +79,8 @@ void TopKOperation::select_on_host() {
   choose(call_.input, clipping_factor(options_.clip, call_));
 }
 
-/// Sends the entries that a GPU has selected. The GPU also writes the result. The CPU therefore does not set the result
-/// to zero.
+/// Starts the exchange of the entries that a GPU has selected. The GPU writes the whole result, so no `zero_fill_`
+/// starts here.
 void TopKOperation::adopt_device_selection() {
   phase_ = Phase::exchange;
   report_.add_time(device_took_);
@@ -119,7 +119,8 @@ const float* TopKOperation::dense_input(const Call& call) {
   return gradient_.data();
 }
 
-/// Adds velocity and residual to `gradient_`, which a dense call sends.
+/// Turns `gradient_` into the vector that a dense call sends. With momentum, the new velocity replaces the gradient:
+/// momentum * velocity + gradient. Adds the residual, and empties it.
 void TopKOperation::add_residual() {
   ResidualState& state = residual_.state();
   for (std::size_t i = 0; i < state.velocity.size(); ++i)
@@ -138,7 +139,7 @@ void TopKOperation::abandon() noexcept {
   --residual_.state().calls;
 }
 
-/// Returns the sent values to the residual, because no rank receives them.
+/// Puts the sent values back into the residual, because the ranks discard them.
 void TopKOperation::take_back() noexcept {
   report_.set_nothing_sent();
   if (!options_.error_feedback || !(selection_.is_taken() || sent_copy_)) return;
@@ -222,9 +223,8 @@ bool TopKOperation::next_phase(Job& job) {
     }
 }
 
-/// Makes the residual state of this rank cover only its slice. If the state of any rank of the host covers another
-/// range, all ranks of the host first add their states. The ranges also differ if only some ranks took part in an
-/// earlier call, or if a failed call left its state on some ranks.
+/// Makes the residual state of this rank cover only its slice. If `moves`, the state of some rank of the host covers
+/// another range. The next phases then add the states of all ranks of the host.
 void TopKOperation::keep_slice(bool moves) {
   ResidualState& state = residual_.state();
   const Range slice = call_.plan->slice(call_.view->grid.local);
@@ -270,8 +270,8 @@ void TopKOperation::send(const Entries& own, const SparseFormat& format, SparseE
                   own, status);
 }
 
-/// Reads the statuses of all members of the exchange. Decides whether the call is undone, or throws, because some rank
-/// had NaN or infinity.
+/// Reads the statuses of all members of the exchange. If a member had NaN or infinity, the option `non_finite` decides.
+/// The call goes on, is undone, or throws.
 void TopKOperation::receive_status() {
   for (std::size_t m = 0; m < exchange_.members(); ++m) {
     const auto [non_finite, first] = exchange_.status_of(m);
@@ -305,7 +305,7 @@ void TopKOperation::add_up() {
   report_.set_sent_bytes(exchange_.bytes_sent());
 }
 
-/// Sets the result to zero and returns the sent values to the residual.
+/// Sets the result to zero. Puts the sent values back into the residual.
 void TopKOperation::undo() {
   const Range slice = residual_.state().slice;
   zero_fill_.start(call_.output + slice.first, slice.count);

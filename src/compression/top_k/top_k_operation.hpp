@@ -1,11 +1,12 @@
 // TopKOperation: performs one top-k call of a tensor, an all-reduce of gradients.
 //
-// begin() starts a sparse call, which sends only the k elements of greatest magnitude. dense_input() starts a dense
-// call, which sends the sum of gradient and residual in full. The residual is the part of gradients that was not sent
-// yet.
+// The residual is the part of gradients that was not sent yet. A call adds gradient and residual. A sparse call, which
+// begin() starts, sends only the k elements of greatest magnitude of the sum. A dense call, which dense_input() starts,
+// sends the whole sum.
 //
-// If several hosts have several ranks each, a sparse call adds whole vectors inside hosts, and sends selected elements
-// between hosts. The tensor is cut into slices. Each slice has one owner on each host. The call has these phases:
+// If there are several hosts, and some have several ranks, a sparse call adds whole vectors inside hosts. It sends
+// selected elements between hosts. The tensor is cut into slices. Each slice has one owner on each host. The call has
+// these phases:
 //
 //   agree_to_move, migrate_residuals, move_residual, move_velocity
 //                  The ranks of a host add their residuals, if necessary (see below).
@@ -24,8 +25,8 @@
 // A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
 // before begin(), and reads received() after the exchange.
 //
-// Price: each slice gets an equal number of the k elements. The selection depends on the number of ranks per
-// host.
+// Price: each slice sends about equally many elements, wherever the largest ones lie. The selection depends on the
+// number of ranks per host.
 #pragma once
 
 #include <chrono>

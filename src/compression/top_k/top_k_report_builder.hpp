@@ -1,6 +1,6 @@
 // TopKReportBuilder: collects the figures of the last top-k call of a tensor, and makes its report (TopKReport). A
-// top-k call sends only the k elements of greatest magnitude. The residual is the part of gradients that was not sent
-// yet.
+// sparse call sends only the k elements of greatest magnitude. A dense call sends all elements. The residual is the
+// part of gradients that was not sent yet.
 #pragma once
 
 #include <chrono>
@@ -21,12 +21,12 @@ class TopKReportBuilder {
   /// Resets the figures for a call by `plan`. `dense_bytes` is the number of bytes that this rank sends in a dense
   /// call.
   void begin(const SparsePlan& plan, std::size_t dense_bytes);
-  /// Sets the figures of a dense call, which sends all elements.
+  /// Sets the figures of a dense call.
   void set_dense() noexcept;
   /// Sets the number and the norm of the elements that this rank has selected.
   void set_selection(const Entries& own);
   void set_sent_bytes(std::uint64_t bytes) noexcept { report_.sent_bytes = bytes; }
-  /// Sets the number of distinct indices that any rank sent.
+  /// Sets the number of elements that at least one rank of the exchange has selected.
   void set_union_size(std::size_t size) noexcept { report_.union_size = size; }
   /// Notes that the sent values have returned to the residual.
   void set_nothing_sent() noexcept { sent_norm_ = 0; }
