@@ -1,5 +1,5 @@
 // Implementation of CodedStep, which performs Steps whose messages a codec encodes. A codec converts f32 values to
-// fewer bytes and back. Values are coded and added tile by tile. A tile is about 1,024 elements.
+// fewer bytes and back. Values are added tile by tile. A tile is about 1,024 elements.
 #include "execution/coded_step.hpp"
 
 #include <algorithm>

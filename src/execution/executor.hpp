@@ -7,11 +7,11 @@
 // vectors into segments, provides scratch memory, checks the tags of messages and counts bytes.
 //
 // A rank performs its Steps in the fixed order of steps/schedule.hpp. A frame is memory of a transport for one message.
-// A Step can run when its incoming messages have arrived and each of its outgoing messages has a frame.
+// A Step with messages can run only when all incoming messages have arrived, and each outgoing message has a frame.
 //
-// The executor avoids copies and scratch memory. A reduction writes its result into the destination of its Step. A Step
-// without a destination writes into the first outgoing frame. Received messages are read in place. Values that are not
-// reduced need no frame if the transport can send from the caller's memory and receive into it.
+// The executor avoids copies and scratch memory. A reduction writes its result into the destination of its Step. If the
+// Step has no destination, the reduction writes into the first outgoing frame. Received messages are read in place.
+// Values that are not reduced need no frame if the transport can send from the caller's memory and receive into it.
 //
 // The executor does not touch values itself: a ValueEngine copies and reduces them. HostEngine is the engine for host
 // memory. The GPU code has engines for GPU memory. Algorithms therefore work for both kinds of memory. CodedStep
@@ -48,8 +48,8 @@ class Executor {
  public:
   using Route = StepMessages::Route;
   using HostCollectives = HostEngine::HostCollectives;
-  /// `routes`: the transport to each peer. `wire`: the transport in `routes` that must be progressed, such as the one
-  /// between hosts. It may read memory after send_from() has returned. Null: there is none.
+  /// `routes`: the transport to each peer. `wire`: the only transport in `routes` that needs calls of progress(). It is
+  /// the wire between hosts, or GpuMessages. It may read memory after send_from() has returned. Null: there is none.
   ///
   /// `engine`: works on values in GPU memory. With an engine, messages inside the host hold addresses of values, and no
   /// message is encoded. The engine also performs host Steps, in which ranks of the host work together. Null: the

@@ -24,7 +24,7 @@ struct Keeper {
 
 }  // namespace
 
-/// Ignores an engine inherited through fork(): its communicators belong to the parent process.
+/// Returns null for an engine inherited through fork(), because its communicators belong to the parent process.
 ProgressEngine* ProgressEngine::of_this_thread() noexcept {
   return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }

@@ -1,9 +1,9 @@
 // StepMessages: receives and sends the messages of the current Step of a rank. A Step is one action of a rank. A Step
 // takes values, may reduce them, and may store and send the result.
 //
-// A route is the transport of the messages to one peer: shared memory inside the host, or the wire to another host. A
-// frame is memory of a transport for one message. A value is copied into a frame, or sent by send_from() from the
-// memory in which it lies. The wire may read that memory after send_from() has returned.
+// A route is the transport of the messages to and from one peer, such as shared memory or the wire. A frame is memory
+// of a transport for one message. A value is written into a frame, or sent by send_from() from the memory in which it
+// lies. The wire may read that memory after send_from() has returned.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,15 @@ namespace collectives {
 
 class StepMessages {
  public:
-  /// Transport of the messages to one rank, and that rank's number in the transport.
+  /// Transport of the messages to and from one rank, and that rank's number in the transport.
   struct Route {
     Transport* transport = nullptr;
     Rank address = 0;
     bool between_hosts = false;  ///< whether the messages go to another host
     bool sends_in_place = true;  ///< whether send_from() may be called
   };
-  /// `wire`: the transport in `routes` that must be progressed, such as the one between hosts. Null: none.
+  /// `wire`: the only transport in `routes` that needs calls of progress(). It is the wire between hosts, or
+  /// GpuMessages. Null: there is none.
   StepMessages(Rank self, std::vector<Route> routes, Transport* wire)
       : self_(self), routes_(std::move(routes)), wire_(wire) {}
 
@@ -54,7 +55,7 @@ class StepMessages {
     }
     return true;
   }
-  /// Returns the message that has arrived from `from`. Throws TagMismatch if it belongs to another call.
+  /// Returns the message that has arrived from `from`. Throws TagMismatch if its tag or its length is unexpected.
   const Message& taken(Rank from, std::size_t bytes) {
     const Route& route = route_to(from);
     const Message& message = *route.transport->receive(route.address);

@@ -1,5 +1,6 @@
 // ValuePlaces: computes the addresses of the values of one job. A job is one operation of the executor, or one phase of
-// it. The values of a job lie in the input buffer, in the output buffer, or in scratch memory for a partial result.
+// an operation. The values of a job lie in the input buffer, in the output buffer, or in scratch memory for a partial
+// result.
 #pragma once
 
 #include <cstddef>

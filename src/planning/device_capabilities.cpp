@@ -1,5 +1,5 @@
-// States why NCCL, NVIDIA's library of collectives between GPUs, cannot perform a reduction. NCCL can perform it if its
-// result is the one that ReduceOp promises, or if a kernel can reduce instead.
+// States why NCCL, NVIDIA's library of collectives between GPUs, cannot perform a reduction. NCCL can perform it if
+// NCCL's own result is the one that ReduceOp promises. NCCL can also perform it if a kernel can reduce instead.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

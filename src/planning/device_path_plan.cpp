@@ -1,6 +1,6 @@
 // Implementation of fill_for_path(), which changes a plan to suit a device path. A device path is the way in which a
-// call on GPU memory is done. If NCCL performs the call, sets the properties of such calls. If GPUs exchange messages,
-// chooses their length.
+// call on GPU memory is done. On the path `nccl`, the function replaces backend, protocol and estimate. On the path
+// `steps`, it chooses the length of messages.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>
@@ -15,12 +15,12 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of bytes of a segment, if messages may be so long. A CPU asks a GPU whether it has finished. The work
-/// on so many bytes takes longer than that question.
+/// Minimum number of bytes of a segment, if messages may be so long. The CPU polls the GPU until the work on a segment
+/// is done. The work on so many bytes takes longer than a poll.
 constexpr std::size_t kShortestGpuMessage = 256 << 10;
-/// Minimum number of rounds if the vector passes along a chain of ranks. There may be fewer, so that segments have at
-/// least kShortestGpuMessage bytes. A round handles one segment of the vector. With more rounds, the next rank starts
-/// sooner.
+/// Wanted number of rounds if the vector passes along a chain of ranks. A round handles one segment of the vector. With
+/// more rounds, the next rank starts sooner. There are fewer rounds if segments would be shorter than
+/// kShortestGpuMessage. There are more if segments would be longer than a message may be.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

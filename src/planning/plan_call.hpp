@@ -1,5 +1,5 @@
-// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor has
-// a sparse plan. It states whether only selected elements are sent.
+// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor also has
+// a sparse plan. The sparse plan states whether only selected elements are sent.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace collectives {
 
 /// Top-k compressor of a call.
 struct TopKCall {
-  std::size_t k;  ///< number of elements that are sent
+  std::size_t k;  ///< number of elements that top-k selects
   const TopKOptions& options;
 };
 

@@ -1,5 +1,5 @@
 // PlannedCall: the plan of a call, and data derived from the plan. A plan is the algorithm with which a call is done.
-// Calls with equal arguments share one PlannedCall.
+// Calls with equal signatures and equal counts share one PlannedCall.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace collectives {
 
-/// Plan of a call and the data derived from it. The planner stores the object for later calls with equal arguments.
+/// Plan of a call and the data derived from it. The planner stores the object for later calls.
 struct PlannedCall {
   Request request;
   Signature signature;
@@ -36,8 +36,8 @@ struct PlannedCall {
   /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the
   /// plan for sending the whole vector.
   std::optional<SparsePlan> sparse;
-  /// Description of the only Step of the plan, set if this Step is a collective of the ranks of one host. The executor
-  /// then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
+  /// Description of the only Step of the plan, set only if this Step is a collective of the ranks of one host. The
+  /// executor then starts that collective directly. Otherwise the algorithm emits Steps, the actions of this rank.
   std::optional<HostCall> single_step;
 };
 

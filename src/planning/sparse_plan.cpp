@@ -1,6 +1,7 @@
-// Implementation of the sparse plan. Decides whether an all-reduce sends selected elements only (sparse) or the whole
-// vector (dense). It estimates both forms of the sparse exchange. It takes the faster form unless the options name one.
-// It then compares this form with the dense plan, unless the options force compression or the call is `deterministic`.
+// Implementation of the sparse plan. Function plan_sparse() decides whether an all-reduce sends selected elements only
+// (sparse) or the whole vector (dense). It estimates both forms of the sparse exchange. It takes the faster form unless
+// the options name one. On several hosts, it compares this form with the dense plan. A forced or `deterministic` call
+// of several ranks is sparse without this comparison.
 //
 // Members exchange the selected elements. A member is a rank, or a host whose ranks have added their values. In such a
 // host, each rank selects from its own slice, a range of the sum. File compression/top_k/sparse_exchange.hpp explains

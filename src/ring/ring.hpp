@@ -10,8 +10,8 @@
 
 namespace collectives::ring {
 
-/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p. Ranks count in
-/// the order of the ring.
+/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p. Rank p is the
+/// rank at position p of the ring.
 ///
 /// The sum of part p starts at the rank after p and passes around the ring. Each rank adds its term, and rank p adds
 /// the last one.
