@@ -1,6 +1,6 @@
 // The library's codecs bf16, f16 and int8 as objects. A codec converts f32 values to fewer bytes for messages, and
-// back. Each object returns the name of the codec and the size of encoded values, and calls the functions of
-// codec_kernels.hpp.
+// back. Each object returns the name of its codec and the size of encoded values. The functions of codec_kernels.hpp
+// encode and decode.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"

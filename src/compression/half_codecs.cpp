@@ -8,8 +8,8 @@
 //
 // Rounding to bf16 uses integer arithmetic on every processor (reduction/formats.hpp). Reason: the processors' bf16
 // instructions replace denormals by 0. A processor mode that replaces denormals does not affect integer arithmetic.
-// Price: rounding takes six operations in place of one. Data from the second-level cache or from beyond cost no
-// additional time. Loads from there take longer than the six operations.
+// Price: rounding takes six operations in place of one. Rounding takes no additional time if the data come from the
+// second-level cache or beyond. Loads from there take longer than the six operations.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 

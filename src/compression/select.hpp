@@ -7,10 +7,9 @@
 //
 // The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. Without
 // a residual, the vector is the gradient. One pass adds the gradient to the residual. This pass also collects the
-// candidates for the selection. A candidate is an element whose magnitude exceeds a threshold, the floor. If the memory
-// for candidates becomes too small, only the greatest k to 1.5 k candidates remain. The floor then rises. No later
-// element below the remaining candidates can be selected. One pass suffices for any input if the first floor is not too
-// high.
+// candidates for the selection. A candidate is an element whose magnitude exceeds a limit, the floor. If the memory for
+// candidates becomes too small, only the greatest k to 1.5 k candidates remain. The floor then rises. No later element
+// below the remaining candidates can be selected. One pass suffices for any input if the first floor is not too high.
 //
 // The k-th greatest magnitude changes little from one training step to the next. The first floor of a call is therefore
 // a little below the k-th greatest magnitude of the last call. If the pass finds fewer than k candidates, a second pass

@@ -3,10 +3,10 @@
 //
 // A codec converts f32 values to fewer bytes and back. The number of bytes depends only on the number of values. A
 // codec has no state. A frame is the memory of a transport for one message. Values are encoded when they are written to
-// a frame, and decoded when they are read from one. No rank adds to a partial sum of other hosts, because each
-// transmission would round the sum again. Each part (range) of the vector instead has an owner. This rank adds the
-// contributions of all ranks, or of all hosts (PartialSums::intra_host). The contribution of a host is the sum over its
-// ranks, made in f32 before it is encoded.
+// a frame, and decoded when they are read from one. A growing sum is not passed from host to host, because each message
+// would round it again. Instead, each part (range) of the vector has an owner. The owner adds the contributions of all
+// ranks, or of all hosts (PartialSums::intra_host). The contribution of a host is the sum over its ranks, made in f32
+// before it is encoded.
 //
 // All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
 // decode them. A rank that passes a received message on sends the received bytes. A Step may encode values that an

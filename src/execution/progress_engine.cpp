@@ -5,8 +5,8 @@
 namespace collectives {
 namespace {
 
-// Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below and can be read
-// until the thread has ended, because static objects may still use communicators then.
+// Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below. Static objects may
+// use communicators after the destruction of the Keeper.
 thread_local ProgressEngine* current = nullptr;
 thread_local bool ended = false;
 

@@ -22,13 +22,13 @@ class ValueEngine {
   virtual ~ValueEngine() = default;
   /// Returns whether each request is complete when its function returns. If so, end() and done() are not called.
   virtual bool is_immediate() const noexcept { return false; }
-  /// Called before each Step, which may read memory of peers. Returns false if the Step cannot begin yet.
+  /// Begins a Step that is no host Step. The Step may read memory of peers. Returns false if it cannot begin yet.
   virtual bool begin() = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   /// Reduces `sources` into `out`, as fold() in reduction.hpp does.
   virtual void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::byte* out,
                     std::size_t count, int finish_ranks) = 0;
-  /// Called after the last request of a Step.
+  /// Ends the requests of a Step.
   virtual void end() = 0;
   /// Returns whether the requests of the Step are complete.
   virtual bool done() = 0;

@@ -1,8 +1,8 @@
 // Hierarchical algorithms: shared memory inside a host, messages between hosts.
 //
 // A Step is one action of a rank. A host Step is a collective that the ranks of one host perform together through
-// shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, a collective
-// reduces or gathers inside each host by host Steps, and sends messages between hosts.
+// shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, host Steps
+// reduce or gather inside each host. Messages carry the results between hosts.
 //
 // The local number of a rank is its index in its host. An all-reduce, broadcast or reduce divides the vector into
 // slices, as many as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail

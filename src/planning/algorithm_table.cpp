@@ -104,9 +104,9 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Rails on which hosts exchange the vector in a broadcast, or in an all-reduce that may send partial sums. A rail is
-/// one rank of every host, all with the same local number. With `all`, the vector is divided among all rails. With
-/// `one`, the first rail exchanges the whole vector.
+/// Rails on which hosts exchange the vector in an all-reduce or a broadcast. A rail is one rank of every host, all with
+/// the same local number. With `all`, the vector is divided among all rails. With `one`, the first rail exchanges the
+/// whole vector.
 enum class Rails : std::uint8_t { all, one };
 
 /// Whether the rows with `Between`, the algorithm between hosts, perform reduce-scatter and all-gather by the functions

@@ -26,8 +26,9 @@ inline constexpr bool kHalf = std::is_same_v<T, float16> || std::is_same_v<T, bf
 template <class T>
 inline constexpr bool kFloating = kHalf<T> || std::is_floating_point_v<T>;
 
-/// Type in which elements are added and multiplied: f32 for 16-bit floats, and the unsigned type of the same size for
-/// integers. Sums and products of integers wrap on overflow, which C++ defines only for unsigned integers.
+/// Type in which elements are added and multiplied. For 16-bit floats it is f32. For integers it is the unsigned type
+/// of the same size. For f32 and f64 it is the type itself. Sums and products of integers wrap on overflow, which C++
+/// defines only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kHalf<T>, float,

@@ -13,8 +13,8 @@
 // because they flush denormals (replace them by 0). A processor mode that flushes denormals does not affect integer
 // arithmetic. The F16C instructions of x86 CPUs convert f16, in the loops for AVX2 and newer sets. Other loops convert
 // f16 by arithmetic. All results have the bits that types.hpp defines. Price: rounding to bf16 takes six operations
-// instead of one. Data from the second-level cache or from beyond cost no additional time. Loads from there take longer
-// than the six operations.
+// instead of one. Rounding takes no additional time if the data come from the second-level cache or beyond. Loads from
+// there take longer than the six operations.
 //
 // Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)

@@ -2,7 +2,7 @@
 // writes the result to one or more destinations, the outs.
 //
 // 16-bit floats are accumulated in f32, and rounded to 16 bits once per fold. Integer averages are accumulated in wider
-// types, and truncated once per fold. An input of pre_scaled_sum is multiplied by the factor once. The sum of an
+// types, and truncated once per fold. An input of pre_scaled_sum is multiplied by the op's factor once. The sum of an
 // average is divided once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 

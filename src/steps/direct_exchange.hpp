@@ -17,8 +17,8 @@ namespace collectives::direct_exchange {
 
 /// Emits the Steps of a reduce-scatter: every part is reduced to its owner. A Step is one action of a rank (step.hpp).
 ///
-/// Each of p ranks sends p - 1 messages. It then reduces p contributions. It sends and receives (p - 1)/p of the
-/// vector. The sum is in the order of the members, which is rank order.
+/// Each of p ranks sends p - 1 messages. It then reduces p contributions. If parts are equal, a rank sends and receives
+/// (p - 1)/p of the vector. The sum is in the order of the members, which is rank order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>

@@ -17,7 +17,7 @@ struct Range {
 };
 
 /// Returns part `index` of a division of `whole` into `parts` nearly equal parts. The first `whole.count % parts` of
-/// them are one element longer. A part may be empty.
+/// these are one element longer than the rest. A part may be empty.
 constexpr Range part(Range whole, int parts, int index) {
   const auto n = static_cast<std::size_t>(parts), i = static_cast<std::size_t>(index);
   const std::size_t each = whole.count / n, longer = whole.count % n;

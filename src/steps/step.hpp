@@ -1,9 +1,9 @@
 // Step: one action of a rank on a range of the vector of a call. An algorithm is a function that emits the Steps of one
 // rank, and nothing else.
 //
-// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the op.
-// It may store the result in a buffer, and may send it to peers. Sender and receiver of a message compute the same
-// range. A message therefore carries no description of its range.
+// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the op of
+// the call. It may store the result in a buffer, and may send the result to peers. Sender and receiver of a message
+// compute the same range. A message therefore carries no description of its range.
 //
 // A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They perform it
 // through shared memory and send no messages. The proofs in the tests treat a host Step as atomic.

@@ -1,6 +1,6 @@
 // Functions of TensorResidual, which holds the residual and the velocity of a tensor. The residual is the part of
 // gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses.
-// The functions move residual and velocity from a GPU to CPU memory, or to a GPU.
+// The functions copy or move residual and velocity between a GPU and CPU memory.
 #include "compression/top_k/tensor_residual.hpp"
 
 namespace collectives {

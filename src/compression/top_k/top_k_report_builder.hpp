@@ -18,8 +18,7 @@ class TopKReportBuilder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Resets the figures for a call by `plan`. `dense_bytes` is the number of bytes that this rank sends in a dense
-  /// call.
+  /// Resets the figures for a call that follows `plan`. A dense call of this rank sends `dense_bytes` bytes.
   void begin(const SparsePlan& plan, std::size_t dense_bytes);
   /// Sets the figures of a dense call.
   void set_dense() noexcept;
