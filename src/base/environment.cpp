@@ -186,8 +186,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Returns the contents of a file; empty if it cannot be read. Streams are not used: they take several times as long,
-/// and each communicator reads a dozen files.
+/// Returns the contents of a file; empty if it cannot be read. std::ifstream is not used, because it takes several
+/// times as long. The construction of a communicator reads a dozen files.
 std::string contents(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};

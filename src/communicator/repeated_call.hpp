@@ -6,7 +6,8 @@
 // may allocate memory for a message when it first needs it.
 //
 // The object stores the arguments of the last blocking call. Every blocking call without a compressor calls equals(),
-// so all functions are inline. equals() needs no lock, because blocking calls of a communicator must not overlap.
+// so all functions are inline. The function equals() needs no lock, because blocking calls of a communicator must not
+// overlap.
 #pragma once
 
 #include <chrono>

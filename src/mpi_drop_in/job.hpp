@@ -16,7 +16,7 @@
 
 namespace collectives::drop_in {
 
-/// Call of the library with its arguments. `in` and `out` hold copies of the program's data, if needed.
+/// Call of the library with its arguments. If needed, `in` and `out` are additional buffers.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};

@@ -38,7 +38,7 @@ constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy 
 constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
 // Time from the first failure until the launcher decides which rank failed first, unless a rank was killed by a signal.
 constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // longest such time while a rank is exiting
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum time until that decision while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
