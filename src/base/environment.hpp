@@ -32,7 +32,7 @@ struct Environment {
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC: whether all plans give equal bits
-  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD: whether to have such a thread
+  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD: whether to start such threads
   std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG: level of the log
   std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: path of the trace file
   std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: maximum size of a host's trace file

@@ -1,8 +1,8 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
-// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. Reading the counter
-// takes a few nanoseconds. On other machines, a tick is a nanosecond of the steady clock. Records of calls hold ticks.
-// A reader of a record converts the ticks to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. If not, a tick is a
+// nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A reader of
+// a record converts the ticks to nanoseconds.
 #pragma once
 
 #include <chrono>

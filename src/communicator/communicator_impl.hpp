@@ -68,7 +68,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void check_process(Collective collective) const {
     if (inherited()) refuse_in_child(to_string(collective));
   }
-  /// Keeps a communicator that a forked child inherited until the child ends. Closes, frees and sends nothing.
+  /// Keeps `inherited`, a communicator that a forked child has inherited, until the child ends. Closes, frees and sends
+  /// nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
 
   /// Performs a blocking call. Throws Error if the call is refused or fails.

@@ -12,7 +12,7 @@
 
 namespace collectives {
 
-/// Values of all settings. Fields that may be empty have no default here.
+/// Values of all settings, with defaults filled in. Exception: `progress_thread` is empty if no value is given.
 struct Settings {
   std::string backend;
   std::chrono::nanoseconds timeout{};
