@@ -1,6 +1,6 @@
 // Implementation of environment.hpp, which reads the environment of the process. The table kVariables lists the
 // COLLECTIVES_ variables, each with the function that reads its value. The second half of the file finds the number of
-// cores, the processor's name and the available memory, mostly in /proc and /sys.
+// cores, the processor's name and the available memory. Most of this is in /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>

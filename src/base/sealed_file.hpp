@@ -1,4 +1,4 @@
-// Sealed memfds: shared memory without a name in the file system, whose size no process can change.
+// Sealed memfds: files of shared memory without a name in the file system. No process can change their size.
 //
 // This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory. If
 // known, it also names the limit and the setting to change.

@@ -1,5 +1,5 @@
-// CallSequence: numbers the calls of a communicator, and publishes to other ranks which calls this rank has entered and
-// completed.
+// CallSequence: numbers the calls of a communicator. It also publishes to other ranks which calls this rank has entered
+// and completed.
 //
 // An operation is one call, from its issue to its end. Operations begin in the order of issue. Each operation takes the
 // next number when it begins. This rank then publishes the arrival record of the operation: the number of the call and

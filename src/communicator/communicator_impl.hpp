@@ -4,10 +4,10 @@
 // call until its work has ended. Operations begin in the order of the calls.
 //
 // The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). If the call is on host memory and no other operation is unfinished, run() first
-// makes a few attempts to complete the operation. If the operation has not completed, it enters the queue, and run()
-// waits until it ends. An operation on GPU memory enters the queue at once. A program may pass a GPU stream to a call.
-// If NCCL performs that call, run() waits only until NCCL has put all work into streams.
+// and the planning (repeated_call.hpp). A call on host memory need not enter the queue. If no other operation is
+// unfinished, run() first makes a few attempts to complete the operation. If the operation has not completed, it enters
+// the queue, and run() waits until it ends. An operation on GPU memory enters the queue at once. A program may pass a
+// GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into streams.
 //
 // The function issue() performs an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.

@@ -2,8 +2,8 @@
 // five phases, in which the ranks exchange texts over the bootstrap. The bootstrap is the means by which ranks
 // communicate before they are connected.
 //
-// In phase 1, the ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a
-// rank. If there are several hosts, the wire connects them in phase 2. The wire is the transport between hosts. In
+// In phase 1, the ranks exchange their peer information. It is a JSON object with the host, the GPU and the settings of
+// a rank. If there are several hosts, the wire connects them in phase 2. The wire is the transport between hosts. In
 // phase 3, the lowest rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the
 // other ranks of the host map the arena. In phase 5, the ranks test how they can access one another's memory.
 //

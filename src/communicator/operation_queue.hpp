@@ -1,5 +1,5 @@
-// OperationQueue: holds the unfinished operations of a communicator, progresses them, waits for them, and fails them
-// after an error. An operation is one call, from its issue to its end.
+// OperationQueue: holds and progresses the unfinished operations of a communicator. It also waits for them, and fails
+// them after an error. An operation is one call, from its issue to its end.
 //
 // The queue also owns the operation object of blocking calls on host memory, the first failure, and the counter that
 // numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is one,

@@ -1,5 +1,4 @@
-// ProgressThread: an optional thread that progresses a communicator's operations while the program computes, and the
-// lock that protects the operations.
+// ProgressThread: the optional thread that progresses a communicator's operations, and the lock that protects them.
 //
 // Without a progress thread, operations progress only while the program calls the library. Each thread has a progress
 // list: the communicators that the thread progresses while it waits (progress_engine.hpp). The object owns the progress

@@ -1,6 +1,6 @@
 // Non-blocking operations of the drop-in. The drop-in is a library that users preload into an MPI program. It performs
-// collectives of the program in place of MPI. An operation is a generalized request of MPI, so the program waits for
-// it, tests it and frees it like any other request.
+// collectives of the program in place of MPI. An operation is a generalized request of MPI. The program waits for it,
+// tests it and frees it like any other request.
 //
 // Operations must progress inside calls of MPI, because other ranks wait for them. Open MPI has a list of functions
 // that it calls whenever it progresses its own operations. The drop-in adds a function to this list. MPICH has no such
