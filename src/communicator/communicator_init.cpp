@@ -1,6 +1,6 @@
-// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. It has
-// five phases, in which the ranks exchange texts over the bootstrap. The bootstrap is the means by which ranks
-// communicate before they are connected.
+// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. The
+// function has five phases, in which the ranks exchange texts over the bootstrap. The bootstrap is the means by which
+// ranks communicate before they are connected.
 //
 // In phase 1, the ranks exchange their peer information. It is a JSON object with the host, the GPU and the settings of
 // a rank. If there are several hosts, the wire connects them in phase 2. The wire is the transport between hosts. In

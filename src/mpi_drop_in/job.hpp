@@ -36,7 +36,7 @@ struct Job {
   /// Starts the call.
   Work begin(Communicator&) const;
 
-  /// Returns the address of `count` elements if they are dense. Otherwise packs them into `in`, and returns the address
+  /// Returns the address of `count` elements if they are dense. If not, packs them into `in`, and returns the address
   /// of `in`.
   const std::byte* packed(const void* data, int count, MPI_Datatype, const Layout&);
   /// Copies the input to `in` if it overlaps the output.
