@@ -1,5 +1,6 @@
-// Main function of collectives_info. The program prints plans, and which backends, transports and kinds of memory this
-// build and this machine have. A plan is the algorithm and protocol that the library chooses for a call.
+// Main function of collectives_info. The program prints which backends, transports and kinds of memory this build and
+// this machine have. Its commands print plans, simulated times, and counters of running processes. A plan is the
+// algorithm and protocol that the library chooses for a call.
 //
 //   collectives_info             backends, transports, cores, shared memory, ... with a reason for what is missing
 //   collectives_info --json
@@ -229,8 +230,8 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
-/// Returns the tuning of this machine. It consists of the numbers in force, or of the built-in numbers if ranks
-/// will measure. The numbers that ranks have measured earlier follow.
+/// Returns the tuning of this machine: the numbers that the environment gives, or else the built-in numbers. The
+/// numbers that ranks have measured earlier follow.
 Json tuning() {
   const auto given = given_tuning({});
   Json result = {{"in force", given ? given->source

@@ -50,7 +50,7 @@ struct Process {
   Mapped page;
 };
 
-/// Returns the id of the process `pid` inside its own PID namespace, such as a container.
+/// Returns the id of the process `pid` inside its own PID namespace, such as that of a container.
 int own_number_of(int pid) {
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {

@@ -1,5 +1,5 @@
 // Command `collectives_info watch`: prints counters and last operations of the processes of this machine that have a
-// communicator. It reads their process pages (monitoring/process_page.hpp).
+// communicator. It reads the process pages that its user may read (monitoring/process_page.hpp).
 #pragma once
 
 #include "tools/arguments.hpp"

@@ -1,6 +1,6 @@
-// Implementation of the simulator of plans. It decides how many hosts and rounds are simulated (played), plays them,
-// and adds the time of the other rounds. A round performs all Steps (actions of ranks) on one segment of each part of
-// the vector.
+// Implementation of the simulator of plans. It decides how many hosts and rounds are played, that is, simulated. It
+// plays them, and adds the time of the other rounds. A round performs all Steps (actions of ranks) on one segment of
+// each part of the vector.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>
@@ -98,8 +98,8 @@ class Simulator {
   }
 
   /// Plays rounds until one piece takes as long as the piece before. Adds the time of the rounds that are left. Rounds
-  /// begin at equal intervals. The times of rounds differ until the first round has ended, which is late on a long
-  /// chain of hosts. If all rounds have begun before the first one ends, the total time depends only on these
+  /// begin at equal intervals. The times of rounds differ until the first round has ended. On a long chain of hosts,
+  /// this takes long. If all rounds have begun before the first one ends, the total time depends only on these
   /// intervals.
   void play_some_rounds() {
     const std::size_t beginning = play(1) / plan_.issue_interval * 9 / 8;

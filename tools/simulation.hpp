@@ -2,11 +2,11 @@
 // chosen algorithm for a call. An algorithm consists of Steps, the actions of single ranks. The simulator performs the
 // Steps of all ranks as events.
 //
-// The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link, because choosing a plan must
-// take microseconds. The simulator gives each message and each action of a rank a time and a place in a queue. The
-// result of the simulator therefore includes ranks that wait for a neighbour, messages that queue at a link, and rounds
-// that overlap. (A round performs all Steps on one segment of each part of the vector.) Cost model and simulator take
-// the costs of actions from the same TuningParameters, so their results can be compared.
+// The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link. Reason: the choice of a plan
+// must take only microseconds. The simulator gives each message and each action of a rank a time and a place in a
+// queue. Its result therefore includes waits for a neighbour, queues at a link, and rounds that overlap. A round
+// performs all Steps on one segment of each part of the vector. Cost model and simulator take the costs of actions from
+// the same TuningParameters. Their results can therefore be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. The two links may carry messages at the
 // same time. A message occupies the link out of its host for bytes * us_per_byte microseconds. Messages pass this link

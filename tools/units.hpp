@@ -25,9 +25,9 @@ inline std::optional<double> parse_unit(std::string_view text,
   return std::nullopt;
 }
 
-/// Parses a rate and returns it as microseconds per byte. Its units are kbit, mbit, gbit and tbit, or kb, mb, gb and tb
-/// for bytes, in powers of 1000 per second. "/s" may follow. Returns nothing for other texts, and for rates that are
-/// not above zero.
+/// Parses a rate and returns it as microseconds per byte. Units of bits are kbit, mbit, gbit and tbit. Units of bytes
+/// are kb, mb, gb and tb. Prefixes are powers of 1000, and all rates are per second. "/s" may follow. Returns nothing
+/// for other texts, and for rates that are not above zero.
 inline std::optional<double> parse_rate(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);
   const auto bytes_per_us = parse_unit(text, {{"kbit", 1e3 / 8e6},

@@ -15,8 +15,8 @@ namespace collectives {
 /// State of one loop that waits. Each loop makes an object of its own.
 class BoundedYield {
  public:
-  /// Makes the object of one loop. Each wait() yields until `bound` has passed since the first wait(). Each later
-  /// wait() sleeps.
+  /// Makes the object of one loop. A wait() yields the core if less than `bound` has passed since the first wait().
+  /// Each later wait() sleeps.
   explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
   void wait() noexcept {
     if (sleeps_) return sleep();

@@ -1,6 +1,6 @@
 // Implementation of environment.hpp, which reads the environment of the process. The table kVariables lists the
 // COLLECTIVES_ variables, each with the function that reads its value. The second half of the file finds the number of
-// cores, the processor's name and the available memory, mostly in /proc and /sys.
+// cores, the processor's name and the available memory. Most of this is in /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -186,8 +186,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Returns the contents of a file; empty if it cannot be read. Streams are not used: they take several times as long,
-/// and each communicator reads a dozen files.
+/// Returns the contents of a file; empty if it cannot be read. std::ifstream is not used, because it takes several
+/// times as long. The construction of a communicator reads a dozen files.
 std::string contents(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};

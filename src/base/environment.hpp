@@ -1,8 +1,8 @@
 // Reads the environment of the process.
 //
-// The library reads all COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
+// The library reads its COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
 // of the processor, and the memory that is still available. Functions that parse take the text as an argument, so tests
-// pass literals. No function stores a result for later calls.
+// can pass literals. No function stores a result for later calls.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct Environment {
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline
   std::optional<bool> deterministic;                ///< COLLECTIVES_DETERMINISTIC: whether all plans give equal bits
-  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD: whether a thread makes progress
+  std::optional<bool> progress_thread;              ///< COLLECTIVES_PROGRESS_THREAD: whether to start such threads
   std::optional<LogLevel> log;                      ///< COLLECTIVES_LOG: level of the log
   std::optional<std::string> trace;                 ///< COLLECTIVES_TRACE: path of the trace file
   std::optional<std::size_t> trace_bytes;           ///< COLLECTIVES_TRACE_BYTES: maximum size of a host's trace file
@@ -43,8 +43,8 @@ struct Environment {
   std::optional<int> cores;       ///< COLLECTIVES_CORES: number of cores that the ranks of this host may use
   std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: listening socket that rank 0 inherits from collectives_run
   std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of its calls
-  /// COLLECTIVES_MPI_AFTER: number of first calls that the drop-in leaves to MPI. A call counts once, and once more for
-  /// each 512 bytes.
+  /// COLLECTIVES_MPI_AFTER: number of calls of a communicator that the drop-in leaves to MPI at first. A call counts
+  /// once, and once more for each 512 bytes.
   std::optional<int> mpi_after;
   /// COLLECTIVES_MPI_WIRE: "bf16" if the drop-in sends the f32 values of sums as bf16.
   std::optional<std::string> mpi_wire;

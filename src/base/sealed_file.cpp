@@ -1,4 +1,4 @@
-// Implementation of sealed memfds: files in memory without a name in the file system, whose size no process can change.
+// Implementation of sealed memfds: files in memory without a name in the file system. No process can change their size.
 // This file also makes error texts, which name the refused system call and, if known, the limit.
 #include "base/sealed_file.hpp"
 

@@ -1,4 +1,4 @@
-// Sealed memfds: shared memory without a name in the file system, whose size no process can change.
+// Sealed memfds: files of shared memory without a name in the file system. No process can change their size.
 //
 // This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory. If
 // known, it also names the limit and the setting to change.
@@ -37,10 +37,10 @@ struct SealedFile {
   std::string refused;  ///< if there is no file: the system call that the system has refused, and its error
 };
 
-/// Returns a file of `bytes` zeros. `what` names the purpose of the memory in error texts, such as "a segment". The
-/// call passes `flags` to memfd_create, in addition to close-on-exec, sealing and no-execute. Throws the error of
-/// refuse_memory() if a limit of the system is reached. Returns no file if the system refuses for another reason, for
-/// example because this process may not create memfds.
+/// Returns a file of `bytes` zeros. `what` names the purpose of the memory in error texts, such as "a segment". Passes
+/// `flags` to memfd_create, besides the flags for close-on-exec and sealing. Throws the error of refuse_memory() if a
+/// limit of the system is reached. Returns no file if the system refuses for another reason, for example because this
+/// process may not create memfds.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
 /// Throws Error{system} "memory: no 2 MiB for a segment: WHY".

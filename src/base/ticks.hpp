@@ -1,8 +1,8 @@
 // Clock that is cheap enough to time every call, in ticks.
 //
-// A tick is one count of the processor's time-stamp counter, which takes a few nanoseconds to read. Some counters have
-// no constant rate, or differ between cores. On a machine with such a counter, a tick is a nanosecond of the steady
-// clock. Records of calls hold ticks. A reader of a record converts its ticks to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. If not, a tick is a
+// nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A reader of
+// a record converts the ticks to nanoseconds.
 #pragma once
 
 #include <chrono>

@@ -18,7 +18,7 @@
 //   Backoff             for all other waits
 //
 // A sleep takes an eighth of the time that the wait has lasted, at most 1 ms. The wait therefore becomes longer by at
-// most that eighth and the 80 us. A yield is late if it takes over 2 ms: another program has then used its whole time
+// most that eighth and the 80 us. A yield is late if it takes over 2 ms. Another program has then used its whole time
 // slice on this core. After a late yield, waits of this process sleep at once, without yielding first. They do so for
 // 2.5 ms after a single late yield, and for up to 20 ms if late yields recur. Waits of collectives note late yields and
 // sleep at once only if the host is oversubscribed.

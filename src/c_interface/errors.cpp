@@ -1,5 +1,5 @@
-// Errors of the C interface: turns exceptions into error codes, and stores the last error of each thread with its text.
-// The file also has the functions that copy texts and bytes for the program.
+// Errors of the C interface. Exceptions become error codes. Each thread stores its last error with its text. The file
+// also has the functions that copy texts and bytes for the program.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -4,8 +4,8 @@
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
 // A typical function calls one function of the C++ interface. The helper guarded() turns an exception into an error
-// code. guarded() also stores the exception as the last error of the calling thread. The functions copy_of() and
-// filled() in options.cpp copy structs from and to the program.
+// code. It also stores the exception as the last error of the calling thread. The functions copy_of() and filled() in
+// options.cpp copy structs from and to the program.
 //
 // A struct of the C interface begins with its own size. A field that an older program does not have counts as 0. New
 // fields can therefore be added at the end of a struct, if 0 selects the behaviour of before. A program that was

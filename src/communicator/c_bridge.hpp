@@ -1,6 +1,6 @@
-// Bridge from C++ to C: makes a handle of the C interface for a Communicator of C++. An extension of this library can
-// thus offer a Bootstrap of its own to C programs. A Bootstrap lets ranks find one another. The component `mpi` is such
-// an extension. An extension defines a C function like this one:
+// Function that makes a handle of the C interface for a Communicator of C++. With it, an extension of this library
+// offers its own Bootstrap to C programs. A Bootstrap lets ranks find one another. One extension is the shared library
+// for MPI (src/mpi). An extension defines a C function like this one:
 //
 //   extern "C" collectives_error from_my_cluster(const collectives_communicator_options* options,
 //                                                collectives_communicator** comm) {

@@ -1,11 +1,11 @@
-// CallSequence: numbers the calls of a communicator, and publishes to other ranks which calls this rank has entered and
-// completed.
+// CallSequence: numbers the calls of a communicator. It also publishes to other ranks which calls this rank has entered
+// and completed.
 //
 // An operation is one call, from its issue to its end. Operations begin in the order of issue. Each operation takes the
-// next number when it begins. This rank also publishes an arrival record for it: the number of the call and its
-// signature. The signature holds the arguments on which all ranks must agree. Peers that wait long for this rank read
-// the record. This rank publishes a second number, up to which all of its operations have completed. Peers read the
-// second number if this rank is lost.
+// next number when it begins. This rank then publishes the arrival record of the operation: the number of the call and
+// its signature. The signature holds the arguments on which all ranks must agree. Peers that wait long for this rank
+// read the record. This rank also publishes the number up to which all of its operations have completed. Peers read
+// that number if this rank is lost.
 //
 // OperationQueue owns the object and is its only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard().
@@ -54,7 +54,7 @@ void CallSequence::announce(Operation& operation) {
   operation.sequence = begun_ + 1;  // set first, because an error text contains it even if the operation does not begin
   FailureDetector& failure_detector = *resources_.failure_detector;
   // A rank reads control messages while it waits. A call that waits for no peer, such as a broadcast on its root,
-  // therefore reads them here.
+  // therefore always reads them here. Other calls read them here only at intervals.
   if (resources_.context.wire != nullptr)
     operation.call->waits_for_no_peer ? failure_detector.check_control() : failure_detector.check_control_throttled();
   failure_detector.check();

@@ -175,7 +175,7 @@ std::string Communicator::explain(Collective collective, std::size_t count, Data
                                   const Options& options) const {
   const auto planned = impl_->plan_of(collective, count, type, op, options);
   Request request = planned->request;
-  if (request.codec != nullptr)  // the plan may be older and refer to another codec object of the same kind
+  if (request.codec != nullptr)  // the plan may come from an earlier call with another codec object
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
   const std::string text = collectives::explain(planned->plan, request, topology());
   return planned->sparse ? fmt::format("{}  compressor: {}\n", text, planned->sparse->reason) : text;

@@ -1,8 +1,8 @@
 // Implementation of Communicator::Impl, which checks, plans, performs and queues the calls of a Communicator. The file
 // also contains the constructor, the destructor, and the error of calls in a forked child.
 //
-// A short blocking call on host memory may complete without the queue, if the queue is empty. To be fast, the functions
-// of this folder that such a call needs are in this file, or inline in headers.
+// A short blocking call on host memory may complete without the queue, if the queue is empty. If such a call repeats
+// the last blocking call, most functions that run() calls are inline in headers.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
@@ -79,8 +79,8 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
-  // The call repeats the last blocking call. The operation object of blocking calls therefore holds its description
-  // already, checked and planned.
+  // The call repeats the last blocking call. The operation object of blocking calls therefore still describes the call
+  // and its plan.
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   queue_.blocking().queue_again();
@@ -100,7 +100,7 @@ void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
 }
 
-/// Takes a new operation object from the pool, because an operation in a GPU stream may continue after the call has
+/// Takes an unused operation object from the pool. Reason: an operation in a GPU stream may continue after the call has
 /// returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
                                        OperationQueue::Lock& lock) {

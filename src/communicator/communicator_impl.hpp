@@ -3,12 +3,11 @@
 // A call is checked and planned. The plan names the algorithm of the call. After planning, an Operation represents the
 // call until its work has ended. Operations begin in the order of the calls.
 //
-// The function run() performs a blocking call. If a plain call repeats the last blocking call, run() skips the checks
-// and the planning (repeated_call.hpp). If the call is on host memory and the queue is empty, run() first makes a
-// limited number of attempts to complete the operation. If the operation has not completed, it enters the queue, and
-// run() waits until it ends. An operation on GPU memory enters the queue at once. If NCCL performs a call for which the
-// program passes a GPU stream, run() returns before the work of the GPU ends. It waits only until NCCL has put all of
-// its work into the stream.
+// The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
+// and the planning (repeated_call.hpp). A call on host memory need not enter the queue. If no other operation is
+// unfinished, run() first makes a few attempts to complete the operation. If the operation has not completed, it enters
+// the queue, and run() waits until it ends. An operation on GPU memory enters the queue at once. A program may pass a
+// GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into streams.
 //
 // The function issue() performs an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.
@@ -25,10 +24,10 @@
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
-// throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. The child's
-// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process has a number
-// of forks: a child inherits its parent's number and adds 1. A communicator stores the number of the process that
-// constructs it. Price: each call compares the stored number with the number of its process.
+// throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. In the child, the
+// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
+// a child inherits its parent's count and adds 1. A communicator stores the count of the process that constructs it.
+// Price: each call compares the stored count with that of its process.
 #pragma once
 
 #include <exception>
@@ -69,7 +68,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void check_process(Collective collective) const {
     if (inherited()) refuse_in_child(to_string(collective));
   }
-  /// Keeps a communicator that a forked child inherited until the child ends. Closes, frees and sends nothing.
+  /// Keeps `inherited`, a communicator that a forked child has inherited, until the child ends. Closes, frees and sends
+  /// nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
 
   /// Performs a blocking call. Throws Error if the call is refused or fails.

@@ -1,13 +1,14 @@
-// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. In
-// each phase, all ranks exchange texts over the bootstrap: the means by which ranks communicate before they are
-// connected. Exception: with one host, phase 2 makes no exchange.
+// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. The
+// function has five phases, in which the ranks exchange texts over the bootstrap. The bootstrap is the means by which
+// ranks communicate before they are connected.
 //
-// In phase 1, the ranks exchange their peer information: a JSON object with the host, the GPU and the settings of a
-// rank. In phase 2, the ranks of several hosts connect the wire, the transport between hosts. In phase 3, the lowest
-// rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the other ranks of the
-// host map the arena. In phase 5, the ranks test how they can access one another's memory.
+// In phase 1, the ranks exchange their peer information. It is a JSON object with the host, the GPU and the settings of
+// a rank. If there are several hosts, the wire connects them in phase 2. The wire is the transport between hosts. In
+// phase 3, the lowest rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the
+// other ranks of the host map the arena. In phase 5, the ranks test how they can access one another's memory.
 //
-// Between phases 1 and 2, the ranks may measure the tuning, which takes further exchanges (measured_tuning.hpp).
+// Between phases 1 and 2, the ranks may measure the tuning, the numbers by which plans are chosen. This takes further
+// exchanges (measured_tuning.hpp).
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>

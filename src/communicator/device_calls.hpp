@@ -1,10 +1,11 @@
 // DeviceCalls: performs the operations of a communicator on GPU memory. An operation is one call, from its issue to its
 // end.
 //
-// place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. prepare(), start(),
-// progress() and release() take an operation on GPU memory from its issue to its end. A device path does the work. It
-// is one of several ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp). split()
-// splits an NCCL communicator. leave() ends all NCCL communicators when the communicator ends.
+// The function place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. The functions
+// prepare(), start(), progress() and release() take an operation on GPU memory from its issue to its end. A device path
+// does the work. Device paths are ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp).
+// The function split() makes NCCL communicators of some of the ranks. When the communicator ends, leave() ends all NCCL
+// communicators.
 //
 // The object owns nothing. Each operation owns a DeviceCall: the state of the operation on the GPU.
 // CommunicatorResources owns the device paths. OperationQueue calls the functions that start, progress, retire and

@@ -1,5 +1,5 @@
-// DeviceMemories: allocates or registers GPU memory for the program. It keeps a list of this memory. Registered memory
-// is known to NCCL, which can then access it faster.
+// DeviceMemories: allocates or registers GPU memory for the program, and keeps a list of this memory. NCCL can access
+// memory faster if the memory is registered with NCCL.
 //
 // If NCCL connects the ranks and has ncclMemAlloc and ncclCommRegister, NCCL allocates new memory. New memory and
 // memory of the program are then registered with the NCCL communicator of the ranks. In all other cases, CUDA allocates

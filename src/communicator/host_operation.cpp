@@ -1,5 +1,5 @@
-// Implementation of describe() and compress(). describe() describes a call for the executor. compress() starts top-k
-// compression, which sends only selected elements.
+// Implementation of describe() and compress(). The function describe() translates a call into a Job, which is work for
+// the executor. The function compress() starts a call with top-k, which can send only selected elements.
 #include "communicator/host_operation.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.op = call.op;
   job.type = planned->signature.type;
   job.input_stream = nullptr;
-  // the plan may be older and refer to another codec object of the same kind
+  // The plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
   const std::size_t element = size_of(job.type);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;

@@ -15,8 +15,8 @@ namespace collectives {
 /// for the events of a thread.
 bool has_trace_identity();
 
-/// Returns the trace identity of the calling thread. If `context.trace` names a file, all ranks first open it. Opening
-/// takes two exchanges over the bootstrap. An error on one rank is thrown on all ranks.
+/// Returns the trace identity of the calling thread. If `context.trace` is not empty, each rank first opens the trace
+/// file of its host. Opening takes two exchanges over the bootstrap. An error on one rank is thrown on all ranks.
 TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

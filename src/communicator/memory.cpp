@@ -1,5 +1,5 @@
 // Implementation of SharedMemory and SharedAllocator (collectives/memory.hpp). Both allocate from the heap of the
-// process, which other ranks of the host can map.
+// process. Other ranks of the host can map the heap, unless the system refuses shared memory.
 #include "collectives/memory.hpp"
 
 #include <fmt/format.h>

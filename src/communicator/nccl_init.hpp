@@ -1,7 +1,8 @@
 // Connection by NCCL: makes an NCCL communicator of ranks, or splits one.
 //
 // The ranks have agreed earlier that all of them can use NCCL (communicator_init.hpp). The ranks report failures to one
-// another through the failure detector (failure_detector.hpp). No rank therefore waits for a rank that has failed.
+// another through the failure detector (failure_detector.hpp). A rank that waits therefore notices the failure of
+// another rank.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Implementation of Observer, which reports the operations of a communicator. This file contains the functions that are
-// called rarely and may take time. They report operations that wait, stall or fail, and log a new communicator.
+// Implementation of Observer, which reports the operations of a communicator. Functions that every call needs are
+// inline in observer.hpp. This file logs new communicators, and reports operations that wait, stall or fail. It also
+// writes each operation to the trace and to the log, if this is requested.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

@@ -6,8 +6,8 @@
 // written, or the log level is debug, every call is timed. The trace and the log of single operations are written only
 // on request.
 //
-// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may be
-// outside the sample and not complete in its first attempt. Its start time is then inexact by a microsecond or two.
+// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may have
+// to wait although it is not in the sample. The recorded start time of such a call is inexact by a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,9 @@ struct Settings;
 
 class Observer {
  public:
-  /// On rank 0, logs the new communicator. `trace`: trace file, or null, and the rank that traces and file names show.
-  /// Empty: the communicator is hidden. Only warnings about stalled operations are then logged, and nothing is traced.
+  /// On rank 0, logs the new communicator. `trace`: the rank that traces and file names show, and the trace file, or
+  /// null. If `trace` is empty, the communicator is hidden. The log then shows only its stalled operations, and nothing
+  /// is traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 

@@ -1,9 +1,9 @@
 // OperationFifo: a first-in, first-out list of unfinished operations of a communicator. The list holds shared pointers.
 // A waiting caller thus keeps its operation after the list drops the operation.
 //
-// Unlike a std::deque, the list frees its memory only at its end. If a program repeats its calls, the list therefore
-// allocates no more memory. Removing the front operation leaves an empty place. When the memory is full, push() removes
-// the empty places. If there are none, the memory grows.
+// Unlike a std::deque, the list keeps its memory until it is destroyed. If a program repeats its calls, the list
+// therefore allocates no more memory. Removing the front operation leaves an empty place. When the memory is full,
+// push() removes the empty places. If there are none, the memory grows.
 #pragma once
 
 #include <cstddef>

@@ -234,8 +234,8 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
   Operation& operation = *shared;  // stays valid if the queue drops it
   FailureDetector& failure_detector = *resources_.failure_detector;
   const CallInfo call = info_of(operation);
-  // Progresses the operation once more, because its data may have arrived since the last attempt. If it completes now,
-  // it does not fail, even if its deadline has passed or another rank has failed. The next call then fails.
+  // Progresses the operation once more, because its data may have arrived since the last attempt. An operation that
+  // completes now does not fail, even if its deadline has passed or another rank has failed.
   const auto completes = [&] {
     progress();
     return operation.finished();

@@ -1,10 +1,10 @@
-// OperationQueue: holds the unfinished operations of a communicator, progresses them, waits for them, and fails them
-// after an error. An operation is one call, from its issue to its end.
+// OperationQueue: holds and progresses the unfinished operations of a communicator. It also waits for them, and fails
+// them after an error. An operation is one call, from its issue to its end.
 //
-// The queue also owns the operation object that all blocking calls on host memory use, the first failure, and the
-// counter that numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is
-// one, progresses the operations. If there is none, the thread that used the communicator last also progresses
-// them while it waits for another communicator. The caller of each function must hold the communicator's lock,
+// The queue also owns the operation object of blocking calls on host memory, the first failure, and the counter that
+// numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is one,
+// progresses the operations. If there is none, a thread that waits for another communicator may progress them
+// (progress_engine.hpp). While a progress thread runs, callers must hold the communicator's lock,
 // ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
 // of their loop.
 //
@@ -13,10 +13,10 @@
 // long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
 // record. An operation on GPU memory publishes its record before it starts.
 //
-// Progress. The function progress() advances all operations as far as possible without waiting, and step() advances
-// one. The function wait_until() blocks until an operation has ended or a deadline has passed. For a blocking call with
-// a GPU stream, wait_until() blocks only until all work is in streams. About once per millisecond, a waiting thread
-// also calls detect_failures().
+// Progress. The function progress() advances operations in their order, as far as possible without waiting. The
+// function step() advances one operation. The function wait_until() blocks until an operation has ended or a deadline
+// has passed. For a blocking call with a GPU stream, wait_until() blocks only until all work is in streams. About once
+// per millisecond, a waiting thread also calls detect_failures().
 //
 // In flight. An operation is in flight when all its work is in GPU streams. It then moves from the fifo `queue_` to the
 // fifo `in_flight_`, and stays there until it ends. The next operation can thus begin. With NCCL, a progress thread by
@@ -30,8 +30,8 @@
 // host may access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at
 // most half a second for a stopped rank. After fail_all(), the caller may free its buffers, unless a rank is stopped.
 //
-// A short blocking call completes in run_blocking() without entering the fifo. To be fast, the functions of this folder
-// that such a call needs are inline.
+// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. For speed,
+// run_blocking() and step() are inline.
 #pragma once
 
 #include <chrono>
@@ -66,7 +66,7 @@ class OperationQueue final : public ProgressEngine::Member {
   void issue(std::shared_ptr<Operation> operation);
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
-  /// Returns the operation object that all blocking calls on host memory use.
+  /// Returns the operation object of blocking calls on host memory.
   Operation& blocking() const noexcept { return *blocking_; }
   /// Performs the operation blocking() and throws its error. With `spin`, makes kSpinAttempts attempts before the
   /// operation enters the fifo.
@@ -110,7 +110,7 @@ class OperationQueue final : public ProgressEngine::Member {
   void throw_failure() const {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
-  /// Makes `failure` that of the communicator. Requires that the queue is idle.
+  /// Stores `failure` as the failure of the communicator. Requires that the queue is idle.
   void set_failure(std::exception_ptr failure) noexcept { failure_ = std::move(failure); }
   /// Waits for results of calls that have returned, and fails unfinished operations, before the communicator ends.
   void end() noexcept;
@@ -120,8 +120,8 @@ class OperationQueue final : public ProgressEngine::Member {
   inline bool step(Operation& operation) noexcept;
   /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
   inline bool step_or_throw(Operation& operation);
-  /// Calls `stepped`, which returns whether `operation` has completed. Finishes the operation then, or fails all if
-  /// `stepped` throws. Returns true in both cases.
+  /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
+  /// true. If `stepped` throws, fails all operations and returns true.
   template <class Stepped>
   bool finish_if(Operation& operation, Stepped&& stepped) noexcept;
   /// Finishes operations in flight that have completed.
@@ -150,7 +150,7 @@ class OperationQueue final : public ProgressEngine::Member {
 // ---- the path of a short blocking call ----
 
 /// Maximum number of attempts that a blocking call makes before it enters the fifo and waits. 200 attempts take some
-/// microseconds, in which a short collective completes. With a wire between hosts it makes only 10, because each
+/// microseconds, in which a short collective completes. With a wire between hosts, the maximum is 10, because each
 /// attempt makes a system call.
 inline constexpr int kSpinAttempts = 200;
 inline constexpr int kSpinAttemptsOverWire = 10;

@@ -1,9 +1,8 @@
-// ProgressThread: an optional thread that progresses a communicator's operations while the program computes, and the
-// lock that protects the operations.
+// ProgressThread: the optional thread that progresses a communicator's operations, and the lock that protects them.
 //
-// Without a progress thread, operations progress in the thread of the program that used the communicator last. Each
-// thread has a progress list: the communicators that the thread progresses while it waits (progress_engine.hpp). The
-// object owns the progress thread, the lock, and the communicator's place on a progress list.
+// Without a progress thread, operations progress only while the program calls the library. Each thread has a progress
+// list: the communicators that the thread progresses while it waits (progress_engine.hpp). The object owns the progress
+// thread, the lock, and the communicator's place on a progress list.
 //
 // Communicator::Impl is the only caller. Its functions first take the lock by guard(). They hold the lock while they
 // use OperationQueue and the other parts. The caller of attach() and notify() holds the lock, the caller of stop() does

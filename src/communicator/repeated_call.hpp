@@ -2,11 +2,12 @@
 // planning.
 //
 // Only plain calls are recognized. A plain call has no arguments but buffers, built-in op, root, backend and timeout.
-// If the communicator has a GPU, no call is recognized. A repeated call allocates no memory, except that a transport
-// may allocate memory for a message when it first needs it.
+// If the communicator has a GPU, no call is recognized. A repeated call allocates no memory. Exception: a transport may
+// allocate memory for a message when it first needs it.
 //
 // The object stores the arguments of the last blocking call. Every blocking call without a compressor calls equals(),
-// so all functions are inline. equals() needs no lock, because blocking calls of a communicator must not overlap.
+// so all functions are inline. The function equals() needs no lock, because blocking calls of a communicator must not
+// overlap.
 #pragma once
 
 #include <chrono>

@@ -12,7 +12,7 @@
 
 namespace collectives {
 
-/// Values of all settings, with defaults filled in.
+/// Values of all settings, with defaults filled in. Exception: `progress_thread` is empty if no value is given.
 struct Settings {
   std::string backend;
   std::chrono::nanoseconds timeout{};
@@ -34,8 +34,8 @@ inline std::chrono::nanoseconds timeout_of(const Options& options, const Setting
 /// Returns the settings of a communicator. Throws Error{invalid_argument} if a setting is invalid.
 Settings resolve_options(const CommunicatorOptions&);
 /// Returns the tuning that the program gives, or else that of COLLECTIVES_TUNING. Empty if neither gives one. A Tuning
-/// that the program makes itself lacks the internal numbers. They come from the file that COLLECTIVES_TUNING names, or
-/// else are built in. Throws Error{invalid_argument} if that file is invalid.
+/// that the program makes itself lacks the internal numbers. These numbers come from the file that COLLECTIVES_TUNING
+/// names, or else are built in. Throws Error{invalid_argument} if that file is invalid.
 std::optional<TuningParameters> given_tuning(const CommunicatorOptions&);
 
 }  // namespace collectives

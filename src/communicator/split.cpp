@@ -1,5 +1,5 @@
-// Implementation of Communicator::split(), which makes a communicator for each set of ranks with the same color. To
-// initialize a new communicator, its ranks exchange texts over the old one, the parent.
+// Implementation of Communicator::split(), which makes a communicator for all ranks with the same color. A rank with a
+// negative color gets none. The exchanges that initialize the new communicators use the old one, the parent.
 #include <fmt/format.h>
 
 #include <algorithm>

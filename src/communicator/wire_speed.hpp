@@ -2,11 +2,11 @@
 //
 // The first ranks of two hosts call measure(). They exchange short messages to measure the latency. To measure the
 // rate, they send long messages to each other at the same time, as collectives do. Each of them also measures the speed
-// at which a rank adds received values.
+// at which it adds values.
 //
-// With four or more hosts, measure_together() also measures the rate while all hosts send in pairs. This rate shows
+// With four or more hosts, measure_together() also measures the rate while all pairs of hosts send. This rate shows
 // limits that hosts share, such as a slow switch. Price of measure_together(): at the first start on a machine, one
-// more exchange and 40 ms.
+// more exchange and about 40 ms.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct WireSpeed {
 WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
 
 /// Returns the microseconds per byte and direction while all pairs of hosts send. The calling rank and `other` both
-/// call it, at the same time as all other pairs. The result of measure() is `alone`, which is equal at both ends. Takes
-/// 30 to 60 ms.
+/// call it, at the same time as all other pairs. `alone`: a result of measure(), the same at both ends. Takes 30 to 60
+/// ms.
 double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
 
 /// Returns the nanoseconds by which the steady clock of `other` is ahead of this rank's. Meanwhile `other` calls

@@ -35,8 +35,8 @@ struct Call {
   std::span<const Tensor> tensors = {};
 };
 
-/// Buffers that a rank uses in a call. For example, only the root of a reduce has an output. The library ignores the
-/// other buffers.
+/// Buffers that a rank uses in a call. For example, only the root of a reduce has an output. The library ignores a
+/// buffer that the rank does not use.
 struct Sides {
   bool input = false, output = false;
 };

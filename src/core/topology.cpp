@@ -1,5 +1,5 @@
-// Implementation of Topology, which states which ranks run on which host. The functions make a topology from numbers of
-// ranks or from host names, answer questions about it, and describe it in words.
+// Implementation of Topology, which states which ranks run on which host. Some functions make a topology from numbers
+// of ranks or from host names. Other functions answer questions about a topology, or describe it in words.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

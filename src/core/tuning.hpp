@@ -15,7 +15,7 @@ namespace collectives {
 nlohmann::json to_json(const TuningParameters&);
 /// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
 /// for an invalid number and for an unknown field, and lists the known fields. `where` names the source of the text,
-/// for errors. A field may have the name of an earlier version; the first use of such a name logs a warning.
+/// for errors. A field may have the name of an earlier version. The first use of an old name logs a warning.
 void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
 /// Returns the time in microseconds that a core spends at each end of a message between two hosts of one machine. No
@@ -25,8 +25,8 @@ inline double message_inside_machine_us(const TuningParameters& tuning) {
   return tuning.wire_us / 2 + tuning.wire_message_us;
 }
 
-/// Returns the built-in numbers. One of them depends on this machine: streaming_bytes is the size of its last-level
-/// cache, at most 128 MiB. The call takes almost no time.
+/// Returns the built-in numbers. Only streaming_bytes depends on this machine. It is the size of the last-level cache,
+/// if known, and at most 128 MiB. The call takes almost no time.
 TuningParameters built_in_tuning();
 
 /// Returns the built-in numbers of this machine, overwritten with the fields of a JSON file. The file may have

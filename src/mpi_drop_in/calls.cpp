@@ -1,6 +1,6 @@
 // Functions of the structs in calls.hpp, one struct for each collective of MPI. The drop-in performs MPI calls of a
-// program by this library. eligibility() tells whether the library may perform a call. job() translates the call to a
-// call of the library.
+// program by this library. The function eligibility() examines the arguments of an MPI call, because the library cannot
+// perform all calls. The function job() translates an MPI call to a call of the library.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -86,8 +86,8 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
 }
 
 /// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
-/// library would write it to this rank's part of the input. The library writes the result to memory of the
-/// job. Job::finish copies it to the beginning of the input.
+/// library would write it to this rank's part of the input. The library therefore writes the result to memory of the
+/// job. The function Job::finish copies the result to the beginning of the input.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);

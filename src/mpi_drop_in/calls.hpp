@@ -2,10 +2,10 @@
 // users preload into an MPI program. It performs collectives of the program in place of MPI. Blocking and non-blocking
 // forms use the same structs.
 //
-// Each struct has two functions. The first, eligibility(), returns the properties of the call that are equal on all
-// ranks. These properties decide whether the library performs the call. If the arguments are wrong on this rank alone,
-// the result forwards the call, so that MPI reports the error. The second, job(), returns the call of the library that
-// performs it on this rank.
+// Each struct has two functions. The function eligibility() returns the length of the vector, and the reason if the
+// library cannot perform the call. The result is equal on all ranks. Exception: wrong arguments on one rank are a
+// reason on that rank alone. That rank forwards the call, and MPI reports the error. The function job() translates the
+// MPI call to a call of the library.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

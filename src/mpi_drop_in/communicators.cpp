@@ -38,8 +38,8 @@ All& all() {
   return them;
 }
 
-/// Maximum time to build a communicator. All ranks build in the same call. A rank that does not answer for a minute
-/// counts as lost. Other calls wait without a deadline, as in MPI.
+/// Timeout while a communicator is built. Exchanges over MPI ignore it (class OverMpi). The calls of the program have
+/// no deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int communicator_keyval = MPI_KEYVAL_INVALID;

@@ -4,7 +4,7 @@
 // The drop-in keeps a state (CommState) for each MPI communicator. The state is an attribute of the MPI communicator.
 // MPI deletes the attribute when it frees the communicator. The library's communicator is built after a number of calls
 // that the library could have performed. MPI communicators that a program uses for few calls therefore cost little
-// time. The number of calls and their bytes are equal on all ranks. All ranks build the library's
+// time. The number of calls and their bytes are equal on all ranks. All ranks therefore build the library's
 // communicator in the same call.
 #pragma once
 

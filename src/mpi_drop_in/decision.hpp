@@ -1,5 +1,5 @@
-// Decision whether the library performs an MPI call (takes it over) or forwards it to MPI. The drop-in is a library
-// that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// Decision whether the library performs (takes over) an MPI call, or the drop-in forwards the call to MPI. The drop-in
+// is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // All ranks must decide equally, and they do not communicate for that purpose. A decision therefore depends only on
 // values that MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a
@@ -49,7 +49,7 @@ enum class Reason : std::uint8_t {
   foreign,       ///< Some ranks of the communicator do not belong to this MPI_COMM_WORLD.
   unavailable,   ///< The library's communicator could not be built, or there are too many.
   gpu,           ///< CUDA's driver is loaded in the process of a rank, so buffers may be in GPU memory.
-  size,          ///< The library is not faster at this length.
+  size,          ///< The library is not faster at this length, or cannot pack data of this length.
   empty,         ///< There is no data to move.
   type,          ///< The library lacks the type of the reduction.
   op,            ///< The library lacks the op.

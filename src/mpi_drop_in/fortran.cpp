@@ -2,8 +2,8 @@
 // performs collectives of the program in place of MPI.
 //
 // Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in for Open
-// MPI therefore defines the Fortran functions itself, both for mpif.h and `use mpi` (mpi_allreduce_) and for `use
-// mpi_f08` (mpi_allreduce_f08_). The functions of `use mpi_f08` take the same integers as handles. Their last
+// MPI therefore defines the Fortran functions itself. Functions of mpif.h and `use mpi` have names like mpi_allreduce_.
+// Functions of `use mpi_f08` have names like mpi_allreduce_f08_. They take the same integers as handles. Their last
 // argument may be absent. The drop-in for MPICH defines only three functions of `use mpi_f08`. MPICH's other Fortran
 // functions call the MPI_ functions of C, which the drop-in replaces.
 #include <dlfcn.h>

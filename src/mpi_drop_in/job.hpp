@@ -16,7 +16,7 @@
 
 namespace collectives::drop_in {
 
-/// Call of the library with its arguments. `in` and `out` hold copies of the program's data, if needed.
+/// Call of the library with its arguments. If needed, `in` and `out` are additional buffers.
 struct Job {
   Collective collective = Collective::barrier;
   ConstBuffer input = {};
@@ -36,7 +36,7 @@ struct Job {
   /// Starts the call.
   Work begin(Communicator&) const;
 
-  /// Returns the address of `count` elements if they are dense. Otherwise packs them into `in`, and returns the address
+  /// Returns the address of `count` elements if they are dense. If not, packs them into `in`, and returns the address
   /// of `in`.
   const std::byte* packed(const void* data, int count, MPI_Datatype, const Layout&);
   /// Copies the input to `in` if it overlaps the output.

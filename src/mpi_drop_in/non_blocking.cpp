@@ -70,8 +70,8 @@ void complete(Pending& operation) noexcept {
 }
 
 /// Progresses all pending operations. Returns the number of operations that have finished or failed. Open MPI calls
-/// this function in each call of MPI, on any thread. Waits of the library progress MPI, so the function also runs in
-/// these waits.
+/// this function whenever it progresses its own operations, on any thread. Waits of the library progress MPI, so the
+/// function also runs in these waits.
 int progress_all() noexcept {
   if (pending_count.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<Pending*> finished;

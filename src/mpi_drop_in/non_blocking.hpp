@@ -1,10 +1,11 @@
 // Non-blocking operations of the drop-in. The drop-in is a library that users preload into an MPI program. It performs
-// collectives of the program in place of MPI. An operation is a generalized request of MPI, so the program waits for
-// it, tests it and frees it like any other request.
+// collectives of the program in place of MPI. An operation is a generalized request of MPI. The program waits for it,
+// tests it and frees it like any other request.
 //
-// Operations must progress in every call of MPI, because other ranks wait for them. Open MPI keeps a list of functions
-// that it calls in each of its calls, and the drop-in adds a function to this list. MPICH has no such list for other
-// libraries, so its non-blocking forms are forwarded. No thread is needed, so every thread level of MPI works.
+// Operations must progress inside calls of MPI, because other ranks wait for them. Open MPI has a list of functions
+// that it calls whenever it progresses its own operations. The drop-in adds a function to this list. MPICH has no such
+// list for other libraries, so the drop-in forwards non-blocking calls to MPICH. No thread is needed, so every thread
+// level of MPI works.
 //
 // Waits of the library also progress MPI, by the wait hook (base/wait.hpp).
 #pragma once

@@ -1,6 +1,6 @@
 // State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
 // collectives of the program in place of MPI. The drop-in is active from MPI_Init until MPI_Finalize begins. It stays
-// inactive if the process runs another MPI than the one for which it was built, or if the settings are malformed.
+// inactive if it was built for another MPI than the process runs. It also stays inactive if the settings are malformed.
 #pragma once
 
 #include <atomic>

@@ -13,8 +13,8 @@ namespace collectives::drop_in {
 /// Looks up the handles of this MPI, which may be addresses. Must be called before the other functions here.
 void init_types();
 
-/// Returns the element type of a predefined type that the library has and for which MPI allows sum, product, min and
-/// max.
+/// Returns the library's element type for a predefined type of MPI. Returns nothing if the library lacks the type. Also
+/// returns nothing if MPI does not allow sum, product, min and max for it.
 std::optional<DataType> arithmetic_type(MPI_Datatype) noexcept;
 /// Returns the library's op, or nothing if the library lacks it.
 std::optional<ReduceOp> reduction(MPI_Op) noexcept;

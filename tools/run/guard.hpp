@@ -16,8 +16,8 @@ std::array<int, 2> make_pipe();
 
 /// The guard process, as the launcher sees it. The launcher writes words to the guard through a pipe. A positive word
 /// is the id of a process group that starts. A negative word is the negated id of a group that has ended. The word 0
-/// means that the launcher ends regularly. If the pipe closes before that, the launcher was killed, and the guard kills
-/// the groups that are left.
+/// means that the launcher ends regularly. If the pipe closes before that, the launcher was killed. The guard then
+/// kills the groups that are left.
 class Guard {
  public:
   Guard();

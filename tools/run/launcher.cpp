@@ -36,9 +36,10 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
 constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
-// Time from the first failure until the launcher decides which rank failed first, unless a rank was killed by a signal.
+// Time from the first failure until the launcher decides which rank failed first. If a signal has killed a rank, the
+// launcher decides at once.
 constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // longest such time while a rank is exiting
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum time until that decision while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 

@@ -6,9 +6,9 @@
 // LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher opens the port MASTER_PORT itself. Rank 0 inherits the
 // listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0 uses it.
 //
-// After a rank has failed, the launcher prints the number of the rank. The other ranks have a limited time (`--grace`)
-// to report the failure and end. After this time the launcher ends the remaining ranks. If the launcher is killed, a
-// guard process kills the groups of all ranks.
+// After a failure, the launcher prints the number of the rank that failed first. The other ranks have a limited time
+// (`--grace`) to report the failure and end. After this time the launcher ends the remaining ranks. If the launcher is
+// killed, a guard process kills the groups of all ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

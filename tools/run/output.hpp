@@ -1,4 +1,5 @@
-// Output of collectives_run: its own messages, and with --prefix the output of the ranks, with their numbers in front.
+// Output of collectives_run: its own messages, and with --prefix also the output of the ranks. Each line of a rank has
+// the rank's number in front.
 #pragma once
 
 #include <string>

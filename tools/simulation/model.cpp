@@ -1,4 +1,5 @@
-// Functions of Call, the collective that the simulator simulates. They make the call of a plan, and change its length.
+// Functions for Call, the collective of a simulation. They make the Call of a plan, and change the length of its
+// vector.
 #include "tools/simulation/model.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Call: the collective that the simulator simulates. It consists of rounds. Each round performs all Steps (actions of
-// the ranks) on one segment of each part of the vector.
+// Call: the collective of a simulation, cut into rounds. Each round performs all Steps (actions of the ranks) on one
+// segment of each part of the vector.
 #pragma once
 
 #include <cstddef>

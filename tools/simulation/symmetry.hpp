@@ -13,8 +13,9 @@
 namespace collectives::simulation {
 
 /// Division of all hosts into blocks of `hosts` hosts, of which block 0 is played. Host h of block b does what host h
-/// of block 0 does, with other peers. The number of a peer's host is that in block 0 plus b * hosts, modulo the number
-/// of all hosts. If `bits` is set, exclusive or takes the place of the addition.
+/// of block 0 does, with other peers. If a rank of block 0 has a peer on host n, the corresponding rank of block b has
+/// a peer on host n + b * hosts. This sum is taken modulo the number of all hosts. If `bits` is set, exclusive or takes
+/// the place of the addition.
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
