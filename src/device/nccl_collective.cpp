@@ -2,8 +2,8 @@
 // whole call, or it only moves the data of an unsummed call.
 //
 // In an unsummed call, each rank owns a part of the vector. Every rank sends its contribution (its unreduced input) to
-// the owner of each part. The GPU of the owner combines the contributions. The call works in rounds. A round moves as
-// many elements of each part as fit into the scratch memory.
+// each part to the owner of that part. The GPU of the owner combines the contributions. The call works in rounds. A
+// round moves as many elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // calls on GPU memory.
 //
 // The path puts all operations into one stream of its own, a queue of work for the GPU. If the caller passes a stream,
-// the operation first waits for the work that this stream held at the call. Later operations begin while earlier ones
-// are still in the path's stream, unless they must allocate memory.
+// the operation first waits for the work that this stream held at the call. An operation begins while earlier ones are
+// still in the path's stream, unless it must allocate memory.
 #pragma once
 
 #include <deque>

@@ -44,7 +44,7 @@ struct Gather {
   std::string mine;
   std::uint64_t my_bytes = 0;
   std::vector<std::uint64_t> bytes;  // Length of each rank's contribution.
-  std::vector<int> counts, offsets;  // Lengths and offsets as ints, which MPI takes.
+  std::vector<int> counts, offsets;  // Lengths and offsets as ints, as MPI requires.
   std::string contributions;
 };
 

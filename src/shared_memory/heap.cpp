@@ -123,7 +123,7 @@ void Heap::take(std::byte* data, std::size_t bytes) {
   free_.erase(data);
 }
 
-/// Adds a free piece, joined with free pieces on both sides. Adjacent pieces of another segment are not joined.
+/// Adds a free piece. Joins it with the free pieces before and behind it, if they are adjacent and in the same segment.
 void Heap::put_back(const Block& block, std::byte* data, std::size_t bytes) {
   auto after = free_.upper_bound(data);
   if (after != free_.begin()) {

@@ -28,8 +28,8 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Copies the address ranges of the heap's segments that peers can map into table_. The heap manages the memory of
-/// allocate().
+/// Fills table_ with the address ranges of those segments of the heap that peers can map. The heap manages the memory
+/// of allocate().
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();

@@ -193,7 +193,7 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
   return !subgroup_.failed() && perform(share, range);
 }
 
-/// Performs one piece. `share`: rank whose share it is a part of. Loads every source once and stores to every
+/// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every
 /// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;
