@@ -20,7 +20,7 @@ struct Pieces {
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Value of `lies` for arrays that are not alike.
+/// Value of the argument `lies` for arrays that are not alike.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 /// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
 /// 16. If not, `lies` is kUnlike, and all elements are single.

@@ -10,8 +10,8 @@
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// It waits at most half a second for each peer. The rank throws the error only after that, because the program may then
-// free its buffers.
+// It waits at most half a second for each peer. The rank throws the error only after that. Once the program has the
+// error, it may free its buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once

@@ -8,7 +8,8 @@
 // - No function waits for the GPU, with two exceptions: functions that allocate, free, pin or unpin memory, and copies
 //   from or to host memory that is not pinned.
 // - Work goes into a stream, which performs it in order. To learn how far a stream has come, record an event and poll
-//   this event. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in another call.
+//   this event. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in
+//   another call.
 // - Any thread may call any function at any time. The GPU that is current to the calling thread stays current, except
 //   in make_current().
 // - A failure of the GPU or its driver throws Error{system}, except in functions that are noexcept. The error text

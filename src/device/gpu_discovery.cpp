@@ -57,8 +57,9 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. It serves a test whether the ranks of this host can access memory of this GPU.
-/// Ranks in other processes try to open the allocation. Ranks of the same process call PeerAccess::enable() instead.
+/// Small allocation on this rank's GPU. Peers on this host use the allocation to test whether they can access memory of
+/// this GPU. Ranks in other processes try to open the allocation. Ranks of the same process call PeerAccess::enable()
+/// instead.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

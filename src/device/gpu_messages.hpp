@@ -12,8 +12,8 @@
 // No GPU waits for another GPU. Instead, each rank waits for its own GPU. A sender sends a notice once its GPU has
 // written the payload. A receiver gives a message back once its GPU has read the payload.
 //
-// A frame is memory of the sender for one payload. For each receiver, the sender has as many frames as messages can be
-// in flight. It allocates the frames of a receiver at first use.
+// A frame is memory of the sender for one payload. For each receiver, the sender has as many frames as messages to this
+// receiver can be in flight. It allocates the frames of a receiver at first use.
 #pragma once
 
 #include <cstdint>

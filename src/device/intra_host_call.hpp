@@ -1,9 +1,8 @@
 // IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
 // path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
-// The object owns a stream, which is a queue of work for the GPU. It prepares the buffers of a call, and returns the
-// result to the caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the
-// ranks.
+// The object owns a stream, a queue of GPU work. It prepares the buffers of a call, and returns the result to the
+// caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
 //
 // The kernels of other ranks cannot work on managed memory, on memory that the driver cannot share, or on misaligned
 // elements. They also need one vector, not several tensors. In these cases, a rank packs its vector: it copies the

@@ -16,8 +16,8 @@
 // Phases 1 and 4 have two forms:
 //
 // - Kernels access the memory of the other GPUs. A slice has one owner on each host. Only this owner reads and writes
-//   the slice in the buffers of the host's ranks. An in-place call therefore overwrites no input that another rank still needs.
-//   The ranks of a host synchronize only before phase 1 and after phase 4.
+//   the slice in the buffers of the host's ranks. An in-place call therefore overwrites no input that another rank
+//   still needs. The ranks of a host synchronize only before phase 1 and after phase 4.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
 // With a compressor (TopK), the rank that holds a slice after phase 1 is its owner. The owner sends only the elements

@@ -5,9 +5,9 @@
 // handles its additional elements. If the lengths differ in another manner, each part takes one broadcast or reduction.
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. A contribution is the unreduced
-// input of a rank. Every rank sends its contribution to each part to the owner of that part. The owner's GPU combines
-// the contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive
-// the result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
+// input of a rank. For each part, every rank sends its contribution to the owner. The owner's GPU combines the
+// contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the
+// result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
 // elements. If the call uses a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own

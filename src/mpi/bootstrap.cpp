@@ -26,7 +26,7 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Number of wires made so far. The MPI tags of a wire follow from it.
+  std::atomic<std::size_t> next_context = 0;  // Lowest unused context. The MPI tags of a wire follow from its context.
   // Error that has ended the exchanges; every later exchange throws it again.
   std::optional<Error> end;
 

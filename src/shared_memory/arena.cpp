@@ -1,6 +1,6 @@
-// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area lies,
-// and creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena. A rank's
-// place is the byte of the arena's file that this rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area of the
+// arena lies. It creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena.
+// A rank's place is the byte of the arena's file that this rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>

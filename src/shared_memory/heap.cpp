@@ -1,6 +1,6 @@
 // Implementation of the heap, which allocates memory that other ranks can map. A segment is memory from the system. A
 // block is the heap's record of one segment. A block is whole if its segment serves one request only. The segment of
-// any other block is common: it is divided into pieces, whose lengths are multiples of kGrain.
+// any other block is common. It is divided into pieces, whose lengths are multiples of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>

@@ -5,7 +5,7 @@
 // Heap::allocate() searches the free pieces of all segments for the shortest one that suffices. The bytes that the
 // request does not need stay free. If no free piece suffices, the heap takes a new segment from the system. A large
 // request gets the whole new segment. This segment returns to the system when the memory is freed. A smaller request
-// gets a piece of the new segment, which becomes a common segment: later requests get other pieces of it. Adjacent free
+// gets a piece of the new segment. The segment is then common: later requests get other pieces of it. Adjacent free
 // pieces of a segment are joined.
 //
 // A new common segment is about an eighth as long as all segments together, and at least 2 MiB. A request is large if

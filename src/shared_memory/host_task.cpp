@@ -1,9 +1,10 @@
-// Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector and
-// chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
+// Implementation of host tasks, the descriptions of intra-host collectives. This file computes the slices of the
+// vector. It also chooses the protocol. A protocol is a way in which the ranks of a host exchange data
+// (host_collective.hpp).
 //
-// The choice depends on the kind of the collective, the length of the vector, the numbers of ranks and cores, and
-// limits in the tuning. Zero copy is not a protocol here but a flag of the task. If the flag is set and all buffers are
-// mapped, zero copy replaces the chosen protocol.
+// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. Zero
+// copy is not a protocol here but a flag of the task. If the flag is set and all buffers are mapped, zero copy replaces
+// the chosen protocol.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +16,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the maximum number of bytes that one rank publishes by the inline protocol: a whole vector, or the longest
-/// slice if nothing is combined.
+/// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
+/// vector, or only its slice if nothing is combined.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
 /// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than

@@ -2,7 +2,7 @@
 //
 // A touch of a page that is not allocated raises an exception, in which the kernel allocates the page. The exception
 // takes 8 to 20 us on a virtual machine whose page tables are kept in software. Pages that are requested together take
-// less time: 2 us per page if the kernel must find and clear it. If another process has allocated the page already, it
+// less time. A page takes 2 us if the kernel must find and clear it. A page that another process has allocated already
 // takes 0.5 us.
 //
 // Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staged.hpp) are therefore prefaulted many

@@ -13,9 +13,9 @@
 //   private_pages           private memory, if the system refuses memfds
 //
 // The constructor allocates all pages, except private pages on Linux before 5.14. It allocates at most 32 MiB of small
-// pages at a time, and checks before how much memory is left. Reason: a process that exceeds the limit of its control
-// group is killed. The owner's destructor punches a hole into the file. All pages thus return to the system at once,
-// even if peers have the segment mapped.
+// pages at a time. Each time, it first checks how much memory is left. Reason: a process that exceeds the limit of its
+// control group is killed. The owner's destructor punches a hole into the file. All pages thus return to the system at
+// once, even if peers have the segment mapped.
 //
 // To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
 // cores delay the workers. The constructor requests a collapse only while cores are free. After one request of more

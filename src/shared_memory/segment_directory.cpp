@@ -61,8 +61,8 @@ SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   return before;
 }
 
-/// Gives the segment a place in the directory, unless it has one. Returns the name of its first byte, or 0 if every
-/// place is taken. Requires the heap's lock.
+/// Gives the segment a place in the directory, unless it has one. Returns the name of the segment's first byte, or 0 if
+/// every place is taken. Requires the heap's lock.
 std::uint64_t SegmentDirectory::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);

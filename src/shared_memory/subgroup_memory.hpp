@@ -30,8 +30,8 @@ class SubgroupMemory {
 
   /// Makes the subgroup of the whole host.
   explicit SubgroupMemory(const Arena& arena) : SubgroupMemory(arena, kHost, all_ranks(arena.ranks())) {}
-  /// Makes the view of a subgroup. `members` are local ranks in ascending order, equal on all members and with this
-  /// rank among them.
+  /// Makes the view of a subgroup. `members`: local ranks in ascending order. The list is equal on all members, and
+  /// contains this rank.
   SubgroupMemory(const Arena& arena, int number, std::vector<int> members)
       : arena_(&arena),
         number_(number),
