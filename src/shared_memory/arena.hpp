@@ -7,8 +7,8 @@
 //   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
 //                  (collective, count, type ...) of each of its newest calls
 //   collectives    per rank and subgroup: counters and buffer addresses of intra-host collectives
-//   directories    per rank: where its memory of allocate() is, which peers can map (segment_directory.hpp)
-//   GPU blocks     per rank: where the rank's buffers on a GPU are, how other processes open them, and counters
+//   directories    per rank: where peers find the rank's memory of allocate() (segment_directory.hpp)
+//   GPU blocks     per rank: where its buffers on a GPU are, how peers open them, and whether its work is done
 //   lines          per rank and subgroup: a ring of slots of the inline protocol, whose payload travels inside
 //                  the cache lines that peers poll
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied

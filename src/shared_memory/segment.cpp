@@ -76,8 +76,8 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   return middle;
 }
 
-/// Allocates the pages of [at, at + bytes) of a mapping. Throws if too little memory is left. At the first access to a
-/// missing page, the kernel would kill the process instead.
+/// Allocates the pages of [at, at + bytes) of a mapping. Throws if too little memory is left. Without this check, the
+/// kernel would kill the process at its first access to a missing page.
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
   if (errno == EINVAL) {  // Linux before 5.14, where private pages are only allocated by the first access

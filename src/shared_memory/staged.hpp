@@ -17,8 +17,8 @@
 // still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
 // move begins a chunk when the move before it is a certain distance ahead. The distance depends on the number of cores:
 //
-// - If each rank has a core, the distance is about 256 KiB of the ring. The peers' data have then arrived when a move
-// needs them, although the speeds of ranks vary.
+// - If each rank has a core, the distance is about 256 KiB of the ring. The peers' data have usually arrived when a
+// move needs them, although the speeds of ranks vary.
 // - Oversubscribed ranks (more ranks than cores) have no distance. Each move runs as far as it can. A rank that loses
 // its core has then done all that was possible without its peers.
 //

@@ -6,16 +6,16 @@
 // of chunks.
 //
 // The ranks of one host first make a communicator. If several ranks share a core, all but the first move to idle cores.
-// All ranks then time a barrier. The time of a barrier is called the distance between the cores. It is shorter if the
-// cores share a cache. Values are valid for one distance only. Between two caches, for example, a
-// copy by the operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the
-// operating system may be slower for all sizes. The caller does not measure values again for a known distance. A
-// virtual machine may be moved to other cores during the calibration. A second timed barrier at the end detects that.
+// After that, all ranks time a barrier. The time of a barrier is called the distance between the cores. It is shorter
+// if the cores share a cache. Values are valid for one distance only. Between two caches, for example, a copy by the
+// operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the operating
+// system may be slower for all sizes. The caller does not measure values again for a known distance. A virtual machine
+// may be moved to other cores during the calibration. A second timed barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. In this
-// class, a round times each call of a list once with each tried value. Other load on the machine therefore affects all
-// values alike. Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in
-// the caches.
+// After the first timed barrier, the ranks time ordinary collectives. They change the communicator's tuning between the
+// collectives. In this class, a round times each call of a list once with each tried value. Other load on the machine
+// therefore affects all values alike. Every second round runs backward, in reverse order. Reason: the later of two
+// calls profits from data in the caches.
 //
 // The time of a call is the time of its slowest rank. For each call and tried value, the shortest time of each
 // direction counts, forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays
