@@ -1,6 +1,6 @@
 // Division of arrays in GPU memory among the threads of a kernel. Arrays are alike if their addresses are equal modulo
-// 16, and their elements equally long. Threads access alike arrays 16 bytes at a time. Only the ends are accessed by
-// single elements. A warp, 32 threads, then accesses whole cache lines.
+// 16, and their elements equally long. If all arrays are alike, a thread accesses 16 bytes of each at a time. Only the
+// elements at the two ends are accessed singly. The accesses of a warp (32 threads) thus cover whole cache lines.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ struct Pieces {
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
-/// 16. Otherwise `lies` is kUnlike, and all elements are single.
+/// Value of the argument `lies` for arrays that are not alike.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
+/// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
+/// 16. If not, `lies` is kUnlike, and all elements are single.
 COLLECTIVES_SHARED Pieces pieces_of(std::uintptr_t lies, std::size_t count, std::size_t element_bytes) {
   if (lies == kUnlike || lies % element_bytes != 0) return {count, 0, 0};
   const std::size_t before = (kVectorBytes - lies) % kVectorBytes / element_bytes;

@@ -41,11 +41,11 @@ void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources,
 /// to 256 bytes.
 std::size_t select_scratch_bytes(std::size_t n, std::size_t k);
 
+using SelectInput = Device::SelectInput;
 /// Performs Selector::select() of compression/select.hpp, without its threshold. Adds the gradient to `accumulated` and
 /// selects min(k, n) of n < 2^32 elements of the sum. Writes their indices in ascending order, and their values. Sets
 /// the selected elements to 0 in `accumulated`, and in `velocity` if masking. Reads and writes 16 bytes per element if
 /// the magnitudes are spread. Many nearly equal magnitudes need more passes, of 4 bytes per element each.
-using SelectInput = Device::SelectInput;
 void select(const SelectInput& input, std::size_t k, std::uint32_t* indices, float* values, void* scratch,
             Stream stream);
 

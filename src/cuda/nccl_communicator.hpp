@@ -2,8 +2,8 @@
 // NcclComm (device/nccl_comm.hpp).
 //
 // NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. Until ready() returns
-// true, the caller must start no other call. It must put no other work into the same stream. A call of stop()
-// aborts the communicator. This also ends NCCL's kernels on the GPU.
+// true, the caller must start no other call, and must put no other work into the same stream. A call of stop() aborts
+// the communicator. The abort also ends NCCL's kernels on the GPU.
 #pragma once
 
 #include <memory>

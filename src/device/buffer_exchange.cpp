@@ -1,7 +1,7 @@
 // Implementation of BufferExchange. A rank publishes its GPU buffers in the arena, the shared memory of the host. It
 // finds the buffers of its peers there, and synchronizes with the peers.
 //
-// A rank shows a buffer by making a name, with which its peers can open the buffer.
+// To show a buffer is to make a name for it. Peers open the buffer by this name.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"

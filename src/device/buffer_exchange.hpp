@@ -1,8 +1,8 @@
-// BufferExchange: tells the ranks of a host where the GPU buffers of each rank are. It also synchronizes these ranks.
-// Their GPUs can then access each other's buffers.
+// BufferExchange: lets the GPUs of a host access the buffers of all its ranks during a call. Each rank publishes where
+// its GPU buffers are. The ranks synchronize, so that no GPU accesses a buffer too early or too late.
 //
-// The CPUs of the ranks do this work in the arena, the shared memory of the host. No GPU polls another GPU. A late or
-// lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
+// The CPUs of the ranks publish and synchronize in the arena, the shared memory of the host. No GPU polls another GPU.
+// A late or lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
 //
 // 1. A rank starts its kernel after all ranks have published their buffers. The kernel accesses all these buffers. A
 //    rank publishes its buffers once the earlier work in the caller's stream is done.
@@ -10,7 +10,8 @@
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// It waits at most half a second for each peer. The rank then throws the error. The program may free its buffers.
+// It waits at most half a second for each peer. The rank throws the error only after that. Once the program has the
+// error, it may free its buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once

@@ -8,22 +8,24 @@
 // - No function waits for the GPU, with two exceptions: functions that allocate, free, pin or unpin memory, and copies
 //   from or to host memory that is not pinned.
 // - Work goes into a stream, which performs it in order. To learn how far a stream has come, record an event and poll
-//   it. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in another call.
+//   this event. A rank that waits for a GPU therefore still detects a passed deadline, a lost peer, or a peer in
+//   another call.
 // - Any thread may call any function at any time. The GPU that is current to the calling thread stays current, except
 //   in make_current().
 // - A failure of the GPU or its driver throws Error{system}, except in functions that are noexcept. The error text
 //   begins with the source ("CUDA: ..."). The caller adds rank and operation to the error.
 //
-// Price: polling takes CPU time. After a failure of the GPU, work that was already in a stream may still be performed.
+// Price: polling takes CPU time. Work in a stream cannot be cancelled, so it may still be performed after its call has
+// failed.
 //
-// Tests need no GPU. A fake machine (tests/fakes/gpu) runs streams as threads. It can be slow, stop or vanish. It
-// allows access to device memory only from work in a stream. Two fakes use the machine:
+// Tests need no GPU. A fake machine (tests/fakes/gpu) runs each stream as a thread. A test can make this machine slow,
+// stop it, or let it fail. It allows access to device memory only from work in a stream. Two fakes use the machine:
 //
 // - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.
 // - A replacement of CUDA's runtime library (tests/fakes/cuda). The code in src/cuda then runs on the CPU, each kernel
 //   thread by thread.
 //
-// LD_LIBRARY_PATH makes any program use the second fake. The fakes do not show the speed, the memory model and the
+// LD_LIBRARY_PATH makes any program use the second fake. The fakes do not reproduce the speed, the memory model and the
 // driver of a real GPU. Price: src/cuda launches kernels by a function instead of `<<<>>>`, because the second fake
 // needs that.
 #pragma once

@@ -1,5 +1,5 @@
-// drain_stream(): waits until the work in a stream is done, so that memory that this work uses can be freed. A stream
-// is a queue of work for a GPU. The wait has a time limit, because a GPU may have stopped.
+// drain_stream(): waits until the work in a stream is done. A stream is a queue of work for a GPU. After the wait, the
+// memory that this work uses can be freed. The wait has a time limit, because a GPU may have stopped.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // Implementation of GpuDiscovery, which finds the GPU of this rank. The peer information is the record that each rank
-// sends to all ranks. GpuDiscovery makes the entry of this GPU in it. From all records, each rank derives whether every
-// rank has a GPU, and whether NCCL connects the GPUs. Each rank also tests whether its GPU can access the GPU memory of
-// its host.
+// sends to all ranks. GpuDiscovery makes the entry "gpu" of this record. From all records, each rank derives whether
+// every rank has a GPU, and whether NCCL connects the GPUs. Each rank also tests whether its GPU can access the GPU
+// memory of its host.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>
@@ -57,8 +57,9 @@ std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const R
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. Ranks of this host in other processes try to open the allocation. They
-/// test whether they can access memory of this GPU. Ranks of the same process call PeerAccess::enable() instead.
+/// Small allocation on this rank's GPU. Peers on this host use the allocation to test whether they can access memory of
+/// this GPU. Ranks in other processes try to open the allocation. Ranks of the same process call PeerAccess::enable()
+/// instead.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

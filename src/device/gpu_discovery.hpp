@@ -7,9 +7,9 @@
 // 4. If they cannot, does NCCL connect the GPUs inside each host?
 //
 // The answers come from the peer information, the record that each rank sends to all ranks during construction. For the
-// third question, each rank allocates a little GPU memory. Its peer information holds a handle, by which another
-// process can open this allocation. Ranks of the host in other processes try to open it. Ranks in the same process call
-// PeerAccess::enable() instead.
+// third question, each rank allocates a little GPU memory. The rank's peer information holds a handle of this
+// allocation. Ranks of the host in other processes try to open the allocation by this handle. Ranks in the same process
+// call PeerAccess::enable() instead.
 #pragma once
 
 #include <memory>

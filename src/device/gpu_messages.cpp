@@ -18,8 +18,7 @@ constexpr std::size_t kFrameAlignment = 256;
 /// Magic number at the start of a notice. A message without this number is no notice: its sender is in another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// Notice: the content of a message that the transport for CPU memory carries. It names the place and the length of a
-/// payload.
+/// Content of a message that the transport for CPU memory carries: the place and the length of a payload.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};

@@ -1,6 +1,6 @@
 // Implementation of GpuPeers, the access to GPU memory of other ranks of the host. A handle names an allocation for
-// other processes. A rank publishes the handles of its allocations, and opens the allocations of its peers. To publish
-// a handle, the rank writes it into the arena, the shared memory of the host. Each rank has several places there.
+// other processes. A rank publishes the handles of its allocations. It opens the allocations of its peers. To publish a
+// handle, the rank writes it into the arena, the shared memory of the host. Each rank has several places there.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>

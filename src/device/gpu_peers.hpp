@@ -11,8 +11,9 @@
 // 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
 // The driver numbers its allocations. A new allocation thus has another number than a freed one at the same address.
-// Its handle is written anew. Each write to a place increments the sequence number of the place. A peer compares this
-// number at each use of a name. It never uses an old mapping for a new allocation.
+// The owner sees the new number and writes the new handle. Each write to a place increments the sequence number of the
+// place. A peer compares the sequence number at each use of a name. It therefore never uses an old mapping for a new
+// allocation.
 //
 // Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
 // taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,

@@ -2,17 +2,17 @@
 // copies the result back. In between, the call is performed as if the buffers had been in CPU memory.
 //
 // A device path is a way to perform calls on GPU memory. This path works with every backend but `nccl`, and with any
-// number of hosts. Codecs and top-k work, too. So do user ops, which are functions on the CPU.
+// number of hosts. Codecs, top-k and user ops (functions on the CPU) work, too.
 //
-// The buffer in CPU memory holds the whole vector. The operation works on it in place. The buffer is pinned, so the GPU
-// can access it. The other ranks of the host map the buffer (memory.hpp). If all ranks use this path, the zero-copy
-// protocol can therefore save further copies inside the host. The buffer is kept between calls. It grows to the longest
-// vector so far.
+// The buffer in CPU memory holds the whole vector. The operation works in place in this buffer. The buffer is pinned,
+// so the GPU can access it. The other ranks of the host can map the buffer (memory.hpp). If all ranks use this path,
+// the zero-copy protocol can therefore save further copies inside the host. The buffer is kept between calls. It grows
+// to the longest vector so far.
 //
 // A long all-reduce works in rounds, each on other elements of the vector. The copies for one round overlap with the
-// work on other rounds (pipelined_copy.hpp). Calls with several tensors or a compressor are an exception. When an
-// operation begins, the copy of the last result to the GPU may still be in progress. The operation waits for this copy
-// before it uses the buffer.
+// work on other rounds (pipelined_copy.hpp). In calls with several tensors or a compressor, the copies do not overlap.
+// When an operation begins, the copy of the last result to the GPU may still be in progress. The operation waits for
+// this copy before it uses the buffer.
 //
 // Price: a call copies the vector over the bus up to twice, once in each direction. Pinned memory of the size of the
 // longest vector is kept. In a call of one round, the copies do not overlap with the work of the CPU.

@@ -1,15 +1,14 @@
 // IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
 // path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
-// The object owns a stream, which is a queue of work for the GPU. It prepares the buffers of a call, and returns the
-// result to the caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the
-// ranks.
+// The object owns a stream, a queue of GPU work. It prepares the buffers of a call, and returns the result to the
+// caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
 //
-// Other ranks cannot access managed memory, memory that the driver cannot share, misaligned elements, or several
-// tensors of one call. A rank packs such a buffer: it copies the buffer to memory of this object, and copies the result
-// back. Ranks with other buffers pack nothing. The memory is as long as the longest packed vector, rounded up to a
-// power of two. It has at least 64 KiB. Memory that is too short for a later vector is freed only with the object.
-// Reason: freeing may wait for all work of the GPU.
+// The kernels of other ranks cannot work on managed memory, on memory that the driver cannot share, or on misaligned
+// elements. They also need one vector, not several tensors. In these cases, a rank packs its vector: it copies the
+// vector to memory of this object, and copies the result back. Other ranks pack nothing. The memory is as long as the
+// longest packed vector, rounded up to a power of two. It has at least 64 KiB. Memory that is too short for a later
+// vector is freed only with the object. Reason: freeing may wait for all work of the GPU.
 #pragma once
 
 #include <cstddef>

@@ -3,9 +3,9 @@
 //
 // The vector is divided into one share per rank. In a reduce-scatter or all-gather, a share is the rank's own part. In
 // all other calls, the shares are about equally long. In an all-reduce, a rank's kernel reads its share from the buffer
-// of every rank. It combines the values in rank order, and writes the result to the buffer of every rank. An all-reduce
-// of up to 8 ranks takes one kernel per rank and no copy. The result has the same bits as that of the same call on CPU
-// memory. ZeroCopy (shared_memory/zero_copy.hpp) performs calls in this manner in CPU memory.
+// of every rank. It combines the values in rank order. It writes the result to the buffer of every rank. If the kernels
+// can access all buffers, an all-reduce of up to 8 ranks takes one kernel per rank and no copy. The result has the same
+// bits as that of the same call on CPU memory. ZeroCopy (shared_memory/zero_copy.hpp) is the equivalent for CPU memory.
 //
 // Price: a call ends only when the last GPU has finished, even if the caller passes a stream. Reason: the kernels of
 // the other ranks write into this rank's output. This rank's stream cannot wait for these kernels.
@@ -38,7 +38,7 @@ class KernelPath final : public PathExecutor {
   void describe(const PlannedCall& planned);
 
   const Arena& arena_;
-  HostTask task_;  // The call.
+  HostTask task_;  // Description of the call.
   IntraHostCall host_;
   HostShare share_;
   const Job* job_ = nullptr;

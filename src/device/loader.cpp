@@ -1,4 +1,5 @@
-// Loads libcollectives_cuda, the shared library with all code that needs CUDA. Tests replace the library by fake GPUs.
+// Loads libcollectives_cuda, the shared library with the code that is compiled with CUDA. Tests replace the library by
+// fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>

@@ -4,8 +4,8 @@
 // A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
 // has these phases:
 //
-// 1. The GPUs of each host add the vectors of its ranks. Afterwards the GPU of each rank on a rail holds one slice of
-//    the sum.
+// 1. The GPUs of each host add the vectors of its ranks. Afterwards, the GPU of each rank on a rail holds the slice of
+//    that rail, with the sum over the host.
 // 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
@@ -15,15 +15,16 @@
 //
 // Phases 1 and 4 have two forms:
 //
-// - Kernels access the memory of the other GPUs. A slice has one owner on each host, which alone reads and writes the
-//   slice in the buffers of all ranks. An in-place call therefore overwrites no input that another rank still needs.
-//   The ranks of a host synchronize only before phase 1 and after phase 4.
+// - Kernels access the memory of the other GPUs. A slice has one owner on each host. Only this owner reads and writes
+//   the slice in the buffers of the host's ranks. An in-place call therefore overwrites no input that another rank
+//   still needs. The ranks of a host synchronize only before phase 1 and after phase 4.
 // - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
 //
 // With a compressor (TopK), the rank that holds a slice after phase 1 is its owner. The owner sends only the elements
 // of greatest magnitude of its slice of the sum (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients
-// that was not sent yet. In the first call of a tensor, the ranks of a host do not yet keep residuals of their slices.
-// In that call, all ranks of the host use HostCopyPath instead, which moves the residuals to the owners.
+// that was not sent yet. In the first call of a tensor, the ranks of a host may not yet keep the residuals of their
+// slices. In that call, all ranks of the host use HostCopyPath instead. The call then moves the residuals to the
+// owners.
 //
 // All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory. A ring of
 // three or more hosts in several rounds is an exception. In that ring, an element may belong to another host than on

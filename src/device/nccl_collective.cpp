@@ -1,9 +1,9 @@
 // Implementation of NcclCollective, which uses NCCL, NVIDIA's library of collectives between GPUs. NCCL performs a
 // whole call, or it only moves the data of an unsummed call.
 //
-// In an unsummed call, each rank owns a part of the vector. Every rank sends its contribution (its unreduced input) to
-// the owner of each part. The GPU of the owner combines the contributions. The call works in rounds. A round moves as
-// many elements of each part as fit into the scratch memory.
+// In an unsummed call, each rank owns a part of the vector. A contribution is the unreduced input of a rank. For each
+// part, every rank sends its contribution to the owner. The GPU of the owner combines the contributions. The call works
+// in rounds. A round moves as many elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"
 
 #include <fmt/format.h>

@@ -5,9 +5,9 @@
 // handles its additional elements. If the lengths differ in another manner, each part takes one broadcast or reduction.
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. A contribution is the unreduced
-// input of a rank. Every rank sends its contribution to the owner of each part. The owner's GPU combines the
+// input of a rank. For each part, every rank sends its contribution to the owner. The owner's GPU combines the
 // contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the
-// result. The scratch memory for contributions is limited. A long call works in rounds, each on other
+// result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
 // elements. If the call uses a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
@@ -56,7 +56,7 @@ class NcclCollective {
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
 
-  /// Returns true if the calls need more scratch memory than there is. If so, the calls may start only while no
+  /// Returns true if the calls need more scratch memory than there is. In that case, the calls may start only while no
   /// operation is in progress. Allocation may wait for all work of the GPU, including work that waits for other ranks.
   bool takes_memory(std::span<const Call> calls) const;
   /// Starts calls, which go into one stream. Requires that all earlier calls are entirely in their stream.

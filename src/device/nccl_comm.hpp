@@ -1,5 +1,5 @@
 // NcclComm and Nccl: the interface to NCCL, NVIDIA's library of collectives between GPUs. A communicator of NCCL puts
-// collectives into streams, which are queues of work for a GPU.
+// collectives into streams. A stream is a queue of work for a GPU.
 //
 // The interface needs no header of NCCL or CUDA. Only stop(), the destructor and the functions for memory may block.
 // The caller polls ready() and applies its own deadlines.

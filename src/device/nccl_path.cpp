@@ -1,6 +1,6 @@
 // Implementation of NcclPath, the device path on which NCCL performs calls on GPU memory. The path describes each
-// operation as calls of NcclCollective. Once the GPU has performed an operation, the path retires it, that is, reports
-// its end. The path retires operations in order.
+// operation as calls of NcclCollective. To retire an operation is to report that the GPU has performed it. The path
+// retires operations in order.
 #include "device/nccl_path.hpp"
 
 #include <new>

@@ -1,9 +1,9 @@
 // NcclPath: performs calls by NCCL, NVIDIA's library of collectives between GPUs. It is a device path, a way to perform
 // calls on GPU memory.
 //
-// The path puts all operations into one stream of its own, a queue of work for the GPU. If the caller passes a stream,
-// the operation first waits for the work that this stream held at the call. Later operations begin while earlier ones
-// are still in the path's stream, unless they must allocate memory.
+// The path puts all operations into one stream of its own. A stream is a queue of work for a GPU. If the caller passes
+// a stream, the operation first waits for the work that this stream held at the call. An operation begins while earlier
+// ones are still in the path's stream, unless it must allocate memory.
 #pragma once
 
 #include <deque>

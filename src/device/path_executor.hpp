@@ -12,7 +12,7 @@
 //   passed deadline.
 //
 // progress() never waits for a peer. It waits for the GPU only to allocate or free memory, or to move a residual of
-// top-k. It goes as far as it can, and polls events to learn how far the GPU is.
+// top-k. It goes as far as it can. It polls events to learn how far the GPU is.
 //
 // A stream is a queue of work for a GPU. When all work of an operation is in streams, the next operation can begin. The
 // GPU may still be performing the work of the earlier operation. A progress thread, if there is one, watches the

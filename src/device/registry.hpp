@@ -7,8 +7,8 @@
 // NCCL for other ranks.
 //
 // Any number of ranges inside a registered range share its registration. NCCL therefore registers each byte once. A
-// range that overlaps a registered range without lying inside it is refused. Its registration could not be removed
-// separately.
+// range that overlaps a registered range without lying inside it is refused. Reason: the two registrations could not be
+// removed separately.
 //
 // Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
 // windows, which all ranks must create together.

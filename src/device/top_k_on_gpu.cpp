@@ -1,5 +1,5 @@
 // Implementation of TopKOnGpu. Top-k sends only the k elements of greatest magnitude of a gradient. The functions of
-// this file keep the residual on the GPU, and select elements. They also add the elements that have been received.
+// this file keep the residual on the GPU, and select elements. They also add up the received selections.
 //
 // A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
 // selects.

@@ -1,5 +1,5 @@
-// TopKOnGpu: performs top-k on the GPU that holds the gradient. Top-k is an all-reduce that sends only the k elements
-// of greatest magnitude of each gradient. A call has these phases:
+// TopKOnGpu: performs top-k on the GPU that holds the gradient. Top-k is an all-reduce in which each rank sends only k
+// elements, those of greatest magnitude. A call has these phases:
 //
 // 1. The GPU adds the gradient to the residual (see below). It selects k elements of the sum (cuda/select.cu).
 // 2. The selected elements are copied to pinned memory, CPU memory that the GPU can access.

@@ -1,5 +1,6 @@
 // Implementation of TopKPath, the device path for top-k, which sends only k selected elements of a gradient. Once the
-// work in the caller's stream is done, the GPU selects. The CPU then exchanges the selections, and the GPU adds them.
+// work in the caller's stream is done, the GPU selects elements. The CPUs of the ranks exchange the selections. The GPU
+// adds the selections of all ranks.
 #include "device/top_k_path.hpp"
 
 #include <utility>

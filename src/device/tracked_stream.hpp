@@ -1,4 +1,5 @@
-// TrackedStream: a stream (a queue of work for the GPU), and an event that tells whether the work is done.
+// TrackedStream: a stream and an event. A stream is a queue of work for a GPU. The event tells whether the work in the
+// stream is done.
 #pragma once
 
 #include "device/device.hpp"

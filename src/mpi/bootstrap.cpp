@@ -26,7 +26,7 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Number of wires made so far. The MPI tags of a wire follow from it.
+  std::atomic<std::size_t> next_context = 0;  // Lowest unused context. The MPI tags of a wire follow from its context.
   // Error that has ended the exchanges; every later exchange throws it again.
   std::optional<Error> end;
 
@@ -44,7 +44,7 @@ struct Gather {
   std::string mine;
   std::uint64_t my_bytes = 0;
   std::vector<std::uint64_t> bytes;  // Length of each rank's contribution.
-  std::vector<int> counts, offsets;  // Lengths and offsets as ints, which MPI takes.
+  std::vector<int> counts, offsets;  // Lengths and offsets as ints, as MPI requires.
   std::string contributions;
 };
 

@@ -41,8 +41,8 @@ void keep_for_mpi(std::shared_ptr<void> memory);
 class MpiTransport final : public Wire {
  public:
   /// Makes a wire whose rank i is rank members[i] of `*comm`. The calling process is one of the members. Requires that
-  /// `*comm` returns errors (MPI_ERRORS_RETURN). Messages with data have the MPI tag 2 * context. Control messages have
-  /// the next MPI tag.
+  /// `*comm` returns errors (MPI_ERRORS_RETURN). `context` distinguishes wires over `*comm` with common members.
+  /// Messages with data have the MPI tag 2 * context. Control messages have the next MPI tag.
   MpiTransport(std::shared_ptr<const MPI_Comm> comm, std::vector<Rank> members, std::size_t context,
                std::size_t frame_bytes);
   MpiTransport(const MpiTransport&) = delete;

@@ -1,6 +1,6 @@
-// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area lies,
-// and creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena. A rank's
-// place is the byte of the arena's file that this rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area of the
+// arena lies. It creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena.
+// A rank's place is the byte of the arena's file that this rank keeps locked while it is a member.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -199,7 +199,7 @@ bool Arena::alive(int local) const noexcept {
 void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept {
   const auto begun = static_cast<std::uint64_t>(now.count());
   std::uint64_t latest = searched().load(std::memory_order_relaxed);
-  // A time in the future is another time namespace's, and delays no search.
+  // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
   if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
   for (int local = 0; local < ranks(); ++local)

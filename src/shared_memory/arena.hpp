@@ -6,22 +6,22 @@
 //                  first failure of the communicator, and the time of the latest search for ended ranks
 //   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
 //                  (collective, count, type ...) of each of its newest calls
-//   collectives    per rank and subgroup: counters of intra-host collectives (subgroup_memory.hpp)
-//   directories    per rank: the memory of allocate() that peers can map (segment_directory.hpp)
-//   GPU blocks     per rank: where the rank's buffers on a GPU are, and how other processes open them
+//   collectives    per rank and subgroup: counters and buffer addresses of intra-host collectives
+//   directories    per rank: where peers find the rank's memory of allocate() (segment_directory.hpp)
+//   GPU blocks     per rank: where its buffers on a GPU are, how peers open them, and whether its work is done
 //   lines          per rank and subgroup: a ring of slots of the inline protocol, whose payload travels inside
 //                  the cache lines that peers poll
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
 //   channels       per ordered pair of ranks: a few frames, each with room for one message
 //
-// Pages of staging and frames are allocated when they are first used. A large arena therefore takes address space, but
-// memory only for pages in use.
+// The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
+// space. It takes memory only for the pages that have been touched.
 //
-// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open /proc/PID/fd/N,
-// the descriptor of that rank, and check the arena's random token. The arena vanishes with the last process that has it
-// open, however that process ends. Ranks that are threads of one process share one mapping. These ranks run the same
-// code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc: ranks in different
-// PID or user namespaces count as ranks of different hosts.
+// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file by
+// /proc/PID/fd/N, the descriptor of that rank. They check the arena's random token. The arena vanishes with the last
+// process that has it open, however that process ends. Ranks that are threads of one process share one mapping. These
+// ranks run the same code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc:
+// ranks in different PID or user namespaces count as ranks of different hosts.
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
@@ -53,21 +53,21 @@ inline constexpr std::uint64_t kProtocol = 19;
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
 
-/// Word that is written by one rank and polled by its peers: they read it again and again. Its cache lines hold no
-/// other data. The peers' copies of the lines therefore stay valid until the word changes.
+/// Word that ranks poll: they read it again and again until it changes. Its cache lines hold no other data. A core's
+/// copy of these lines therefore stays valid until the word changes.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
 /// Number and signature of one call, which a rank publishes when it enters the call. A peer that waits long compares
-/// the record with its own.
+/// this record with its own record of the call.
 struct alignas(64) ArrivalRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< number of the call; 0 while the record is written
   std::atomic<std::uint64_t> words[7]{};   ///< signature of the call (SignatureWords)
 };
 
-/// Number of arrival records per rank: those of its newest 64 calls. A later call overwrites a record only when no peer
-/// needs it. Reason: a rank is never 64 calls ahead of its peers, not even as the root of broadcasts.
+/// Number of arrival records per rank: those of its newest 64 calls. Call n overwrites the record of call n - 64, which
+/// no peer needs any more. Reason: a rank is never 64 calls ahead of its peers, not even as the root of broadcasts.
 inline constexpr std::size_t kRecords = 64;
 
 /// Location of one rank's buffers in one intra-host collective, which ranks perform through shared memory. The

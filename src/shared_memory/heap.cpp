@@ -1,6 +1,6 @@
 // Implementation of the heap, which allocates memory that other ranks can map. A segment is memory from the system. A
 // block is the heap's record of one segment. A block is whole if its segment serves one request only. The segment of
-// any other block is common: it is divided into pieces, whose lengths are multiples of kGrain.
+// any other block is common. It is divided into pieces, whose lengths are multiples of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
@@ -123,7 +123,7 @@ void Heap::take(std::byte* data, std::size_t bytes) {
   free_.erase(data);
 }
 
-/// Adds a free piece, joined with free pieces on both sides. Adjacent pieces of another segment are not joined.
+/// Adds a free piece. Joins it with the free pieces before and behind it, if they are adjacent and in the same segment.
 void Heap::put_back(const Block& block, std::byte* data, std::size_t bytes) {
   auto after = free_.upper_bound(data);
   if (after != free_.begin()) {

@@ -1,18 +1,20 @@
 // Heap: provides the memory of allocate() and SharedAllocator, which other ranks can map unless the system refuses
 // memfds. All communicators of a process use one heap.
 //
-// A segment is memory from the system. Heap::allocate() returns the shortest free piece of a segment that suffices. The
-// length of a piece is a multiple of 64 bytes. If no free piece suffices, the heap takes a new segment from the system.
-// A large request gets the whole new segment, which returns to the system when the memory is freed. A smaller request
-// gets a piece of the new segment, which becomes a common segment: later requests get other pieces of it. Adjacent free
+// A segment is memory from the system. The heap divides it into pieces, whose lengths are multiples of 64 bytes.
+// Heap::allocate() searches the free pieces of all segments for the shortest one that suffices. The bytes that the
+// request does not need stay free. If no free piece suffices, the heap takes a new segment from the system. A large
+// request gets the whole new segment. This segment returns to the system when the memory is freed. A smaller request
+// gets a piece of the new segment. The segment is then common: later requests get other pieces of it. Adjacent free
 // pieces of a segment are joined.
 //
-// A new common segment has about an eighth of the bytes of all segments, at least 2 MiB. A request is large if it needs
-// at least half of a new common segment. The number of segments therefore grows only with the logarithm of the bytes.
-// Few segments are better. Each takes a file descriptor, and a place in the segment directory of every communicator
-// that uses the segment. The heap returns empty common segments to the system, but keeps the smallest one.
+// A new common segment is about an eighth as long as all segments together, and at least 2 MiB. A request is large if
+// it needs at least half of a new common segment. The number of segments therefore grows only with the logarithm of the
+// bytes. Few segments are better, because each takes a file descriptor. Each also takes a place in the segment
+// directory of every communicator that uses the segment. The heap returns empty common segments to the system, but
+// keeps the smallest one.
 //
-// Other processes can write to the segments. The heap keeps its records of pieces in private memory. A child
+// Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
 // of fork() allocates only from segments that it has made itself.
 //
 // Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment
@@ -38,16 +40,18 @@ namespace collectives {
 
 class Heap {
  public:
-  /// Returns the heap of this process. It is never destroyed, because destructors that run after main may free memory.
+  /// Returns the heap of this process. The heap is never destroyed, because destructors that run after main may free
+  /// memory.
   static Heap& of_process();
 
   struct Piece {
     std::byte* data;
-    bool zero;  ///< whether all bytes are 0, because the memory is fresh from the system
+    bool zero;  ///< true: the memory is fresh from the system, so all bytes are 0; false: unknown
   };
-  /// Allocates at least `bytes` at a multiple of `alignment`, a power of two. Throws Error{system}.
+  /// Allocates at least `bytes` bytes. The address is a multiple of `alignment`, a power of two. Throws Error{system}
+  /// if the system refuses.
   Piece allocate(std::size_t bytes, std::size_t alignment);
-  /// Frees a piece. `bytes` must be as in allocate().
+  /// Frees a piece. `bytes` must be the number that was passed to allocate().
   void release(void* data, std::size_t bytes) noexcept;
 
   /// Listener that is called, with the heap locked, before a segment returns to the system.
@@ -66,7 +70,7 @@ class Heap {
   // These functions require the heap's lock.
   void attach(Listener& listener) { listeners_.push_back(&listener); }
   void detach(Listener& listener) { std::erase(listeners_, &listener); }
-  /// Returns the segment around an address, or null for ordinary memory.
+  /// Returns the segment that contains an address, or null for ordinary memory.
   const Segment* find(const void* data) const;
   /// Visits the segments in the order of their addresses.
   template <class Visit>

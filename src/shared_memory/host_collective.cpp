@@ -1,7 +1,7 @@
-// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. The counters,
-// records and slots of the collectives form rings of kCollectivesAhead places. Collective n uses place n %
-// kCollectivesAhead, which is free when all ranks have finished the collective that used it before. After that, a
-// protocol (inline, staged, zero copy ...) performs the collective. The HostTask names the protocol.
+// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. The chunk
+// counters, buffer records and slots of the collectives form rings of kCollectivesAhead places. A collective begins
+// when its places are free: all ranks have finished the collective that used them before. The HostTask names the
+// protocol (inline, staged ...) that performs the collective.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>

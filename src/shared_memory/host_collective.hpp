@@ -5,25 +5,25 @@
 // performs the collective depends mainly on the size of the vector and on the location of the buffers:
 //
 //   inline       inline_protocol.hpp  the payload travels inside the polled cache lines
-//   one-shot     staged.hpp           every rank stages its whole vector, and combines all of them for itself
+//   one-shot     staged.hpp           every rank stages its whole vector, and combines all vectors for itself
 //   staged       staged.hpp           slices pass through staging memory, and their owners combine them
 //   zero copy    zero_copy.hpp        ranks work in one another's buffers by pointers, if all buffers are mapped
 //   single copy  zero_copy.hpp        the kernel copies between the ranks' buffers if they are not mapped
 //
-// Every protocol adds the values of the ranks in rank order. The result of an intra-host collective is therefore always
-// deterministic.
+// Every protocol combines the values of the ranks in rank order. All protocols therefore compute the same bits.
 //
-// All ranks number the collectives of a subgroup equally. The counters, records and slots of collective n lie in place
-// n % 64 of rings (kCollectivesAhead). A rank begins collective n only after all ranks have finished collective n - 64.
-// Readers of a place therefore need not report that they have read it. If every rank needs data of every rank, no rank
-// can be 64 collectives ahead. A root of broadcasts needs no data, so the root can be 64 collectives ahead. The root
-// then waits.
+// All ranks count the collectives of a subgroup in the same order. The chunk counters, buffer records and slots of the
+// collectives form rings of 64 places (kCollectivesAhead). Collective n uses the same places as collective n - 64.
+// These places are free once all ranks have finished collective n - 64. Each rank reports only that it has finished a
+// collective (counter `finished`), not each datum that it has read. A rank waits until its places are free. Only a rank
+// that needs no data of its peers has to wait, such as the root of many broadcasts.
 //
-// Price: each rank and subgroup needs 64 slots of cache lines (inline_protocol.hpp) and 21 KiB of counters and records.
+// Price: each rank needs, per subgroup, 64 slots of cache lines (inline_protocol.hpp) and 21 KiB of counters and
+// records.
 //
 // No function blocks: progress() does what is possible now and returns. The function start() publishes this rank's
-// first data at once if the place is free, because the peers wait for that data. The caller then publishes the arrival
-// record: the number and the signature of the call.
+// first data at once if the places are free. Reason: the peers wait for that data. The caller then publishes the
+// arrival record: the number and the signature of the call.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class HostCollective {
 
   /// Describes a host Step, a collective of ranks of one host, in a task. The task is for start() of this object only.
   void describe(const Step&, DataType, HostTask&) const;
-  /// Begins a collective. The task and the operands must not change until it has finished.
+  /// Begins a collective. The task and the operands must not change until the collective has finished.
   void start(const HostTask& task, const HostOperands& with) {
     task_ = &task;
     with_ = &with;
@@ -66,10 +66,11 @@ class HostCollective {
   }
   HostCollective(const HostCollective&) = delete;  // the protocols keep a reference to subgroup_
   HostCollective& operator=(const HostCollective&) = delete;
-  /// Returns a counter that changes when a part of a long collective has completed. A waiting rank then restarts its
-  /// backoff.
+  /// Returns a counter that grows while a staged or zero-copy collective moves data. If the counter has grown, a
+  /// waiting rank restarts its backoff.
   std::uint64_t moves() const noexcept { return staged_.moves() + zero_copy_.moves(); }
-  /// Returns the bytes that this rank has ever written to shared memory or to buffers of its peers.
+  /// Returns the number of bytes that this rank has written, since construction, to shared memory or to buffers of its
+  /// peers.
   std::uint64_t bytes_shown() const noexcept {
     return inline_protocol_.bytes_shown() + staged_.bytes_shown() + zero_copy_.bytes_shown();
   }

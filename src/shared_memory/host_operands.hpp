@@ -1,5 +1,5 @@
-// Operands of a collective between ranks of a host: this rank's buffers, type and op. This file checks that a peer
-// performs the same call.
+// Operands of a collective between ranks of a host: this rank's buffers, type and op. Function tag_matches() checks
+// that a peer performs the same call.
 //
 // Data that a rank publishes for a collective carry a tag. A tag holds the number of the collective and a hash of the
 // call's signature. A rank checks the tag before it uses the data of a peer. Price of tags: a few stores per call.
@@ -16,7 +16,7 @@ namespace collectives {
 /// the vector, the address lies outside the buffer.
 struct HostOperands {
   const std::byte* source = nullptr;  ///< this rank's values
-  std::byte* destination = nullptr;   ///< address of the results
+  std::byte* destination = nullptr;   ///< memory for this rank's results
   DataType type = DataType::f32;
   ReduceOp op;
   int finish_ranks = 0;   ///< number of ranks by which fold() divides an average; 0: results are partial

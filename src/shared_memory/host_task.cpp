@@ -1,7 +1,8 @@
-// Implementation of host tasks, the descriptions of intra-host collectives: computes the slices of the vector and
-// chooses the protocol. A protocol is a way in which the ranks of a host exchange data (host_collective.hpp).
+// Implementation of host tasks, the descriptions of intra-host collectives. This file computes the slices of the
+// vector. It also chooses the protocol. A protocol is a way in which the ranks of a host exchange data
+// (host_collective.hpp).
 //
-// The choice depends on the length of the vector, on the numbers of ranks and cores, and on limits in the tuning. Zero
+// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. Zero
 // copy is not a protocol here but a flag of the task. If the flag is set and all buffers are mapped, zero copy replaces
 // the chosen protocol.
 #include "shared_memory/host_task.hpp"
@@ -15,8 +16,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the bytes that one rank publishes by the inline protocol: its whole vector, or the longest slice if nothing
-/// is combined.
+/// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
+/// vector, or only its slice if nothing is combined.
 std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
 
 /// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than
@@ -39,17 +40,19 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
   return bytes == Tuning::kNever ? bytes : bytes / static_cast<std::size_t>(ranks - 1);
 }
 
-/// Returns twice the bytes that one rank copies in the single-copy protocol. For two ranks, this is the length of the
-/// whole vector. The tuning states the limits of this protocol as lengths of vectors of two ranks.
+/// Returns twice the length in bytes of the longest share. A share is the range that one rank works on in the
+/// single-copy protocol. With two equal shares, the result is the length of the vector. The tuning states the limits of
+/// this protocol for two ranks.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
   return 2 * share * task.element;
 }
 
-/// Returns the limit in bytes from which on the single-copy protocol is used, in which the kernel copies between
-/// processes. If each rank has a core, all ranks copy at the same time, which may be faster than staging. If there are
-/// fewer cores, staging is better, because a rank that runs stages the data that its sleeping peers will need. Staging
-/// is also better for vectors larger than the cache: its streaming stores need not fetch the old lines first.
+/// Returns the limit of copied_bytes() from which on the single-copy protocol is used. In this protocol, the kernel
+/// copies between processes. If each rank has a core, all ranks copy at the same time, which may be faster than
+/// staging. If there are fewer cores, staging is better, because a rank that runs stages the data that its sleeping
+/// peers will need. Staging is also better for vectors that exceed the caches: its streaming stores need not fetch the
+/// old lines first.
 std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;

@@ -8,16 +8,15 @@
 //   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
 //
-// If the task has a root, the root owns the whole vector. A reduce-scatter is then a reduce. An all-gather is a
-// broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the protocol
-// depends mainly on the size of the vector.
+// If the task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather with
+// a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the
+// protocol depends mainly on the size of the vector.
 //
 // Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
-// results before they are read. Results that overwrite inputs are written by normal stores, because the cache holds
-// their lines already. After streaming stores, a rank needs a fence before it publishes data or waits. A rank with a
-// core of its own calls no memcpy between streaming stores. Reason: the string instructions of memcpy wait until the
-// stores have completed. If results are streamed, buffers that are not mapped are staged, because the kernel's copy
-// cannot stream.
+// results before they are read. A reduction in place uses normal stores, because the cache holds the lines of its
+// results already. After streaming stores, a rank needs a fence before it publishes data or waits. A rank with a core
+// of its own calls no memcpy between streaming stores. Reason: the string instructions of memcpy wait until the stores
+// have completed. A task with streaming stores does not use single copy, because the copy of the kernel cannot stream.
 #pragma once
 
 #include <cstddef>
@@ -67,11 +66,11 @@ struct HostTask {
     return (local == root) != combines();
   }
 
-  // In zero copy and single copy, each rank works on one share of the vector. The share is the rank's slice, or an
-  // equal part of the vector if the task has a root.
+  // In zero copy and single copy, each rank has one share of the vector to work on. The share is the rank's slice, or
+  // an equal part of the vector if the task has a root.
 
-  /// Returns the range of elements that a rank's source buffer holds. `destination`: returns the range of its
-  /// destination buffer instead.
+  /// Returns the range of elements that a rank's source buffer holds. If `destination` is true, returns the range of
+  /// the rank's destination buffer instead.
   Range held(int local, bool destination) const;
   /// Returns the share of a rank, as a range of elements.
   Range share(int local) const { return root < 0 ? slice(local) : part(slice(root), ranks(), local); }

@@ -40,7 +40,7 @@ std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
 
 /// Copies min(bytes, kLinePayload) bytes of payload into or out of a line.
 ///
-/// Copies a full line by one memcpy. Copies 4 to 55 bytes as two blocks of fixed length, one at each end of the
+/// Copies a full payload by one memcpy. Copies 4 to 55 bytes as two blocks of fixed length, one at each end of the
 /// payload; the blocks may overlap. A memcpy of variable length would take as long as the rest of a short collective.
 /// The accesses need not be atomic. A reader checks the tag first, and a slot is written again only after all ranks
 /// have read it.

@@ -2,8 +2,8 @@
 //
 // A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
 // tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
-// therefore delivers both data and signal. Misses of consecutive lines overlap. In a reduction, each rank that needs a
-// result combines the values of all ranks for itself, in rank order.
+// therefore delivers both data and signal. The misses of consecutive lines overlap in time. In a reduction, each rank
+// that needs a result combines the values of all ranks for itself, in rank order.
 //
 // A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
 // because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by

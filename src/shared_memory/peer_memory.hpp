@@ -44,9 +44,9 @@ class PeerMemory {
   RemoteBuffer describe(const std::byte* data, std::size_t bytes) {
     return {reinterpret_cast<std::uintptr_t>(data), threads_ ? 0 : segments_.name_of(data, bytes)};
   }
-  /// Returns true if every rank can get a pointer to the buffer.
+  /// Returns true if every rank can get a pointer to the buffer, or if there is no buffer.
   bool mapped(const RemoteBuffer& buffer) const noexcept { return threads_ || buffer.name != 0 || buffer.address == 0; }
-  /// Returns a pointer to a peer's buffer, or null if only the kernel can copy it.
+  /// Returns a pointer to the buffer of a peer. Returns null if this process cannot map the buffer.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
   /// Copies from the memory of a peer (read), or to it (write). Returns false if the system refuses the copy, because

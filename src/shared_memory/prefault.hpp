@@ -2,8 +2,8 @@
 //
 // A touch of a page that is not allocated raises an exception, in which the kernel allocates the page. The exception
 // takes 8 to 20 us on a virtual machine whose page tables are kept in software. Pages that are requested together take
-// less time. Each page then takes 0.5 us if another process has allocated that page already. A page takes 2 us if the
-// kernel must find a free page and clear it.
+// less time. A page takes 2 us if the kernel must find and clear it. A page that another process has allocated already
+// takes 0.5 us.
 //
 // Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staged.hpp) are therefore prefaulted many
 // pages at a time. Without prefaulting, the first 64 calls of eight ranks on two cores took up to twenty times as long

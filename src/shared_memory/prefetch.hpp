@@ -1,8 +1,8 @@
 // Prefetching for a write: requests exclusive ownership of a cache line before it is written.
 //
 // A store to a cache line waits while another core holds a copy of the line. All later stores of the rank wait, too.
-// During a call, a rank knows which lines it will write in the next call, so it requests these lines early. Between
-// cores without a common cache, early requests halve the time of a short call.
+// During a call, a rank knows which lines it will probably write in the next call. It requests these lines early.
+// Between cores without a common cache, early requests about halve the time of a short call.
 #pragma once
 
 namespace collectives {

@@ -1,6 +1,6 @@
-// Implementation of segments, memory of the system that other processes of the host can map. Reserved huge pages are
-// tried first. If the pool has too few, the segment gets small pages, and requests that the kernel collapses them. To
-// collapse is to join small pages into one huge page.
+// Implementation of segments, memory of the system that other processes of the host can map. A segment of 2 MiB or more
+// gets reserved huge pages if the pool has enough. Any other segment gets small pages, which the kernel is asked to
+// collapse. To collapse is to join small pages into one huge page.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -76,8 +76,8 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   return middle;
 }
 
-/// Allocates the pages of [at, at + bytes) of a mapping. Throws if too little memory is left. Without this call, the
-/// kernel would then end the process at its first access to a missing page.
+/// Allocates the pages of [at, at + bytes) of a mapping. Throws if too little memory is left. Without this check, the
+/// kernel would kill the process at its first access to a missing page.
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
   if (errno == EINVAL) {  // Linux before 5.14, where private pages are only allocated by the first access

@@ -1,8 +1,8 @@
-// Segment: memory from the system that other processes of this host can map.
+// Segment: memory from the system. Other processes of this host can map a segment, unless the system refuses memfds.
 //
 // A segment is one sealed memfd: an anonymous file in memory that no process can shrink. A peer opens the segment as
-// /proc/PID/fd/N, a descriptor of the owner. If the owner has closed that descriptor, its number may name another file.
-// The name of the memfd therefore contains a random token, by which the peer recognises the segment.
+// /proc/PID/fd/N, a descriptor of the owner. If the owner has closed that descriptor, the number N may belong to
+// another file. The name of the memfd therefore contains a random token. The peer recognises the segment by this token.
 //
 // Pages are taken from the first source that works:
 //
@@ -12,15 +12,14 @@
 //   small_pages             small pages
 //   private_pages           private memory, if the system refuses memfds
 //
-// The constructor allocates all pages. Small pages are allocated a part at a time, and before each part the constructor
-// checks how much memory is left. Reason: a process that exceeds the limit of its control group is killed. The
-// destructor punches a hole into the file. All pages thus return to the system at once, even if peers have the segment
-// mapped.
+// The constructor allocates all pages, except private pages on Linux before 5.14. It allocates at most 32 MiB of small
+// pages at a time. Each time, it first checks how much memory is left. Reason: a process that exceeds the limit of its
+// control group is killed. The owner's destructor punches a hole into the file. All pages thus return to the system at
+// once, even if peers have the segment mapped.
 //
 // To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
-// cores delay the workers. The constructor requests a collapse only while cores are free. After one request
-// of more than 10 ms, the process makes no other. No request for a segment begins later than 100 ms plus 1 ms per MiB
-// after the first.
+// cores delay the workers. The constructor requests a collapse only while cores are free. After one request of more
+// than 10 ms, the process makes no other. All requests for one segment begin within 100 ms plus 1 ms per MiB.
 #pragma once
 
 #include <cstddef>
@@ -66,10 +65,11 @@ struct SegmentAddress {
 
 class Segment {
  public:
-  /// Allocates at least `bytes` in whole zero pages. The address is a multiple of the page size, or of 2 MiB from 2 MiB
-  /// up. Throws Error{system} with the refused call and the setting to change.
+  /// Allocates at least `bytes` bytes in whole pages of zeros. The address is a multiple of the page size. From 2 MiB
+  /// up, it is a multiple of 2 MiB. Throws Error{system} with the refused call and the setting to change.
   explicit Segment(std::size_t bytes);
-  /// Returns the pages to the system at once, even if peers have them mapped.
+  /// Returns the pages to the system at once, even if peers have them mapped. In a child of fork(), only unmaps the
+  /// segment.
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;

@@ -28,8 +28,8 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Copies the address ranges of the heap's segments that peers can map into table_. The heap manages the memory of
-/// allocate().
+/// Fills table_ with the address ranges of those segments of the heap that peers can map. The heap manages the memory
+/// of allocate().
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
@@ -61,8 +61,8 @@ SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   return before;
 }
 
-/// Gives the segment a place in the directory, unless it has one. Returns the name of its first byte, or 0 if every
-/// place is taken. Requires the heap's lock.
+/// Gives the segment a place in the directory, unless it has one. Returns the name of the segment's first byte, or 0 if
+/// every place is taken. Requires the heap's lock.
 std::uint64_t SegmentDirectory::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);

@@ -8,8 +8,8 @@
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A peer maps a segment when it first resolves a name in it. Later resolutions cost two loads. A peer in the owner's
-// process uses the owner's mapping.
+// A peer maps a segment when it first resolves a name of that segment. Later resolutions of its names take a few loads.
+// A peer in the owner's process uses the owner's mapping.
 //
 // If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
 // of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take
@@ -31,12 +31,12 @@
 
 namespace collectives {
 
-/// Directory of one communicator. name_of() and resolve() must not run concurrently. Other threads may free memory
-/// while they run.
+/// Directory of one communicator. Calls of name_of() and resolve() must not run concurrently. Other threads may free
+/// memory during these calls.
 class SegmentDirectory final : private Heap::Listener {
  public:
   explicit SegmentDirectory(const Arena& arena);
-  /// Withdraws the segments that it has announced, and unmaps those of its peers.
+  /// Withdraws the segments that this rank has announced, and unmaps those of its peers.
   ~SegmentDirectory();
   SegmentDirectory(const SegmentDirectory&) = delete;
   SegmentDirectory& operator=(const SegmentDirectory&) = delete;

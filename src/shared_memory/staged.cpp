@@ -2,16 +2,16 @@
 // The head of staged.hpp explains the protocol.
 //
 // Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices. Each slice
-// belongs to one rank. A chunk holds a few consecutive elements of every slice. The first chunk holds the first elements
-// of each slice. The next chunk holds the elements after them. A rank performs up to three moves on each chunk, in this
-// order:
+// belongs to one rank. A chunk holds a few consecutive elements of every slice. The first chunk holds the first
+// elements of each slice. The next chunk holds the next elements of each slice. A rank performs up to three moves on
+// each chunk, in this order:
 //
 //   stage()    copies the values of the chunk that peers need into this rank's ring
 //   combine()  in a reduction, reduces this rank's slice of the chunk over all ranks, and writes it to the result
-//   collect()  if this rank needs all slices, copies the others from the rings of the peers into the result
+//   collect()  if this rank needs all slices, copies the slices of its peers from their rings into the result
 //
 // In an all-reduce, combine() also writes the reduced slice to this rank's ring. In an all-gather or a broadcast, a
-// rank stages only the slice that it owns. If such a call is not in place, collect() also copies this rank's own slice
+// rank stages only the slice that it owns. If this call is not in place, collect() also copies this rank's own slice
 // from the input to the result.
 //
 // This class also performs the one-shot protocol of short all-reduces, in which no rank owns a slice. A chunk is then a

@@ -2,8 +2,8 @@
 //
 // Staging memory is a part of the arena, the shared memory of the host. Each rank writes to its own ring in this
 // memory, and reads the rings of its peers. A slice is the part of the vector that one rank owns. The vector is cut
-// into chunks. The first chunk holds the first elements of every slice. The next chunk holds the elements after
-// them. A rank performs up to three moves on each chunk:
+// into chunks. The first chunk holds the first elements of every slice. The next chunk holds the next elements of every
+// slice. A rank performs up to three moves on each chunk:
 //
 //   stage    copies the values that its peers need into its own ring
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
@@ -17,8 +17,8 @@
 // still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
 // move begins a chunk when the move before it is a certain distance ahead. The distance depends on the number of cores:
 //
-// - If each rank has a core, the distance is 256 KiB of the ring. The peers' data have then arrived when a move needs
-// them, although the speeds of ranks vary.
+// - If each rank has a core, the distance is about 256 KiB of the ring. The peers' data have usually arrived when a
+// move needs them, although the speeds of ranks vary.
 // - Oversubscribed ranks (more ranks than cores) have no distance. Each move runs as far as it can. A rank that loses
 // its core has then done all that was possible without its peers.
 //
@@ -61,12 +61,12 @@ class Staged {
 
   /// `oversubscribed`: there are more ranks than cores.
   Staged(const SubgroupMemory&, const TuningParameters&, bool oversubscribed);
-  /// Begins a collective, and stages its first chunk if the ring has space. `number`: number of the collective in the
+  /// Begins a collective, and stages the first chunk if the ring has space. `number`: number of the collective in the
   /// subgroup.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now. Returns true when the collective has finished.
   bool progress();
-  /// Returns the bytes that this rank has ever staged.
+  /// Returns the number of bytes that this rank has written to its ring since construction.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   /// Returns a counter that grows whenever a move has been performed.
   std::uint64_t moves() const noexcept { return moves_; }

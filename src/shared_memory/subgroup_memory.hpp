@@ -1,9 +1,9 @@
 // Subgroup memory: the part of the arena in which a subgroup performs collectives. A subgroup is a set of ranks of one
 // host. The arena is the memory that all ranks of a host share in one communicator.
 //
-// Every rank belongs to the subgroup of its whole host. A domain is a set of cores with a common cache or memory. If
-// the host has several domains with equally many ranks, a rank also belongs to the subgroups of its domain and its
-// rail. Inside a host, a rail consists of one rank of each domain.
+// Every rank belongs to the subgroup of its whole host. A domain is the set of ranks whose cores share a last-level
+// cache or a socket. If the host has several domains with equally many ranks, each rank belongs to two more subgroups.
+// These are its domain and its rail. Inside a host, a rail consists of one rank of each domain.
 //
 // The members of a subgroup are numbered from 0. Only members access the memory of a subgroup. A failure in one
 // subgroup is a failure of the whole communicator.
@@ -24,13 +24,14 @@ namespace collectives {
 class SubgroupMemory {
  public:
   static constexpr int kHost = 0, kDomain = 1, kRail = 2;
-  /// Number of subgroups of a rank on a host with several domains. Other hosts have kHost only.
+  /// Number of subgroups of a rank, if its host has several domains with equally many ranks. Other hosts have kHost
+  /// only.
   static constexpr int kSubgroups = 3;
 
   /// Makes the subgroup of the whole host.
   explicit SubgroupMemory(const Arena& arena) : SubgroupMemory(arena, kHost, all_ranks(arena.ranks())) {}
-  /// Makes the view of a subgroup. `members` are local ranks in ascending order, equal on all members and with this
-  /// rank among them.
+  /// Makes the view of a subgroup. `members`: local ranks in ascending order. The list is equal on all members, and
+  /// contains this rank.
   SubgroupMemory(const Arena& arena, int number, std::vector<int> members)
       : arena_(&arena),
         number_(number),

@@ -1,4 +1,5 @@
-// Implementation of zero copy and single copy. The head of zero_copy.hpp explains both.
+// Implementation of zero copy and single copy, which zero_copy.hpp explains. In zero copy, ranks of one host access one
+// another's buffers directly. In single copy, the kernel copies between these buffers.
 //
 // A share is the range of the vector that one rank normally works on. A rank works on one piece of a share at a time.
 // If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. To claim a
@@ -193,7 +194,7 @@ bool ZeroCopy::perform_unless_failed(int share, Range range) {
   return !subgroup_.failed() && perform(share, range);
 }
 
-/// Performs one piece. `share`: rank whose share it is a part of. Loads every source once and stores to every
+/// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every
 /// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
   const std::size_t element = task_->element, bytes = range.count * element;

@@ -6,19 +6,20 @@
 // the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
 // ranks have finished their shares.
 //
-// Zero copy requires that every buffer that peers access is mapped into their processes. If the host has more ranks
-// than cores, some ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the
-// work of sleeping ranks.
+// Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
+// ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
+// ranks.
 //
 // Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
 // gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
 // into the cache.
 //
-// Failures. After a failure of the communicator, calls throw, and the program may free its buffers. No peer may access
-// them any more. A rank therefore works piece by piece. For each piece, it first raises its flag remote_access in the
-// arena, the shared memory of the host. It then checks for a failure. A rank that throws an error first calls
-// FailureDetector::wait_for_remote_access_end(), which waits until no living rank has its flag raised. The wait for one
-// rank ends after half a second. A warning then names that rank, because it has stopped while it worked on a piece.
+// Failures. After a failure of the communicator, calls throw, and the program may free its buffers. From that time on,
+// no peer may access these buffers. A rank therefore works piece by piece. Before each piece, the rank raises its flag
+// remote_access in the arena, the shared memory of the host. After that, it checks for a failure. After the piece, it
+// lowers the flag. A rank that throws an error first calls FailureDetector::wait_for_remote_access_end(), which waits
+// until no living rank has its flag raised. The wait for one rank ends after half a second. A warning then names that
+// rank, because it has stopped while it worked on a piece.
 //
 // Price of the flag: one ordered store per piece. A piece has at most 128 KiB, or 1 MiB if nothing is combined.
 #pragma once
@@ -41,9 +42,9 @@ class ZeroCopy {
   enum class State { in_progress, finished, unreachable };
   ZeroCopy(const SubgroupMemory&, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
-  /// Begins collective `number`: publishes where this rank's buffers are. Returns false if zero copy is impossible,
-  /// because peers need a buffer of this rank that they cannot map. The peers then get State::unreachable. The
-  /// caller performs the collective by another protocol. A single copy never returns false.
+  /// Begins collective `number`: publishes where this rank's buffers are. Returns false if peers need a buffer of this
+  /// rank that they cannot map. The peers then get State::unreachable. The caller performs the collective by another
+  /// protocol. A single copy never returns false.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
   /// Performs what is possible now, without waiting. Returns `unreachable` if start() returned false on another rank.
   /// No data has moved then.

@@ -1,8 +1,8 @@
 // Implementation of Calibration, which measures tuning values: numbers by which the library chooses how to perform a
 // call. The head of calibration.hpp explains how the calibration compares values.
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size at which the
-// protocol changes, or the kind of stores that it uses. A sample is a collective of one size with one tuning. In this
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size of vectors at
+// which the protocol, or the kind of its stores, changes. A sample is a collective of one size with one tuning. In this
 // file, a round times each sample of one list once. A list holds the samples for one cut-off, or those for the length
 // of chunks.
 #include "tuning/calibration.hpp"

@@ -6,20 +6,20 @@
 // of chunks.
 //
 // The ranks of one host first make a communicator. If several ranks share a core, all but the first move to idle cores.
-// All ranks then time a barrier. The time of a barrier is called the distance between the cores. It is shorter if the
-// cores share a cache. Values are valid for one distance only. Between two caches, for example, a
-// copy by the operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the
-// operating system may be slower for all sizes. The caller does not measure values again for a known distance. A
-// virtual machine may be moved to other cores during the calibration. A second timed barrier at the end detects that.
+// After that, all ranks time a barrier. The time of a barrier is called the distance between the cores. It is shorter
+// if the cores share a cache. Values are valid for one distance only. Between two caches, for example, a copy by the
+// operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the operating
+// system may be slower for all sizes. The caller does not measure values again for a known distance. A virtual machine
+// may be moved to other cores during the calibration. A second timed barrier at the end detects that.
 //
-// The ranks then time ordinary collectives. They change the communicator's tuning between the collectives. In this
-// class, a round times each call of a list once with each tried value. Other load on the machine therefore affects all
-// values alike. Every second round runs backward, in reverse order. Reason: the later of two calls profits from data in
-// the caches.
+// After the first timed barrier, the ranks time ordinary collectives. They change the communicator's tuning between the
+// collectives. In this class, a round times each call of a list once with each tried value. Other load on the machine
+// therefore affects all values alike. Every second round runs backward, in reverse order. Reason: the later of two
+// calls profits from data in the caches.
 //
-// The time of a call is the time of its slowest rank. The result of a call is its shortest time in each direction,
-// forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays unless another one is
-// clearly faster in both directions.
+// The time of a call is the time of its slowest rank. For each call and tried value, the shortest time of each
+// direction counts, forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays
+// unless another one is clearly faster in both directions.
 //
 // In the end every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
 // throw, and the calibration throws the same error.
@@ -49,8 +49,8 @@ class Calibration {
   /// limits the initialization and each call. This constructor and all functions that all ranks call throw the errors
   /// of a communicator.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
-  /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the barriers, one for
-  /// all other calls.
+  /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the timed calls, and
+  /// one for the calls between them.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
   /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
@@ -58,8 +58,8 @@ class Calibration {
   /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
   bool told(bool by_rank_0);
 
-  /// Measures all values, if barrier_ns() has a value. All ranks call it. Takes 20 to 60 ms. Starts no call after 100
-  /// ms, even on a slow machine.
+  /// Measures all values. Requires that barrier_ns() has a value. All ranks call it. Takes 20 to 60 ms. Starts no
+  /// further measurement after 100 ms, even on a slow machine.
   void measure();
   /// Returns whether the results may be stored. False if nothing was measured, the machine was too busy, or ranks were
   /// moved to other cores.
@@ -77,11 +77,12 @@ class Calibration {
     TuningParameters tuning;
     std::string_view protocol = {};  ///< protocol that the tuning chooses
   };
-  /// Cut-off between two protocols, one for short vectors and one for long ones.
+  /// Cut-off: the size of vectors at which the protocol, or the kind of its stores, changes. A vector is short or long,
+  /// depending on this size.
   struct CutOff {
     const char* name;
     std::size_t TuningParameters::*field;
-    bool from;     ///< true: the value is the first size of the long protocol; false: the last of the short one
+    bool from;     ///< true: the value is the first size of long vectors; false: the last size of short vectors
     double scale;  ///< ratio of the tuning value to the size of the vector
     std::vector<std::size_t> sizes;
     std::size_t scaled(std::size_t size) const { return static_cast<std::size_t>(static_cast<double>(size) * scale); }
@@ -106,8 +107,8 @@ class Calibration {
   Communicator comm_;
   Bootstrap& here_;
   const std::chrono::nanoseconds timeout_;
-  /// Communicator for calls between the timed ones. Without these, a call would be faster after one like it, which has
-  /// already loaded the same cache lines.
+  /// Communicator for calls between the timed ones. Without them, a timed call would follow a call like it. It would be
+  /// too fast, because the earlier call has loaded the same cache lines.
   std::optional<Communicator> between_;
   const std::optional<double> barrier_ns_;
   std::chrono::steady_clock::time_point began_;  // start of measure()

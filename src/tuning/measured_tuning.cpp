@@ -159,8 +159,8 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored. The links count
-/// as independent.
+/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored, and the links then
+/// count as independent.
 constexpr double kNoticeable = 1.1;
 
 /// Takes the values from the file of rank 0. If they are not there, the first ranks of two hosts measure them, while

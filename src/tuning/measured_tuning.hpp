@@ -7,12 +7,12 @@
 // The ranks of rank 0's host measure the values of the machine. They do so only if they are two or more processes with
 // a core each. A built-in value stays unless another value is clearly better. If the machine is too busy, nothing is
 // stored, and a later communicator measures the values. The first ranks of two hosts measure the values of the wire,
-// the transport between hosts. With four hosts or more, the first ranks of all hosts also measure the wire in pairs.
+// the transport between hosts. With four hosts or more, the first ranks of the hosts also measure the wire in pairs.
 //
 // Price: a measurement of the machine takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each
-// distance between the ranks' cores, such as one common cache or two. A timed barrier shows the distance. Every later
-// construction without a given tuning times such a barrier. That takes 3 ms and nine exchanges between the ranks.
-// Values that were measured under unusual load stay until a user deletes their entry.
+// number of ranks and each distance between their cores, such as one common cache or two. A timed barrier shows the
+// distance. Every later construction without a given tuning times such a barrier. That takes 3 ms and nine exchanges
+// between the ranks. Values that were measured under unusual load stay until a user deletes their entry.
 #pragma once
 
 #include <chrono>

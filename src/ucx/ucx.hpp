@@ -11,12 +11,12 @@
 //
 // Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads the
 // payload in the memory of UCX, or in a frame if that memory is not aligned. A long message is announced first. The
-// receiver fetches its payload. The payload goes directly to the memory that the caller has passed, if the sizes are
-// equal. If not, the payload goes to a frame.
+// receiver fetches its payload. The payload goes directly to the memory that the caller has passed, if this memory has
+// the size of the payload. If not, the payload goes to a frame.
 //
 // Flow control. The receiver releases a message when it has read it. The receiver reports its releases in the headers
-// of its own messages. After four releases without a message of its own, it reports them in a separate message. At most
-// 16 messages from one rank to another may be sent and not yet reported as released.
+// of its own messages. After four releases without a message of its own, the receiver reports them in a separate
+// message. At most 16 messages from one rank to another may be sent and not yet reported as released.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -95,7 +95,7 @@ class UcxTransport final : public Wire {
 
  private:
   static constexpr int kFrames = 8;
-  // Maximum number of messages to one peer that it has not reported as released. It exceeds the number of frames,
+  // Maximum number of messages to one peer that the peer has not reported as released. It exceeds the number of frames,
   // because the peer may have released kTellEvery - 1 messages without a report.
   static constexpr unsigned kWindow = 16;
   static constexpr std::uint16_t kTellEvery = 4;

@@ -1,5 +1,5 @@
 // Implementation of the connections over UCX to the ranks of other hosts. An endpoint is UCX's object for one
-// connection. This file makes the endpoints, sends messages, waits until UCX has delivered them, and closes the
+// connection. This file makes the endpoints, sends messages, asks UCX whether it has delivered them, and closes the
 // endpoints.
 #include "ucx/ucx_connections.hpp"
 

@@ -82,7 +82,8 @@ class UcxConnections {
   /// Sleeps until UCX has an event, at most the given time. Then calls progress().
   void wait_for_event(std::chrono::nanoseconds at_most);
 
-  // Number of requests, the operations that UCX has begun and not completed. The caller counts them.
+  // Number of requests, the operations that UCX has begun and not completed. The code that starts a request calls
+  // begin_request(). Its completion calls end_request().
 
   bool has_requests() const noexcept { return requests_ > 0; }
   void begin_request() noexcept { ++requests_; }
