@@ -4,12 +4,12 @@
 // call until its work has ended. Operations begin in the order of the calls.
 //
 // The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). A call on host memory need not enter the queue. If no other operation is
-// unfinished, run() first makes a few attempts to complete the operation. If the operation has not completed, it enters
-// the queue, and run() waits until it ends. An operation on GPU memory enters the queue at once. A program may pass a
-// GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into streams.
+// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. An operation on host memory
+// enters the queue only if it does not complete at once. Before that, run() tries at most kSpinAttempts times to
+// complete the operation. It waits until a queued operation ends. A program may pass a GPU stream to a call. If NCCL
+// performs that call, run() waits only until NCCL has put all work into streams.
 //
-// The function issue() performs an asynchronous call. It queues the operation, advances the queue without waiting, and
+// The function issue() starts an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.
 //
 // The head of each file explains one part:

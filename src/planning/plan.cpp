@@ -1,21 +1,21 @@
-// Choice of a plan: estimates the time of every candidate algorithm by the cost model (cost.hpp). Takes the algorithm
-// with the lowest estimate. A plan says how the ranks perform a call.
+// Choice of a plan. A plan says how the ranks perform a call. The function plan_call() estimates the time of every
+// candidate algorithm by the cost model (cost.hpp). It takes the algorithm with the lowest estimate.
 //
-// All ranks choose the same plan, because they choose from equal inputs. The inputs are the arguments of the call
-// (Request), the topology and the tuning. The options and the k of top-k are inputs, too. Rank 0 sends its tuning to
-// all ranks. The number of the calling rank and the addresses of its buffers are not inputs. Price: a plan cannot use
-// properties that differ between ranks.
+// All ranks choose the same plan, because they choose from equal inputs. The inputs are the topology, the tuning and
+// the Request. A Request contains those arguments of the call that are equal on all ranks. A call with top-k adds its
+// TopKOptions, and the number k of elements to select. Price: a plan cannot use properties that differ between ranks,
+// such as addresses of buffers.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
-// (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. In a plan for host memory,
-// segments are so short that no message exceeds a limit:
+// (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. If a plan for host memory
+// sends messages, its segments are so short that no message exceeds a limit:
 //
-//   512 KiB (wire_frame_bytes)   if each host has one rank, or if a hierarchical all-reduce adds inside hosts first
-//   64 KiB (frame_bytes)         in all other plans
+//   512 KiB  if each host has one rank, or if a hierarchical all-reduce sends sums of hosts
+//   64 KiB   in all other plans
 //
-// Both limits are numbers of the tuning. Their built-in values are given here. Function fill_for_path() cuts the
-// segments for messages between GPUs.
+// These lengths are the built-in values of two numbers of the tuning, wire_frame_bytes and frame_bytes. The function
+// fill_for_path() cuts the segments for messages between GPUs.
 //
 // Messages of 512 KiB keep the link between two hosts busy. They do so even while a rank waits for a core. They also
 // wake a rank less often than short ones. A frame is a transport's memory for one message. Price of long messages: the

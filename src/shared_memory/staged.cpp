@@ -1,21 +1,15 @@
-// Implementation of the staged protocol, by which the ranks of one host exchange a long vector through shared memory.
-// The head of staged.hpp explains the protocol.
+// Implementation of the staged protocol. The head of staged.hpp explains the protocol, its slices and its chunks.
 //
-// Each rank has a ring of staging memory, which all ranks can read. The vector is divided into slices. Each slice
-// belongs to one rank. A chunk holds a few consecutive elements of every slice. The first chunk holds the first
-// elements of each slice. The next chunk holds the next elements of each slice. A rank performs up to three moves on
-// each chunk, in this order:
+// Three functions perform the moves on a chunk:
 //
-//   stage()    copies the values of the chunk that peers need into this rank's ring
-//   combine()  in a reduction, reduces this rank's slice of the chunk over all ranks, and writes it to the result
-//   collect()  if this rank needs all slices, copies the slices of its peers from their rings into the result
+//   stage()    copies values from this rank's input to its ring
+//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result
+//   collect()  copies slices of peers from their rings to the result
 //
-// In an all-reduce, combine() also writes the reduced slice to this rank's ring. In an all-gather or a broadcast, a
-// rank stages only the slice that it owns. If this call is not in place, collect() also copies this rank's own slice
-// from the input to the result.
-//
-// This class also performs the one-shot protocol of short all-reduces, in which no rank owns a slice. A chunk is then a
-// plain range of the vector. Every rank stages its whole vector, and collect() reduces the vectors of all ranks.
+// In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. If an all-gather
+// or a broadcast is not in place, collect() also copies this rank's own slice from the input to the result. In a
+// one-shot all-reduce, no rank owns a slice. A chunk is then a range of the vector. Every rank stages its whole vector,
+// and collect() reduces the vectors of all ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
 // ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is
