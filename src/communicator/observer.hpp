@@ -1,13 +1,13 @@
 // Observer: reports the operations of a communicator to the flight recorder, to the trace and to the log.
 //
 // The flight recorder is always on. It counts every call, and keeps the last 64 operations. A call is short if it is
-// blocking, moves less than 8 KiB, and completes in its first attempt. The recorder times a random sample of the short
-// calls, and all other calls. In the totals, the time of a sampled call counts for several short calls. If a trace is
-// written, or the log level is debug, every call is timed. The trace and the log of single operations are written only
-// on request.
+// blocking, moves less than 8 KiB, and completes in its first attempt. The recorder times all calls that are not
+// short. It times a random sample of the short calls. In the totals, the time of a sampled call counts for several
+// short calls. A visible communicator times every call if a trace is written or the log level is debug. The trace and
+// the log of single operations are written only on request.
 //
-// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A blocking call of less than 8 KiB may have
-// to wait although it is not in the sample. The recorded start time of such a call is inexact by a microsecond or two.
+// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A small blocking call outside the sample may
+// turn out not to be short. Its recorded start time is then inexact by a microsecond or two.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,8 @@ struct Settings;
 
 class Observer {
  public:
-  /// On rank 0, logs the new communicator. `trace`: the rank that traces and file names show, and the trace file, or
-  /// null. If `trace` is empty, the communicator is hidden. The log then shows only its stalled operations, and nothing
+  /// On rank 0, logs the new communicator. `trace`: the rank that appears in traces and file names, and the trace
+  /// file, which may be null. If the optional `trace` has no value, the communicator is hidden. The log then shows only its stalled operations, and nothing
   /// is traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);

@@ -52,7 +52,7 @@ Sides sides_of(const Call& call, Rank rank) noexcept {
 
 namespace {
 
-/// Returns the bytes of a buffer of `count` elements. Refuses the call if they exceed the address space.
+/// Returns the number of bytes of a buffer of `count` elements. Refuses the call if std::ptrdiff_t cannot hold it.
 std::size_t bytes_of(const Call& call, Rank rank, std::size_t count, DataType type) {
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
     refuse(call, rank, fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
@@ -84,7 +84,8 @@ struct NamedCount {
   std::size_t count;
 };
 
-/// Checks that all ranks have parts of equal length. Returns the element of `whole` at which this rank's part begins.
+/// Checks that `whole` has exactly `ranks` times as many elements as `mine`. Returns the element of `whole` at which
+/// this rank's part begins.
 std::size_t check_equal_parts(const Call& call, Rank rank, std::size_t ranks, const NamedCount& whole,
                               const NamedCount& mine) {
   if (mine.count > std::numeric_limits<std::size_t>::max() / ranks)

@@ -14,8 +14,9 @@
 //   Unsummed   2          2(H-1)/H                  messages that a codec encodes
 //
 // Each algorithm is a type. It has three functions for all-reduce. A Step is one action of a rank, such as a send. A
-// round performs all Steps for one segment, a range of the slice. The depth of a Step is its position in its round
-// (steps/schedule.hpp). The function depths(hosts) returns the number of depths of an all-reduce. The function
+// round performs all Steps for one segment, a range of the slice. The depth of a Step is a number that orders
+// the Steps of its round (steps/schedule.hpp). Several Steps may have one depth. The function depths(hosts) returns the
+// highest depth of an all-reduce plus one. The function
 // pieces(hosts) returns n such that no message of an all-reduce is longer than 1/n of the slice. The function
 // all_reduce() emits the Steps.
 //

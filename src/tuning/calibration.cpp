@@ -1,10 +1,10 @@
 // Implementation of Calibration, which measures tuning values: numbers by which the library chooses how to perform a
 // call. The head of calibration.hpp explains how the calibration compares values.
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is a tuning value: the size of vectors at
-// which the protocol, or the kind of its stores, changes. A sample is a collective of one size with one tuning. In this
-// file, a round times each sample of one list once. A list holds the samples for one cut-off, or those for the length
-// of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is the size of vectors from
+// which another protocol is used, or streaming stores in place of normal ones. A sample is a collective of one size
+// with one tuning. In this file, a round times each sample of one list once. A list holds the samples for one cut-off,
+// or those for the length of chunks.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -31,15 +31,15 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 /// Maximum number of rounds whose times count. One round whose times do not count comes first.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed times of each sample in rounds of each direction, forward and backward. A time is
-/// undisturbed if no rank lost its core.
+/// Minimum number of undisturbed times that a sample needs in forward rounds. It needs as many in backward rounds. A
+/// time is undisturbed if no rank lost its core.
 constexpr int kLeastRounds = 2;
-/// Duration of the calibration after which kLeastRounds undisturbed times in each direction suffice.
+/// Time since `began_` from which kLeastRounds undisturbed times in each direction suffice.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Duration of the calibration after which it starts no further call.
+/// Time since `began_` from which no further sample is timed.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Minimum ratio of two times: with the built-in value, and with a new value that replaces the built-in one. A smaller
-/// gain may be noise.
+/// Minimum ratio of the time with the built-in value to the time with the new value that replaces it. A smaller gain
+/// may be noise.
 constexpr double kClearly = 1.1;
 
 /// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that
