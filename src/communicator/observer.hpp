@@ -29,9 +29,9 @@ struct Settings;
 
 class Observer {
  public:
-  /// On rank 0, logs the new communicator. `trace`: the rank that appears in traces and file names, and the trace
-  /// file, which may be null. If the optional `trace` has no value, the communicator is hidden. The log then shows only its stalled operations, and nothing
-  /// is traced.
+  /// On rank 0, logs the new communicator. `trace`: the rank that appears in traces and file names, and the trace file,
+  /// which may be null. If the optional `trace` has no value, the communicator is hidden. The log then shows only its
+  /// stalled operations, and nothing is traced.
   Observer(const CommunicatorContext&, const Settings&, std::string_view transport, bool progress_thread,
            const std::optional<TraceIdentity>& trace);
 

@@ -1,15 +1,16 @@
 // Datagram link: carries the short messages between two ranks by UDP. A TCP stream, the data connection of the two
 // ranks, carries all other messages.
 //
-// Why. TCP's acknowledgements, timers and queues take a third to a half of the kernel's time for a message.
-// A message of a few bytes takes 8 us over the kernel's TCP, and 5 us over UDP.
+// Why. TCP's acknowledgements, timers and queues take a third to a half of the kernel's time for a message. A message
+// of a few bytes takes 8 us over the kernel's TCP, and 5 us over UDP.
 //
 // Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes
 // messages in the order of their numbers.
 //
 // Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
-// network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with
-// a heading of its own. From the first such message on, the receiving kernel may join packets (UDP_GRO). The receiver follows the headings, so it can read one piece or several at once.
+// network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
+// heading of its own. From the first such message on, the receiving kernel may join packets (UDP_GRO). The receiver
+// follows the headings, so it can read one piece or several at once.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
