@@ -410,9 +410,9 @@ constexpr int kOperations = 300, kLongOperations = 100;
 #endif
 
 // Numbers of ranks. The thread sanitizer takes 80 s of CPU time for seven ranks, which share code with four.
-constexpr int kRanks[] = {1, 2, 3, 4,
+constexpr int kRankCounts[] = {1, 2, 3, 4,
 #if !defined(__SANITIZE_THREAD__)
-                          7
+                               7
 #endif
 };
 
@@ -507,7 +507,7 @@ TEST(HostCollective, ShortStagesOfOversubscribedRanksTakeNoMoreThanTheFrontOfThe
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HostCollectiveConformance,
-                         ::testing::Combine(::testing::ValuesIn(settings()), ::testing::ValuesIn(kRanks)),
+                         ::testing::Combine(::testing::ValuesIn(settings()), ::testing::ValuesIn(kRankCounts)),
                          [](const auto& parameters) {
                            return std::string(std::get<0>(parameters.param).name) + "_" +
                                   std::to_string(std::get<1>(parameters.param));
