@@ -12,7 +12,7 @@
 namespace collectives::house {
 namespace {
 
-/// A standard header and a pattern of names that only this header declares for certain.
+/// A header, and a pattern of uses of the names that it declares.
 struct Header {
   std::string name;
   testing::Pattern uses;

@@ -11,8 +11,8 @@
 
 namespace collectives::house {
 
-/// Returns the uses of names of src/ and include/ whose header the file does not include. A header of the project may
-/// include it in place of the file. Covers the headers that src/CMakeLists.txt precompiles.
+/// Returns the first use in src/ and include/ of each header that its file does not include. The file may include the
+/// header through a header of the project. Covers the headers that src/CMakeLists.txt precompiles.
 std::vector<Finding> missing_includes(const SourceTree& tree);
 
 /// Returns the standard headers that the rule covers, as include lines name them: "vector", "fmt/format.h".
