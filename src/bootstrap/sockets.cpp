@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
 
 #include "collectives/error.hpp"
 
@@ -82,8 +81,6 @@ bool connected_to_itself(const Socket& socket) {
 }
 
 }  // namespace
-
-std::string error_text(int code) { return std::generic_category().message(code); }
 
 std::string place_of(const World& world) {
   const bool ipv6 = world.address.find(':') != std::string::npos;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_text.hpp"
 #include "bootstrap/world.hpp"
 #include "collectives/deadline.hpp"
 
@@ -37,7 +38,7 @@ class Socket {
   int fd_;
 };
 
-std::string error_text(int code);
+using collectives::error_text;
 /// Returns the address of rank 0 as text: "10.0.0.1:29500" or "[::1]:29500".
 std::string place_of(const World& world);
 
