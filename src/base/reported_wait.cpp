@@ -47,20 +47,21 @@ bool ReportedWait::is_over() {
   return false;
 }
 
-std::string ReportedWait::text() const { return text(awaited()); }
-
-std::string ReportedWait::text(const Awaited& awaited) const {
+std::string ReportedWait::text(const Awaited& awaited, std::string_view what, Rank waiter, double seconds) {
   std::string text = fmt::format("{} did not {} ({} waited {:.1f} s)",
-                                 awaited.ranks.empty() ? "another rank" : ranks_text(awaited.ranks), what_,
-                                 self_ == kNoRank ? "this rank" : fmt::format("rank {}", self_), seconds());
+                                 awaited.ranks.empty() ? "another rank" : ranks_text(awaited.ranks), what,
+                                 waiter == kNoRank ? "this rank" : fmt::format("rank {}", waiter), seconds);
   if (!awaited.last_answer.empty()) text += "; last answer: " + awaited.last_answer;
   if (!awaited.hint.empty()) text += "; " + awaited.hint;
   return text;
 }
 
+std::string ReportedWait::text() const { return text(awaited(), what_, self_, seconds()); }
+
 Error ReportedWait::timeout() const {
   const Awaited state = awaited();
-  return {Errc::timeout, text(state), self_, state.ranks.empty() ? kNoRank : state.ranks.front()};
+  return {Errc::timeout, text(state, what_, self_, seconds()), self_,
+          state.ranks.empty() ? kNoRank : state.ranks.front()};
 }
 
 int ReportedWait::milliseconds_left(int most) const {

@@ -64,6 +64,8 @@ class ReportedWait {
   bool is_over();
   /// Returns Error{timeout}. Its peer is the first awaited rank.
   Error timeout() const;
+  /// Returns the text of an error about rank `waiter`, which did not find `awaited` within `seconds`.
+  static std::string text(const Awaited& awaited, std::string_view what, Rank waiter, double seconds);
   /// Returns the text of timeout().
   std::string text() const;
 
@@ -80,7 +82,6 @@ class ReportedWait {
 
  private:
   Awaited awaited() const { return describe_ ? describe_() : Awaited{}; }
-  std::string text(const Awaited& awaited) const;
 
   std::string what_;
   Rank self_;

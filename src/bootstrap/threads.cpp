@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "bootstrap/missing.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
@@ -30,7 +31,6 @@ class Rendezvous {
   int size() const { return static_cast<int>(left_.size()); }
 
   std::vector<std::string> exchange(Rank rank, std::string_view mine, Deadline deadline) {
-    const auto start = Deadline::Clock::now();
     std::shared_ptr<const std::vector<std::string>> contributions;
     {
       std::unique_lock lock(mutex_);
@@ -39,6 +39,9 @@ class Rendezvous {
       slots_[me] = mine;
       here_[me] = true;
       const std::uint64_t round = round_;
+      ReportedWait waiting("come to the rendezvous of threads", rank, deadline, [this] {
+        return ReportedWait::Awaited{missing_ranks(here_), {}, {}};
+      });
       if (++arrived_ == slots_.size()) {
         last_round_ = std::make_shared<const std::vector<std::string>>(std::move(slots_));
         open_round(left_.size());
@@ -47,13 +50,9 @@ class Rendezvous {
       }
       while (round_ == round) {
         look_for_the_gone();
-        if (!end_ && deadline.passed()) {
-          const auto missing = missing_ranks(here_);
-          const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
-          finish({Errc::timeout, did_not_come(missing, {}, rank, waited.count()), missing.front()});
-        }
+        if (!end_ && waiting.is_over()) finish({Errc::timeout, waiting.text(), missing_ranks(here_).front()});
         if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
-        changed_.wait_for(lock, std::chrono::milliseconds(deadline.milliseconds_left()));
+        changed_.wait_for(lock, std::chrono::milliseconds(waiting.milliseconds_left()));
       }
       contributions = last_round_;
     }
