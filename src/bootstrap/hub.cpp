@@ -87,6 +87,20 @@ class Hub final : public Member {
     return gathered;
   }
 
+  /// Finds closed connections, and connections with an error. A rank keeps its connection open until the rendezvous is
+  /// over.
+  void check_links() override {
+    std::vector<pollfd> entries;
+    for (std::size_t rank = 1; rank < ranks(); ++rank) entries.push_back({links_[rank]->fd(), POLLRDHUP, 0});
+    if (::poll(entries.data(), entries.size(), 0) <= 0) return;
+    const auto lost = std::ranges::find_if(entries, [](const pollfd& entry) { return entry.revents != 0; });
+    const auto rank = static_cast<Rank>(lost - entries.begin() + 1);
+    fail(Errc::peer_lost,
+         fmt::format("rank {} was lost while ranks connected: it closed its connection to the rendezvous at {}", rank,
+                     place_of(world_)),
+         rank);
+  }
+
   std::shared_ptr<const std::string> list_of_missing() const {
     return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
   }

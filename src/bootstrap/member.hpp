@@ -29,6 +29,11 @@ class Member : public Bootstrap {
   Rank rank() const noexcept override { return world_.rank; }
   int size() const noexcept override { return world_.size; }
 
+  void check_peers() final {
+    if (end_) throw *end_;
+    check_links();
+  }
+
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) final {
     if (end_) throw *end_;
     if (const std::size_t most = max_contribution(ranks()); mine.size() > most && size() > 1) {
@@ -41,6 +46,9 @@ class Member : public Bootstrap {
 
  protected:
   virtual std::vector<std::string> exchange(std::string_view mine, Deadline) = 0;
+  /// Ends the rendezvous if a connection has ended or rank 0 has reported a failure. Leaves records of the next
+  /// exchange unread. By default, does nothing.
+  virtual void check_links() {}
 
   /// Returns what a rank does in a wait, for texts: "come to the rendezvous at 10.0.0.1:29500".
   std::string come_to_rendezvous() const { return "come to the rendezvous at " + place_of(world_); }

@@ -61,6 +61,17 @@ class Spoke final : public Member {
     return *std::move(gathered);
   }
 
+  void check_links() override {
+    while (auto record = link_->next()) {
+      if (record->kind == Kind::failure) fail_as_reported(*record);
+      // Rank 0 may wait for this rank already. It then sends lists of missing ranks.
+      if (record->kind != Kind::missing) end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
+    }
+    if (!link_->lost().empty())
+      end(Errc::peer_lost,
+          fmt::format("rank 0 was lost while ranks connected: at {}, it {}", place_of(world_), link_->lost()), 0);
+  }
+
   /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets last_answer_ to the error of the
   /// attempt. If the deadline interrupts an attempt to connect, last_answer_ keeps the error of an earlier attempt.
   /// Fails if no later attempt can succeed.

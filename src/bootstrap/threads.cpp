@@ -59,6 +59,12 @@ class Rendezvous {
     return *contributions;
   }
 
+  void check(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    look_for_the_gone();
+    if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
+  }
+
   void leave(Rank rank) {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
@@ -117,6 +123,7 @@ class ThreadsBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
     return rendezvous_->exchange(rank_, mine, deadline);
   }
+  void check_peers() override { rendezvous_->check(rank_); }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;
