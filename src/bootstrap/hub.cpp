@@ -191,13 +191,16 @@ class Hub final : public Member {
   /// Answers greetings of ranks that come late, so that they hear the cause at once. Returns when all ranks have heard
   /// it, or after one second.
   void answer_late_ranks() {
+    std::vector<bool> aware(ranks());
+    for (std::size_t rank = 1; rank < ranks(); ++rank) {
+      aware[rank] = links_[rank].has_value();
+      if (aware[rank] && !links_[rank]->unsent()) links_[rank].reset();  // Late ranks may need the descriptor.
+    }
     const Deadline until = Deadline::in(kAnswersAfterFailure);
-    const auto is_unaware = [this](Rank rank) {
-      return !links_[static_cast<std::size_t>(rank)] && !greetings_.is_told(rank);
-    };
     while (!until.passed()) {
       bool all_told = true;
-      for (Rank rank = 1; rank < size(); ++rank) all_told = all_told && !is_unaware(rank);
+      for (Rank rank = 1; rank < size(); ++rank)
+        all_told = all_told && (aware[static_cast<std::size_t>(rank)] || greetings_.is_told(rank));
       if (all_told) return;
       std::vector<pollfd> entries;
       const int most = greetings_.add_interests(entries, *listener_);
