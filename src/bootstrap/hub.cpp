@@ -35,7 +35,7 @@ constexpr auto kAnswersAfterFailure = 1s;  // Time in which late ranks hear why 
 class Hub final : public Member {
  public:
   Hub(const World& world, Socket listener, Deadline deadline)
-      : Member(world), links_(ranks()), greetings_(world_), listener_(std::move(listener)) {
+      : Member(world), links_(ranks()), early_(ranks()), greetings_(world_), listener_(std::move(listener)) {
     make_space_for_descriptors(ranks());
     begin();
     ReportedWait waiting = wait_for_all(deadline);
@@ -47,6 +47,21 @@ class Hub final : public Member {
     greetings_.clear();
     listener_.reset();
     send_to_all(make_record(Kind::welcome));
+  }
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+  ~Hub() override {
+    if (leaves_well()) send_to_all(make_record(Kind::farewell));
+  }
+
+  /// Keeps the next record of each rank for the next exchange.
+  void check_peers() override {
+    rethrow_end();
+    for (Rank rank = 1; rank < size(); ++rank) {
+      auto& early = early_[static_cast<std::size_t>(rank)];
+      if (!early) early = links_[static_cast<std::size_t>(rank)]->next();
+      if (!early) fail_if_lost(rank);
+    }
   }
 
  private:
@@ -87,20 +102,6 @@ class Hub final : public Member {
     return gathered;
   }
 
-  /// Finds closed connections, and connections with an error. A rank keeps its connection open until the rendezvous is
-  /// over.
-  void check_links() override {
-    std::vector<pollfd> entries;
-    for (std::size_t rank = 1; rank < ranks(); ++rank) entries.push_back({links_[rank]->fd(), POLLRDHUP, 0});
-    if (::poll(entries.data(), entries.size(), 0) <= 0) return;
-    const auto lost = std::ranges::find_if(entries, [](const pollfd& entry) { return entry.revents != 0; });
-    const auto rank = static_cast<Rank>(lost - entries.begin() + 1);
-    fail(Errc::peer_lost,
-         fmt::format("rank {} was lost while ranks connected: it closed its connection to the rendezvous at {}", rank,
-                     place_of(world_)),
-         rank);
-  }
-
   std::shared_ptr<const std::string> list_of_missing() const {
     return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
   }
@@ -118,27 +119,35 @@ class Hub final : public Member {
   }
 
   /// Passes each record of a member to take(rank, record), which returns whether it expected the record. Fails if a
-  /// rank reports its deadline or has closed its connection. An unexpected record also fails, except while ranks
-  /// connect: then the connection is dropped, and the rank may come again.
+  /// rank reports its deadline or has left. An unexpected record also fails, except while ranks connect: then the
+  /// connection is dropped, and the rank may come again.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {
       auto& link = links_[static_cast<std::size_t>(rank)];
       while (link) {
-        auto record = link->next();
+        auto record = std::exchange(early_[static_cast<std::size_t>(rank)], std::nullopt);
+        if (!record) record = link->next();
         if (!record) break;
         const auto seconds = record->kind == Kind::give_up ? read_seconds(record->payload) : std::nullopt;
         if (seconds) too_late(rank, *seconds);
+        if (record->kind == Kind::farewell) fail_as_left(rank, "left it");
         if (!take(rank, std::move(*record))) break_off(rank, "sent a frame that was not due");
       }
-      if (!link || link->lost().empty()) continue;
-      if (link->has_noise()) {
-        break_off(rank, link->lost());
-      } else {
-        fail(Errc::bootstrap,
-             fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), link->lost()), rank);
-      }
+      if (link) fail_if_lost(rank);
     }
+  }
+
+  void fail_if_lost(Rank rank) {
+    const Link& link = *links_[static_cast<std::size_t>(rank)];
+    if (link.has_noise()) {
+      break_off(rank, link.lost());
+    } else if (!link.lost().empty()) {
+      fail_as_left(rank, link.lost());
+    }
+  }
+  [[noreturn]] void fail_as_left(Rank rank, const std::string& how) {
+    fail(Errc::bootstrap, fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), how), rank);
   }
 
   /// Drops a member that breaks the protocol.
@@ -205,13 +214,16 @@ class Hub final : public Member {
   /// Answers greetings of ranks that come late, so that they hear the cause at once. Returns when all ranks have heard
   /// it, or after one second.
   void answer_late_ranks() {
+    std::vector<bool> aware(ranks());
+    for (std::size_t rank = 1; rank < ranks(); ++rank) {
+      aware[rank] = links_[rank].has_value();
+      if (aware[rank] && !links_[rank]->unsent()) links_[rank].reset();  // Late ranks may need the descriptor.
+    }
     const Deadline until = Deadline::in(kAnswersAfterFailure);
-    const auto is_unaware = [this](Rank rank) {
-      return !links_[static_cast<std::size_t>(rank)] && !greetings_.is_told(rank);
-    };
     while (!until.passed()) {
       bool all_told = true;
-      for (Rank rank = 1; rank < size(); ++rank) all_told = all_told && !is_unaware(rank);
+      for (Rank rank = 1; rank < size(); ++rank)
+        all_told = all_told && (aware[static_cast<std::size_t>(rank)] || greetings_.is_told(rank));
       if (all_told) return;
       std::vector<pollfd> entries;
       const int most = greetings_.add_interests(entries, *listener_);
@@ -222,10 +234,12 @@ class Hub final : public Member {
   }
 
   std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
-  std::vector<bool> here_;                  // Whether each rank has arrived at the current wait.
-  Greetings greetings_;                     // Connections that are no members yet.
-  std::optional<Socket> listener_;          // Empty once all ranks have connected.
-  Deadline::Clock::time_point list_at_{};   // Time of the next list of missing ranks.
+  // Next record of each rank, if it arrived between two exchanges.
+  std::vector<std::optional<Record>> early_;
+  std::vector<bool> here_;                 // Whether each rank has arrived at the current wait.
+  Greetings greetings_;                    // Connections that are no members yet.
+  std::optional<Socket> listener_;         // Empty once all ranks have connected.
+  Deadline::Clock::time_point list_at_{};  // Time of the next list of missing ranks.
 };
 
 }  // namespace

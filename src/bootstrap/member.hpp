@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,13 +30,8 @@ class Member : public Bootstrap {
   Rank rank() const noexcept override { return world_.rank; }
   int size() const noexcept override { return world_.size; }
 
-  void check_peers() final {
-    if (end_) throw *end_;
-    check_links();
-  }
-
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) final {
-    if (end_) throw *end_;
+    rethrow_end();
     if (const std::size_t most = max_contribution(ranks()); mine.size() > most && size() > 1) {
       throw Error(Errc::invalid_argument,
                   fmt::format("all_gather of {} bytes; the most is {} with {} ranks", mine.size(), most, size()),
@@ -46,12 +42,17 @@ class Member : public Bootstrap {
 
  protected:
   virtual std::vector<std::string> exchange(std::string_view mine, Deadline) = 0;
-  /// Ends the rendezvous if a connection has ended or rank 0 has reported a failure. Leaves records of the next
-  /// exchange unread. By default, does nothing.
-  virtual void check_links() {}
 
   /// Returns what a rank does in a wait, for texts: "come to the rendezvous at 10.0.0.1:29500".
   std::string come_to_rendezvous() const { return "come to the rendezvous at " + place_of(world_); }
+
+  /// Returns whether this rank leaves without an error: the rendezvous has not failed, and no exception has been thrown
+  /// since this object was made.
+  bool leaves_well() const { return !end_ && std::uncaught_exceptions() <= exceptions_; }
+  /// Throws the error that has ended the rendezvous, if any.
+  void rethrow_end() const {
+    if (end_) throw *end_;
+  }
 
   [[noreturn]] void end(Errc code, const std::string& what, Rank culprit) { end(Error(code, what, rank(), culprit)); }
   [[noreturn]] void end(const Error& error) {
@@ -64,6 +65,7 @@ class Member : public Bootstrap {
 
  private:
   std::optional<Error> end_;
+  int exceptions_ = std::uncaught_exceptions();  // Number of exceptions in flight when this object was made.
 };
 
 }  // namespace collectives::tcp

@@ -29,6 +29,7 @@ enum class Kind : std::uint64_t {
   failure,                     // From rank 0: code and culprit (4 bytes each), then a text.
   proof,                       // To rank 0: the random number of `seen`, which makes the sender a member.
   missing,                     // From rank 0, first to a new member: the ranks that have not arrived (4 bytes each).
+  farewell,                    // The sender leaves without an error. A process that has ended sends none.
 };
 
 struct Header {

@@ -53,7 +53,7 @@ bool Link::pull() {
     Header header{};
     std::size_t wanted = sizeof header;
     if (read_from(in_, header)) {
-      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::missing)) {
+      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::farewell)) {
         refuse("speaks another protocol");
         return false;
       }

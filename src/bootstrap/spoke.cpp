@@ -51,6 +51,17 @@ class Spoke final : public Member {
     }
     await(Kind::welcome, deadline);
   }
+  Spoke(const Spoke&) = delete;
+  Spoke& operator=(const Spoke&) = delete;
+  ~Spoke() override {
+    if (link_ && leaves_well()) link_->post(Kind::farewell);
+  }
+
+  void check_peers() override {
+    rethrow_end();
+    while (const auto record = hub_left_ ? std::nullopt : link_->next()) look_at(*record);
+    if (!hub_left_) fail_if_lost();
+  }
 
  private:
   std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
@@ -59,17 +70,6 @@ class Spoke final : public Member {
     auto gathered = read_contributions(await(Kind::contributions, deadline), ranks());
     if (!gathered) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
     return *std::move(gathered);
-  }
-
-  void check_links() override {
-    while (auto record = link_->next()) {
-      if (record->kind == Kind::failure) fail_as_reported(*record);
-      // Rank 0 may wait for this rank already. It then sends lists of missing ranks.
-      if (record->kind != Kind::missing) end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
-    }
-    if (!link_->lost().empty())
-      end(Errc::peer_lost,
-          fmt::format("rank 0 was lost while ranks connected: at {}, it {}", place_of(world_), link_->lost()), 0);
   }
 
   /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets last_answer_ to the error of the
@@ -152,16 +152,11 @@ class Spoke final : public Member {
     while (true) {
       if (auto record = link_->next()) {
         if (record->kind == kind) return std::move(record->payload);
-        if (record->kind == Kind::failure) fail_as_reported(*record);
-        auto missing = record->kind == Kind::missing ? read_ranks(record->payload, size()) : std::nullopt;
-        if (!missing) end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
-        missing_ = *std::move(missing);
+        look_at(*record);
         continue;
       }
-      if (!link_->lost().empty()) {
-        end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), link_->lost()),
-            0);
-      }
+      if (hub_left_) fail_as_left("left it");
+      fail_if_lost();
       if (!verdict && waiting.is_over()) {
         waited = waiting.seconds();
         link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 is alive, its answer names the missing ranks.
@@ -174,12 +169,32 @@ class Spoke final : public Member {
     }
   }
 
+  /// Takes notice of a record that may arrive at any time.
+  void look_at(const Record& record) {
+    if (record.kind == Kind::failure) fail_as_reported(record);
+    if (record.kind == Kind::farewell) {
+      hub_left_ = true;
+      return;
+    }
+    auto missing = record.kind == Kind::missing ? read_ranks(record.payload, size()) : std::nullopt;
+    if (!missing) end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
+    missing_ = *std::move(missing);
+  }
+
+  void fail_if_lost() {
+    if (!link_->lost().empty()) fail_as_left(link_->lost());
+  }
+  [[noreturn]] void fail_as_left(const std::string& how) {
+    end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), how), 0);
+  }
+
   [[noreturn]] void fail_as_reported(const Record& record) {
     const auto failure = read_failure(record.payload);
     if (!failure) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
     end(failure->code, failure->text, failure->culprit);
   }
 
+  bool hub_left_ = false;      // Whether rank 0 has left without an error.
   std::optional<Link> link_;   // Connection to rank 0.
   std::string last_answer_;    // Result of the last attempt to reach rank 0.
   std::vector<Rank> missing_;  // Missing ranks of the last list from rank 0.

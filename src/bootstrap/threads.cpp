@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,16 +60,18 @@ class Rendezvous {
     return *contributions;
   }
 
-  void check(Rank rank) {
-    const std::lock_guard lock(mutex_);
-    look_for_the_gone();
-    if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
-  }
-
-  void leave(Rank rank) {
+  /// `failed`: whether an exception ends the rank.
+  void leave(Rank rank, bool failed) {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
+    if (failed && !end_)
+      finish({Errc::bootstrap, fmt::format("rank {} left the rendezvous: an error has ended it", rank), rank});
     changed_.notify_all();
+  }
+
+  void check_peers(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
   }
 
  private:
@@ -115,7 +118,9 @@ class ThreadsBootstrap final : public Bootstrap {
  public:
   ThreadsBootstrap(std::shared_ptr<Rendezvous> rendezvous, Rank rank)
       : rendezvous_(std::move(rendezvous)), rank_(rank) {}
-  ~ThreadsBootstrap() override { rendezvous_->leave(rank_); }
+  ThreadsBootstrap(const ThreadsBootstrap&) = delete;
+  ThreadsBootstrap& operator=(const ThreadsBootstrap&) = delete;
+  ~ThreadsBootstrap() override { rendezvous_->leave(rank_, std::uncaught_exceptions() > 0); }
 
   std::string_view name() const noexcept override { return "threads"; }
   Rank rank() const noexcept override { return rank_; }
@@ -123,7 +128,7 @@ class ThreadsBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
     return rendezvous_->exchange(rank_, mine, deadline);
   }
-  void check_peers() override { rendezvous_->check(rank_); }
+  void check_peers() override { rendezvous_->check_peers(rank_); }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;
