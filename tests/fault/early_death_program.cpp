@@ -5,7 +5,8 @@
 //   early_death_program split VICTIM N    the same, during split()
 //   early_death_program send VICTIM N     VICTIM ends in its N-th send() after its third call of getifaddrs(), which
 //                                         begins the connect phase; the measurement of the wire follows
-//   early_death_program news              rank 3 of 4 ends; rank 0 tells rank 1, and rank 2 only seconds later; rank 1
+//   early_death_program alarm VICTIM US   VICTIM ends US microseconds after it has joined; all call barriers
+//   early_death_program news              rank 3 of 4 ends; rank 0 tells rank 1, and rank 2 only 2 s later; rank 1
 //                                         leaves; then rank 2 makes a call
 //
 // The program replaces getifaddrs() and send() of the C library. The library thereby ends at places that a test cannot
@@ -59,7 +60,7 @@ extern "C" ssize_t send(int fd, const void* data, std::size_t bytes, int flags) 
   if (sends_to_death > 0 && interfaces_asked >= 3 && --sends_to_death == 0) die();
   // A control message begins with its length in four bytes. "A 5" begins the news that a rank was lost.
   const std::string_view text(static_cast<const char*>(data), bytes);
-  if (delays_news && text.size() > 7 && text.substr(4, 3) == "A 5" && news_sent++ == 1) std::this_thread::sleep_for(4s);
+  if (delays_news && text.size() > 7 && text.substr(4, 3) == "A 5" && news_sent++ == 1) std::this_thread::sleep_for(2s);
   return original(fd, data, bytes, flags);
 }
 
@@ -108,7 +109,9 @@ int run(const std::string& what, Rank victim, long count) {
     const bool dies = rank == victim;
     if (dies && what == "start") interfaces_to_death = count;
     if (dies && what == "send") sends_to_death = count;
+    if (dies && what == "alarm") ::ualarm(static_cast<useconds_t>(count), 0);
     Communicator comm(*bootstrap);
+    while (what == "alarm") comm.barrier();
     if (what == "news") return news(comm);
     if (what != "split") return 0;
     comm.barrier();
