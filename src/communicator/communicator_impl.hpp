@@ -4,11 +4,11 @@
 // call until its work has ended. Operations begin in the order of the calls.
 //
 // The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. If the queue is empty,
-// run() first makes up to kSpinAttempts attempts to complete an operation on host memory. The operation enters the
-// queue only if all attempts fail. After it has queued an operation, run() waits until that operation ends. A program
-// may pass a GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into
-// streams.
+// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. An operation on host memory
+// enters the queue if the queue holds other operations. If the queue is empty, run() first tries up to kSpinAttempts
+// times to complete the operation. The operation enters the queue only if it is still unfinished after that. After it
+// has queued an operation, run() waits until that operation ends. A program may pass a GPU stream to a call. If NCCL
+// performs that call, run() waits only until NCCL has put all work into streams.
 //
 // The function issue() starts an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.

@@ -2,16 +2,16 @@
 // candidate algorithm by the cost model (cost.hpp). It takes the algorithm with the lowest estimate.
 //
 // All ranks choose the same plan, because they choose from equal inputs. The inputs are the topology, the tuning and
-// the Request. A Request contains those arguments of the call that are equal on all ranks. A call with top-k adds its
-// TopKOptions, and the number k of elements to select. Price: a plan cannot use properties that differ between ranks,
-// such as addresses of buffers.
+// the Request. A Request contains those arguments of the call that are equal on all ranks. In a call with top-k, the
+// TopKOptions and the number k of elements to select are inputs, too. Price: a plan cannot use properties that differ
+// between ranks, such as addresses of buffers.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
 // (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. If a plan for host memory
 // sends messages, its segments are so short that no message exceeds a limit:
 //
-//   512 KiB  if each host has one rank, or if a hierarchical all-reduce sends sums of hosts
+//   512 KiB  if each host has one rank, or if a hierarchical all-reduce adds inside each host before it sends
 //   64 KiB   in all other plans
 //
 // These lengths are the built-in values of two numbers of the tuning, wire_frame_bytes and frame_bytes. The function

@@ -9,8 +9,8 @@
 //
 // Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
 // network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
-// heading of its own. From the first such message on, the receiving kernel may join packets (UDP_GRO). The receiver
-// follows the headings, so it can read one piece or several at once.
+// heading of its own. When the first piece of such a message arrives, the receiver turns on UDP_GRO. From then on, its
+// kernel may join packets. The receiver follows the headings, so it can read one piece or several at once.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
