@@ -1,5 +1,5 @@
 // Implementation of sealed memfds: files in memory without a name in the file system. No process can change their size.
-// This file also makes error texts, which name the refused system call and, if known, the limit.
+// Errors name the refused system call and, if known, the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "base/error_text.hpp"
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 
@@ -18,14 +18,6 @@ namespace collectives {
 namespace {
 
 constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which vm.memfd_noexec may require
-
-/// Returns "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing if there is no limit.
-std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
-  rlimit limit{};
-  if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return fmt::format("{} is {} (raise it with ulimit -{})", name,
-                     in_bytes ? bytes_text(limit.rlim_cur) : fmt::format("{}", limit.rlim_cur), option);
-}
 
 }  // namespace
 
@@ -52,14 +44,7 @@ void refuse_mapping(std::size_t bytes, std::string_view what) {
   const int error = errno;
   std::string limit = limit_text(RLIMIT_AS, "RLIMIT_AS", 'v');
   if (limit.empty()) limit = "see vm.max_map_count and vm.overcommit_memory";
-  refuse_memory(bytes, what, fmt::format("mmap: {}; {}", std::strerror(error), limit));
-}
-
-std::string open_error_text(int error) {
-  if (error == EMFILE)
-    return fmt::format("no file descriptor is left: {}", limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false));
-  if (error == ENFILE) return "too many files are open on this machine: raise fs.file-max";
-  return std::strerror(error);
+  refuse_memory(bytes, what, fmt::format("mmap: {}; {}", error_text(error), limit));
 }
 
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
@@ -79,8 +64,8 @@ SealedFile make_sealed_file(std::string_view what, const std::string& name, std:
     }
   }
   const int error = errno;
-  if (error == EMFILE || error == ENFILE) refuse_memory(bytes, what, open_error_text(error));
-  const std::string refused = fmt::format("{}: {}", asked, std::strerror(error));
+  if (is_out_of_descriptors(error)) refuse_memory(bytes, what, error_text(error));
+  const std::string refused = fmt::format("{}: {}", asked, error_text(error));
   if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR) refuse_memory(bytes, what, refused);
   return {Descriptor(), refused};
 }

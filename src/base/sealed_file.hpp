@@ -48,8 +48,5 @@ SealedFile make_sealed_file(std::string_view what, const std::string& name, std:
 /// Throws the error of refuse_memory() after a failed mmap. The text contains errno and the limit that is the likely
 /// reason.
 [[noreturn]] void refuse_mapping(std::size_t bytes, std::string_view what);
-/// Returns the meaning in words of `error`, the errno of a call that opens a file. If `error` says that no descriptor
-/// is left, the text names the limit.
-std::string open_error_text(int error);
 
 }  // namespace collectives

@@ -154,6 +154,11 @@ void Communicator::Impl::progress() {
   queue_.progress_all();
 }
 
+void Communicator::Impl::check_peers(std::string_view operation) {
+  const auto lock = progress_thread_.guard();
+  resources.failure_detector->check_between_calls(operation);
+}
+
 void Communicator::Impl::retune(const TuningParameters& tuning) {
   resources.context.tuning = tuning;
   resources.context.public_tuning = tuning;

@@ -92,6 +92,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   bool test(Work::State& state);
   /// Progresses the unfinished operations without waiting.
   void progress();
+  /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
+  /// "split"; the error names it.
+  void check_peers(std::string_view operation);
   /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
   /// not connect these ranks. All ranks call it.
   std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);

@@ -202,7 +202,8 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
                .asked_for = settings.wire,
                .factory = construction.factory,
                .context = wire_context,
-               .deadline = construction.deadline},
+               .deadline = construction.deadline,
+               .check_peers = [&bootstrap] { bootstrap.check_peers(); }},
               [&](const std::function<json()>& said) {
                 return exchange(bootstrap, attempt(said), construction.deadline, OnError::collect);
               });

@@ -30,15 +30,18 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
       std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, context.rank) > 0; }) -
       hosts.begin());
   const Rank leader = hosts[here].front();
+  const auto end_to = [&](Rank other) {
+    return WireEnd{*context.wire, context.rank, other, deadline, [&] { bootstrap.check_peers(); }};
+  };
   std::shared_ptr<TraceFile> file;
   const auto told = exchange(bootstrap, attempt([&] {
                                nlohmann::json mine = nlohmann::json::object();
                                if (context.rank == 0)
                                  mine["bytes"] = environment().trace_bytes.value_or(TraceFile::kMostBytes);
                                if (context.rank != leader) return mine;
-                               if (here > 0) mine["offset"] = ask_for_clock(*context.wire, hosts[0].front(), deadline);
+                               if (here > 0) mine["offset"] = ask_for_clock(end_to(hosts[0].front()));
                                for (std::size_t host = 1; here == 0 && host < hosts.size(); ++host)
-                                 answer_with_clock(*context.wire, hosts[host].front(), deadline);
+                                 answer_with_clock(end_to(hosts[host].front()));
                                file = std::make_shared<TraceFile>(context.trace, here, true);
                                return mine;
                              }),

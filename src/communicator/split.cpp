@@ -57,7 +57,8 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kInitExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->resources.parent_info);
+        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->resources.parent_info,
+        [this] { impl_->check_peers("split"); });
     if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {
       part = Communicator(

@@ -6,8 +6,9 @@
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
 //              rank that has waited in a call for 100 ms sends the records of its host's ranks, once per call. The
 //              other hosts thus find missing ranks and different signatures.
-//   abort      A rank that throws a failure sends it, unless another host has sent it. The ranks of the other hosts
-//              store and throw the same failure.
+//   abort      A rank that throws a failure sends it, also if it has received it. A rank may leave before it has told
+//              all others, and these then have it from another rank. The ranks of the other hosts store and throw the
+//              same failure.
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed. It
 //              sends this message only if the wire detects failed peers.
 //
@@ -64,7 +65,7 @@ class ControlProtocol {
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
-  /// Returns the first rank of another host that was lost before it completed the call. A rank that left after it had
+  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// completed the call is not lost, unless the wire still waits for data from it.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
@@ -87,7 +88,8 @@ class ControlProtocol {
   bool leaving_ = false;
   std::uint64_t records_sent_ = 0;  // Number of the last call whose records were sent.
   std::chrono::steady_clock::time_point call_begun_{};
-  std::vector<End> ends_;  // By rank.
+  std::vector<End> ends_;   // By rank.
+  std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.
 };
 
 }  // namespace collectives

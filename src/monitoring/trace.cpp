@@ -14,6 +14,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/error_text.hpp"
 #include "base/log.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/version.hpp"
@@ -56,7 +57,7 @@ TraceFile::TraceFile(const std::string& path, std::size_t host, bool begins)
     : path_(host == 0 ? path : fmt::format("{}.host{}", path, host)),
       fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins ? O_TRUNC : 0), 0644)) {
   if (fd_ < 0)
-    throw Error(Errc::system, fmt::format("COLLECTIVES_TRACE: opening {}: {}", path_, open_error_text(errno)));
+    throw Error(Errc::system, fmt::format("COLLECTIVES_TRACE: opening {}: {}", path_, error_text(errno)));
   if (begins && host == 0)
     append(
         fmt::format("[\n{{\"ph\":\"M\",\"pid\":0,\"name\":\"process_labels\",\"args\":{{\"labels\":\"collectives "

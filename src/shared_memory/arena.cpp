@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
 #include "base/random_word.hpp"
 #include "base/round_up.hpp"
 #include "base/sealed_file.hpp"
@@ -40,7 +41,7 @@ struct ArenaHeader {
   const int error = errno;
   const bool forbidden = error == EACCES || error == EPERM;
   throw Error(Errc::system,
-              fmt::format("shared memory: {}: {}{}", what, open_error_text(error),
+              fmt::format("shared memory: {}: {}{}", what, error_text(error),
                           forbidden ? "; the ranks of a host must be one user's, in one user namespace, and see one "
                                       "another in /proc"
                                     : ""));

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
 #include "base/log.hpp"
 #include "base/random_word.hpp"
 #include "base/round_up.hpp"
@@ -182,7 +183,7 @@ Mapping map_segment(const SegmentAddress& address) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file) {
     const int error = errno;
-    throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, open_error_text(error)));
+    throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, error_text(error)));
   }
   // A closed descriptor may name another file by now. A foreign file may shrink.
   char target[128];

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
 #include "topology/domain.hpp"
@@ -27,7 +28,7 @@ using nlohmann::json;
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
-  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, open_error_text(errno)));
+  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, error_text(errno)));
   return line;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "base/reported_wait.hpp"
 #include "collectives/error.hpp"
 #include "transport/tcp_network.hpp"
 #include "transport/ucx_loader.hpp"
@@ -138,6 +139,14 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<jso
                       .frame_bytes = with_.frame_bytes,
                       .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
   for (const json& offer : offers) peers.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
+  const ReportedWait::Describe* awaited = nullptr;
+  ReportedWait wait(
+      fmt::format("connect over {}", name), with_.rank, peers.deadline,
+      [&] { return awaited == nullptr ? ReportedWait::Awaited{} : (*awaited)(); }, with_.check_peers);
+  peers.turn = [&](const ReportedWait::Describe& now) {
+    awaited = &now;
+    return wait.is_over();
+  };
   return (*std::ranges::find(networks_, name, &Network::name))->connect(peers);
 }
 

@@ -43,6 +43,7 @@ class Wires {
     WireFactory factory;
     std::size_t context;  ///< number that tells the wires of one factory apart; no rank has used it yet
     Deadline deadline;
+    std::function<void()> check_peers;  ///< throws if a rank is gone; may be empty
   };
   /// Collective: calls the function on each rank, and returns the results of all ranks. If the function throws an Error
   /// on a rank, the result of that rank is an object with "error" and "code".

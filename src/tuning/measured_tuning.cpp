@@ -39,14 +39,15 @@ constexpr int kBuiltIn = 4;
 /// of hosts is odd, the last host does not measure. The numbers of the two hosts of a pair differ by half the number of
 /// hosts. Reason: hosts with neighbouring numbers may be on one switch or one machine. The result therefore shows
 /// whether switches are too slow for all hosts at once.
-json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
+json measure_pair(const Topology& topology, WireEnd end, const WireSpeed& alone) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
-      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == rank; }) - hosts.begin());
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == end.self; }) - hosts.begin());
   const std::size_t half = hosts.size() / 2;
   if (here >= 2 * half) return json::object();
   const std::size_t across = here < half ? here + half : here - half;
-  return {{"us_per_byte", measure_together(wire, hosts[across].front(), alone, deadline)}};
+  end.other = hosts[across].front();
+  return {{"us_per_byte", measure_together(end, alone)}};
 }
 
 }  // namespace
@@ -170,6 +171,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
+  const WireEnd end{wire, rank, rank == one ? other : one, deadline, [&] { bootstrap.check_peers(); }};
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
   json told = exchange(bootstrap, attempt([&] {
@@ -187,7 +189,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                       if (rank != one && rank != other) return json::object();
                       const bool first = rank == one;
                       TuningParameters tuning = numbers;
-                      measure(wire, first ? other : one, first, deadline).put_into(tuning);
+                      measure(end, first).put_into(tuning);
                       return first ? message_of(tuning) : json::object();
                     }),
                     deadline)[static_cast<std::size_t>(one)];
@@ -200,7 +202,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
     double sum = 0;
     int pairs = 0;
     for (const json& one_of_pair :
-         exchange(bootstrap, attempt([&] { return measure_pair(topology, rank, wire, speed, deadline); }), deadline))
+         exchange(bootstrap, attempt([&] { return measure_pair(topology, end, speed); }), deadline))
       if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
     if (sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
     speed.put_into(numbers);

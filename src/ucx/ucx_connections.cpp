@@ -148,14 +148,11 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
 }
 
 std::optional<std::pair<Rank, std::string>> UcxConnections::take_lost(const ControlChannel& controls) {
-  if (lost_.empty()) progress();
-  for (auto gone = lost_.begin(); gone != lost_.end(); ++gone) {
-    const Rank rank = *gone;
-    if (controls.has_texts_from(rank)) continue;
-    lost_.erase(gone);
-    return std::make_pair(rank, *at(rank).lost);
-  }
-  return std::nullopt;
+  progress();
+  if (lost_.empty() || controls.has_texts()) return std::nullopt;
+  const Rank rank = lost_.front();
+  lost_.pop_front();
+  return std::make_pair(rank, *at(rank).lost);
 }
 
 // ---- flush and close

@@ -112,8 +112,8 @@ class UcxConnections {
 
   /// Notes that a peer is lost.
   void lose(Connection&, ucs_status_t) noexcept;
-  /// Returns the next lost peer and the reason. Skips a peer while `controls`, the control channel, still stores texts
-  /// from it.
+  /// Returns the next lost peer and the reason, the earliest first. Returns nothing while `controls`, the control channel,
+  /// stores texts, because they may state why peers are lost.
   std::optional<std::pair<Rank, std::string>> take_lost(const ControlChannel& controls);
 
   /// Returns whether the peer's UCX has confirmed all sent messages. It confirms them only while the peer calls UCX.
