@@ -486,6 +486,11 @@ typedef void (*collectives_combine)(void* context, const void* next, void* accum
 COLLECTIVES_EXPORT collectives_error collectives_user_op_create(const char* name, collectives_combine combine,
                                                                 void* context, int commutative,
                                                                 collectives_user_op** op);
+/// Sets the bytes of one element of the op: a multiple of the bytes of the type, up to 1024. 0: one element of the type.
+/// The library cuts a vector only between elements of the op, and each count of a call is a number of whole ones.
+/// Requires that no operation uses the op.
+COLLECTIVES_EXPORT collectives_error collectives_user_op_set_element_bytes(collectives_user_op* op,
+                                                                           size_t element_bytes);
 /// Frees the op. Requires that no operation uses it.
 COLLECTIVES_EXPORT void collectives_user_op_free(collectives_user_op* op);
 

@@ -322,6 +322,9 @@ class COLLECTIVES_EXPORT Communicator {
 /// Group of small all-reduces. It packs tensors of equal type, op and options into one buffer, reduces them by one call
 /// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
 ///
+/// No output of a tensor may overlap the input or the output of another tensor of the group. Inputs may overlap one
+/// another. run() and run_async() throw Error{invalid_argument} that names both tensors, and the group is then empty.
+///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
 ///   group.run();

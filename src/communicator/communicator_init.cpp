@@ -198,7 +198,7 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Wires wires({.rank = context.rank,
                .hosts = context.topology.hosts,
                .token = of_rank_0.at("token").get<std::string>(),
-               .frame_bytes = std::max(tuning.frame_bytes, tuning.wire_frame_bytes),
+               .frame_bytes = std::max({tuning.frame_bytes, tuning.wire_frame_bytes, UserOp::kMaxElementBytes}),
                .asked_for = settings.wire,
                .factory = construction.factory,
                .context = wire_context,
@@ -223,7 +223,7 @@ void create_arena(const Construction& construction, const Host& host, Communicat
                          .subgroups = context.topology.levels().empty() ? 1 : SubgroupMemory::kSubgroups,
                          .inline_bytes = context.tuning.inline_bytes,
                          .chunk_bytes = Staged::longest_chunk(ranks, context.tuning),
-                         .frame_bytes = context.tuning.frame_bytes};
+                         .frame_bytes = std::max(context.tuning.frame_bytes, UserOp::kMaxElementBytes)};
   const auto create = [&]() -> json {
     if (context.rank != leader) return json::object();
     context.arena = Arena::create(shape);
