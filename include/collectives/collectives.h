@@ -182,6 +182,9 @@ typedef struct collectives_communicator_options {
   /// this process already uses CUDA.
   collectives_switch device_buffers;
   collectives_switch reserved;  ///< Must be COLLECTIVES_DEFAULT. A later version may use it.
+  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17" (docs/fault_injection.md).
+  /// NULL: COLLECTIVES_INJECT, except in collectives_split(). "none": no faults.
+  const char* inject;
 } collectives_communicator_options;
 
 /// Makes a communicator of the ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started. Without any of

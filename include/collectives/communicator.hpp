@@ -108,6 +108,9 @@ struct CommunicatorOptions {
   /// True: buffers may be on the GPU that is current (cudaSetDevice) to the thread that constructs the communicator. If
   /// that is not possible, all ranks throw Error{unsupported}. Empty: true if this process already uses CUDA.
   std::optional<bool> device_buffers = {};
+  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17; delay rank=1 call=5
+  /// ms=300" (docs/fault_injection.md). Empty: COLLECTIVES_INJECT, except in split(). "none": no faults.
+  std::string inject = {};
 };
 
 /// Handle of an asynchronous operation. Move-only. Destroying an unfinished Work waits for it and drops its error.

@@ -21,6 +21,7 @@
 #include "communicator/settings.hpp"
 #include "core/tuning_parameters.hpp"
 #include "device/device.hpp"
+#include "injection/injection.hpp"
 #include "shared_memory/arena.hpp"
 #include "topology/host_map.hpp"
 
@@ -40,6 +41,7 @@ struct CommunicatorContext {
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
   bool kernel_copy_allowed = false;  ///< whether, on every host, the system copies between memories of ranks
+  std::unique_ptr<Injection> injection;  ///< faults that this rank causes; null: none
   std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
 };
 

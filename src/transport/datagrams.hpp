@@ -108,6 +108,8 @@ class DatagramLink {
   bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
   /// Returns the number of messages sent as datagrams.
   std::uint64_t sent() const { return sent_; }
+  /// Loses the next `messages` messages, as a network would. Returns how many of an earlier request are left.
+  unsigned lose(unsigned messages) noexcept { return std::exchange(to_lose_, messages); }
 
   // Receiving.
 
@@ -163,6 +165,7 @@ class DatagramLink {
   // slower.
   bool joined_ = false;
   std::uint64_t sent_ = 0;
+  unsigned to_lose_ = 0;  // Number of messages that lose() has asked to lose.
 
   std::mutex mutex_;  // Guards slots_, tick_ and the reads of the socket.
   std::array<Slot, kWindow> slots_;
