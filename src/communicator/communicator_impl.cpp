@@ -188,6 +188,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 Communicator::Impl::~Impl() {
   progress_thread_.stop();
   queue_.end();
+  if (resources.context.injection != nullptr) resources.context.injection->report_missed(queue_.next_sequence() - 1);
   device_memories_.detach();
   if (!queue_.has_failed()) device_calls_.leave();
   pool_.for_each([this](Work::State& state) {

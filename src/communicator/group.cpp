@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "communicator/communicator_impl.hpp"
+#include "communicator/group_overlap.hpp"
 
 namespace collectives {
 
@@ -76,6 +77,7 @@ struct Group::Impl {
 
   Communicator::Impl* comm = nullptr;
   std::vector<Pack> packs;
+  std::vector<Tensor> tensors;  // of all packs, in the order of the calls of all_reduce()
 };
 
 Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) { impl_->comm = comm.impl_.get(); }
@@ -89,6 +91,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   check_arguments(call, impl_->comm->resources.rank(), impl_->comm->resources.size());
   const std::exception_ptr refused = impl_->comm->place(call, options);
   impl_->comm->plan(call, options);  // throws, for example for an unknown backend, before any tensor is sent
+  impl_->tensors.push_back({input, output});
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
@@ -116,6 +119,9 @@ Work Group::run_async() {
   // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
+  const std::vector<Tensor> tensors = std::move(impl_->tensors);
+  impl_->tensors.clear();
+  check_apart(tensors, impl_->comm->resources.rank());
   auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (Impl::Pack& pack : *packs)

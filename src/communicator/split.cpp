@@ -61,6 +61,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
   if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
+  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);

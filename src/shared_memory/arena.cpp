@@ -27,11 +27,10 @@
 #include "base/round_up.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
+#include "collectives/types.hpp"
 
 namespace collectives {
 namespace {
-
-constexpr std::size_t kLongestElement = 8;  // bytes of the longest element type
 
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
 constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
@@ -150,7 +149,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kCollectivesAhead * lines_bytes_, page);
   // Even a short chunk has space for an element of every rank.
-  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
+  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * UserOp::kMaxElementBytes), page);
   channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);

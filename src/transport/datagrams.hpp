@@ -119,6 +119,8 @@ class DatagramLink {
   std::uint64_t sent() const { return sent_; }
   /// Returns the number of datagrams that were dropped, because they were malformed or had another token.
   std::uint64_t dropped() const { return dropped_; }
+  /// Loses the next `messages` messages, as a network would. Returns how many of an earlier request are left.
+  unsigned lose(unsigned messages) noexcept { return std::exchange(to_lose_, messages); }
 
   // Receiving.
 
@@ -175,6 +177,7 @@ class DatagramLink {
   // slower.
   bool joined_ = false;
   std::uint64_t sent_ = 0, dropped_ = 0;
+  unsigned to_lose_ = 0;  // Number of messages that lose() has asked to lose.
 
   std::mutex mutex_;  // Guards slots_, tick_ and the reads of the socket.
   std::array<Slot, kWindow> slots_;
