@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error_text.hpp"
+
 namespace collectives {
 namespace {
 
