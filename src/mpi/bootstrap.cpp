@@ -11,7 +11,6 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include "base/reported_wait.hpp"
 #include "base/wait.hpp"
+#include "bootstrap/launcher.hpp"
 #include "collectives/error.hpp"
 #include "collectives/mpi.hpp"
 #include "mpi/transport.hpp"
@@ -67,11 +67,6 @@ bool wait_for(MPI_Request request, ReportedWait& waiting) {
   }
 }
 
-int number_in(const char* variable) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? 0 : std::atoi(text);
-}
-
 /// Returns the first part of the version of MPI: "Open MPI v4.1.4" or "MPICH Version: 4.0.2".
 std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -89,18 +84,12 @@ void check_launcher() {
   int world = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world), "MPI_Comm_size");
   if (world != 1) return;
-  // A launcher inside another one sets its variables last, so one launcher of one process is enough.
-  const char* several = nullptr;
-  for (const char* const variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const int processes = number_in(variable);
-    if (processes == 1) return;
-    if (processes > 1 && several == nullptr) several = variable;
-  }
-  if (several == nullptr) return;
+  const auto launcher = launcher_of_several();
+  if (!launcher) return;
   throw Error(Errc::bootstrap,
               fmt::format("the launcher started {0} processes ({1}={0}), but {2} has a world of 1 rank: start the "
                           "program by the mpirun of the MPI that it was built for",
-                          number_in(several), several, mpi_version()));
+                          launcher->processes, launcher->variable, mpi_version()));
 }
 
 }  // namespace

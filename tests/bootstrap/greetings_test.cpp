@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/random_word.hpp"
+#include "bootstrap/launcher.hpp"
 #include "bootstrap/listener.hpp"
 #include "support/child.hpp"
 #include "support/system.hpp"
@@ -310,6 +311,20 @@ TEST(Job, HelloCarriesItEvenIfItsNameIsNoText) {
   EXPECT_TRUE(is_same_job(read->job, sent));
   EXPECT_EQ(read->job.text, sent.text);
   EXPECT_LE(tcp::hello_of(place).size(), tcp::kMaxHello);
+}
+
+TEST(Launcher, OfSeveralProcessesIsFoundUnlessAnotherStartedThisOneAlone) {
+  const char* const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+  for (const char* const variable : variables) ::unsetenv(variable);
+  EXPECT_FALSE(launcher_of_several());
+  ::setenv("PMI_SIZE", "2", 1);
+  const auto several = launcher_of_several();
+  ASSERT_TRUE(several);
+  EXPECT_STREQ(several->variable, "PMI_SIZE");
+  EXPECT_EQ(several->processes, 2);
+  ::setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_FALSE(launcher_of_several());
+  for (const char* const variable : variables) ::unsetenv(variable);
 }
 
 // ---- Limits of descriptors -----------------------------------------------------------------------------------------
