@@ -42,12 +42,12 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
       std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, context.rank) > 0; }) -
       hosts.begin());
   const Rank leader = hosts[here].front();
-  const auto number_of = [&](Rank rank) { return context.trace_numbers[static_cast<std::size_t>(rank)]; };
-  const std::string mine = number_of(context.rank);
-  const bool begins = context.rank == *std::ranges::find(hosts[here], mine, number_of);
   const auto end_to = [&](Rank other) {
     return WireEnd{*context.wire, context.rank, other, deadline, [&] { bootstrap.check_peers(); }};
   };
+  const auto number_of = [&](Rank rank) { return context.trace_numbers[static_cast<std::size_t>(rank)]; };
+  const std::string mine = number_of(context.rank);
+  const bool begins = context.rank == *std::ranges::find(hosts[here], mine, number_of);
   std::shared_ptr<TraceFile> file;
   const auto told = exchange(bootstrap, attempt([&] {
                                nlohmann::json record = nlohmann::json::object();
