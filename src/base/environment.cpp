@@ -150,9 +150,8 @@ constexpr std::array kVariables = {
     Variable{"COLLECTIVES_TRACE_BYTES", kBytes,
              [](std::string_view text, Environment& e) { return read(text, e.trace_bytes); }},
     Variable{"COLLECTIVES_TRANSPORT", "shared_memory, tcp, ucx, mpi",
-             [](std::string_view text, Environment& e) {
-               return (text == "shared_memory" || is_wire(text)) && read(text, e.transport);
-             }},
+             [](std::string_view text,
+                Environment& e) { return (text == "shared_memory" || is_wire(text)) && read(text, e.transport); }},
     Variable{"COLLECTIVES_TUNING", "default, or the path of a JSON file",
              [](std::string_view text, Environment& e) { return read(text, e.tuning); }},
     Variable{"COLLECTIVES_WIRE", "tcp, ucx, mpi",

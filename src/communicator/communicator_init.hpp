@@ -32,17 +32,17 @@ struct CommunicatorContext {
   Rank rank = 0;
   Topology topology;
   TuningParameters tuning;
-  Tuning public_tuning;              ///< `tuning` in the form that Communicator::tuning() returns
-  std::unique_ptr<Arena> arena;      ///< shared memory of this host
-  std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
-  std::shared_ptr<Device> device;    ///< GPU of this rank, if GPU buffers are allowed
-  std::string no_device;             ///< reason why there is no `device`
-  const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
-  bool threads = false;              ///< whether all ranks of this host are threads of this process
-  bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether, on every host, the system copies between memories of ranks
+  Tuning public_tuning;                  ///< `tuning` in the form that Communicator::tuning() returns
+  std::unique_ptr<Arena> arena;          ///< shared memory of this host
+  std::unique_ptr<Wire> wire;            ///< transport between hosts; null on one host
+  std::shared_ptr<Device> device;        ///< GPU of this rank, if GPU buffers are allowed
+  std::string no_device;                 ///< reason why there is no `device`
+  const Nccl* nccl = nullptr;            ///< NCCL library, if this rank can use it
+  bool threads = false;                  ///< whether all ranks of this host are threads of this process
+  bool oversubscribed = false;           ///< whether this host, or its machine, has more ranks than cores
+  bool kernel_copy_allowed = false;      ///< whether, on every host, the system copies between memories of ranks
   std::unique_ptr<Injection> injection;  ///< faults that this rank causes; null: none
-  std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
+  std::string trace;                     ///< trace file to open; empty: no trace, or one is open already
 };
 
 /// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no

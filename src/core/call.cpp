@@ -185,7 +185,8 @@ void check_arguments(const Call& call, Rank rank, int size) {
 
   const std::uintptr_t in_place = check_shape(call, rank, size);
   if (reduces(call.collective))
-    check_elements(call, rank, {{"input", has_input ? call.input.count : 0}, {"output", has_output ? call.output.count : 0}});
+    check_elements(call, rank,
+                   {{"input", has_input ? call.input.count : 0}, {"output", has_output ? call.output.count : 0}});
   if (has_input && has_output && reinterpret_cast<std::uintptr_t>(call.output.data) != in_place &&
       overlap(call.input.data, in_bytes, call.output.data, out_bytes))
     refuse(call, rank, "input and output overlap without being in place");

@@ -124,14 +124,13 @@ TEST(UserOpElements, FitIntoTheShortestMessagesAndChunks) {
   TuningParameters shortest;
   shortest.inline_bytes = shortest.one_shot_bytes = 0;
   shortest.chunk_bytes = shortest.frame_bytes = shortest.wire_frame_bytes = 64;
-  for (const std::vector<int>& hosts :
-       {std::vector<int>{0, 0}, std::vector<int>{0, 0, 0, 0, 0}, std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 2}})
-    run_hosts(
-        hosts,
-        [](Communicator& comm) {
-          expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
-        },
-        {.tuning = shortest});
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 0, 0, 0, 0},
+                                        std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 2}})
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
+              },
+              {.tuning = shortest});
 }
 
 TEST(UserOpElements, StayWholeInSharedBuffers) {
@@ -139,12 +138,12 @@ TEST(UserOpElements, StayWholeInSharedBuffers) {
   direct.zero_copy_bytes = 0;
   direct.chunk_bytes = 1000;
   for (const int ranks : {2, 3, 5})
-    run_communicators(
-        ranks,
-        [](Communicator& comm) {
-          expect_sums_of_long_elements(comm, [&](std::size_t words) { return comm.allocate<std::uint64_t>(words); });
-        },
-        {.tuning = direct});
+    run_communicators(ranks,
+                      [](Communicator& comm) {
+                        expect_sums_of_long_elements(
+                            comm, [&](std::size_t words) { return comm.allocate<std::uint64_t>(words); });
+                      },
+                      {.tuning = direct});
 }
 
 }  // namespace
