@@ -54,7 +54,7 @@ void ApplyAnOpToElementsOfSeveralBytes(Comm* comm) {
     OK(collectives_all_reduce(comm, values, values, sizeof values, COLLECTIVES_U8, COLLECTIVES_USER_OP, &options));
     for (int i = 0; i < kCount; ++i) CHECK(values[i].value == 2 && values[i].place == i % p);
   }
-  INVALID("the input: 17 of u8 cut an element of user op \"max with place\"",
+  INVALID("input has 17 elements of u8, which is no multiple of 16: an element of user op \"max with place\"",
           collectives_all_reduce(comm, values, values, 17, COLLECTIVES_U8, COLLECTIVES_USER_OP, &options));
   OK(collectives_user_op_set_element_bytes(op, 0));  // one element of the type
   INVALID("op is null", collectives_user_op_set_element_bytes(NULL, 8));
