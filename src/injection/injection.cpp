@@ -81,7 +81,7 @@ void Injection::cause(const Fault& fault) {
   }
 }
 
-void Injection::reach(std::uint64_t call, Phase phase) {
+void Injection::enter(std::uint64_t call, Phase phase) {
   for (Planned& planned : faults_) {
     const Fault& fault = planned.fault;
     if (fault.call != call) continue;

@@ -70,7 +70,7 @@ TEST(Faults, AreRefusedWithThePositionOfTheMistake) {
            Case{"kill rank=1 call=1 ms=5",
                 "at character 20: \"ms=5\" is no setting of kill; it needs rank=, call=, and takes phase="},
            Case{"kill rank call=1", "at character 6: \"rank\" is no setting of kill"},
-           Case{"kill rank=1 rank=2 call=1", "at character 13: rank= stands here for the second time"},
+           Case{"kill rank=1 rank=2 call=1", "at character 13: rank= is given twice"},
            Case{"delay rank=1 call=1", "delay needs ms="},
            Case{"delay rank=1 call=1 ms=0", "\"0\" is no number from 1 to 3600000"},
            Case{"drop from=0 to=1 call=3 phase=end", "\"phase=end\" is no setting of drop"},
