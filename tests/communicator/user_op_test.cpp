@@ -138,6 +138,18 @@ TEST(UserOpElements, FitIntoTheShortestMessagesAndChunks) {
               {.tuning = shortest});
 }
 
+TEST(UserOpElements, StayWholeOverTcp) {
+  TuningParameters short_messages;
+  short_messages.frame_bytes = short_messages.wire_frame_bytes = 1500;
+  for (const int ranks : {2, 3})
+    run_communicators(
+        ranks,
+        [](Communicator& comm) {
+          expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
+        },
+        {.tuning = short_messages, .transport = "tcp"});
+}
+
 TEST(UserOpElements, StayWholeInSharedBuffers) {
   TuningParameters direct;
   direct.zero_copy_bytes = 0;
