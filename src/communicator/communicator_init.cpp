@@ -274,8 +274,8 @@ void check_faults(CommunicatorContext& context) {
 }
 
 /// Causes the injected faults of a phase of the construction, which is call 0.
-void reach(const CommunicatorContext& context, Fault::Phase phase) {
-  if (context.injection != nullptr) context.injection->reach(0, phase);
+void cause_faults(const CommunicatorContext& context, Fault::Phase phase) {
+  if (context.injection != nullptr) context.injection->enter(0, phase);
 }
 
 /// Performs phase 5, one exchange. The ranks test whether the operating system copies between their memories, and
@@ -334,12 +334,12 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   context.trace = settings.trace;
   for (const JsonRecord& peer_info : construction.peer_infos) context.trace_numbers.push_back(peer_info.text("trace"));
 
-  reach(context, Fault::Phase::begin);
+  cause_faults(context, Fault::Phase::begin);
   connect_hosts(construction, context);
-  reach(context, Fault::Phase::sent);
+  cause_faults(context, Fault::Phase::sent);
   create_arena(construction, host, context);
   probe_copies(construction, host, context);
-  reach(context, Fault::Phase::end);
+  cause_faults(context, Fault::Phase::end);
   context.public_tuning = context.tuning;
   return context;
 }

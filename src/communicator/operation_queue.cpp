@@ -76,12 +76,12 @@ void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock
 
 bool OperationQueue::step_with_faults(Operation& operation) {
   if (operation.is_queued()) {
-    injection_->reach(next_sequence(), Fault::Phase::begin);
+    injection_->enter(next_sequence(), Fault::Phase::begin);
     start(operation);
-    reach(operation, Fault::Phase::sent);
+    enter_phase(operation, Fault::Phase::sent);
   }
-  if (!advance(operation)) return false;
-  reach(operation, Fault::Phase::end);
+  if (!progress_begun(operation)) return false;
+  enter_phase(operation, Fault::Phase::end);
   return true;
 }
 
@@ -123,7 +123,7 @@ void OperationQueue::retire() noexcept {
     const std::shared_ptr<Operation> oldest = in_flight_.share();
     const bool retired = finish_if(*oldest, [&] {
       if (!device_calls_.retire(*oldest)) return false;
-      reach(*oldest, Fault::Phase::end);
+      enter_phase(*oldest, Fault::Phase::end);
       in_flight_.pop();
       return true;
     });
@@ -297,7 +297,7 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
     return operation.finished();
   };
   try {
-    reach(operation, Fault::Phase::wait);
+    enter_phase(operation, Fault::Phase::wait);
     if (resources_.context.device != nullptr)
       failure_detector.set_waiting_for_gpu(!queue_.empty() && waits_for_gpu(queue_.front()));
     failure_detector.check_peers(call);

@@ -133,11 +133,11 @@ class OperationQueue final : public ProgressEngine::Member {
   /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
   inline bool step_or_throw(Operation& operation);
   inline void start(Operation& operation);
-  inline bool advance(Operation& operation);
+  inline bool progress_begun(Operation& operation);
   /// Does what step_or_throw() does, and causes the injected faults of each phase.
   bool step_with_faults(Operation& operation);
-  void reach(const Operation& operation, Fault::Phase phase) const {
-    if (injection_ != nullptr) injection_->reach(operation.sequence, phase);
+  void enter_phase(const Operation& operation, Fault::Phase phase) const {
+    if (injection_ != nullptr) injection_->enter(operation.sequence, phase);
   }
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
@@ -198,7 +198,7 @@ void OperationQueue::start(Operation& operation) {
   if (operation.on_device) device_calls_.start(operation);
 }
 
-bool OperationQueue::advance(Operation& operation) {
+bool OperationQueue::progress_begun(Operation& operation) {
   return operation.on_device ? device_calls_.progress(operation)
                              : progress_on_host(operation, *resources_.executor, *resources_.observer);
 }
@@ -207,7 +207,7 @@ bool OperationQueue::step_or_throw(Operation& operation) {
   if (injection_ != nullptr) [[unlikely]]
     return step_with_faults(operation);
   if (operation.is_queued()) start(operation);
-  return advance(operation);
+  return progress_begun(operation);
 }
 
 bool OperationQueue::step(Operation& operation) noexcept {

@@ -90,14 +90,16 @@ void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCoun
     refuse(call, rank,
            fmt::format("element_bytes of user op \"{}\" is {}: it must be a multiple of {}, the bytes of {}, up to {}",
                        name, bytes, size_of(type), to_string(type), UserOp::kMaxElementBytes));
-  const auto check = [&](std::string_view what, std::size_t count) {
+  const auto check = [&](std::size_t count, const auto& text_of_name) {
     if (count % each != 0)
-      refuse(call, rank,
-             fmt::format("{} {} of {} cut an element of user op \"{}\", which takes {} ({} bytes)", what, count,
-                         to_string(type), name, each, bytes));
+      refuse(
+          call, rank,
+          fmt::format("{} has {} elements of {}, which is no multiple of {}: an element of user op \"{}\" has {} bytes",
+                      text_of_name(), count, to_string(type), each, name, bytes));
   };
-  for (const NamedCount& one : counts) check(fmt::format("the {}:", one.name), one.count);
-  for (std::size_t r = 0; r < call.counts.size(); ++r) check(fmt::format("counts[{}]:", r), call.counts[r]);
+  for (const NamedCount& one : counts) check(one.count, [&] { return one.name; });
+  for (std::size_t r = 0; r < call.counts.size(); ++r)
+    check(call.counts[r], [r] { return fmt::format("counts[{}]", r); });
 }
 
 /// Checks that input and output have the same number of elements.
@@ -185,7 +187,8 @@ void check_arguments(const Call& call, Rank rank, int size) {
 
   const std::uintptr_t in_place = check_shape(call, rank, size);
   if (reduces(call.collective))
-    check_elements(call, rank, {{"input", has_input ? call.input.count : 0}, {"output", has_output ? call.output.count : 0}});
+    check_elements(call, rank,
+                   {{"input", has_input ? call.input.count : 0}, {"output", has_output ? call.output.count : 0}});
   if (has_input && has_output && reinterpret_cast<std::uintptr_t>(call.output.data) != in_place &&
       overlap(call.input.data, in_bytes, call.output.data, out_bytes))
     refuse(call, rank, "input and output overlap without being in place");

@@ -101,11 +101,10 @@ class FaultParser {
       const std::size_t equals = words[i].text.find('=');
       const std::string_view key = words[i].text.substr(0, equals);
       if (std::ranges::count(needed, key) + std::ranges::count(optional, key) == 0 || equals == key.npos)
-        refuse(words[i].position,
-               fmt::format("\"{}\" is no setting of {}; it needs {}=, and takes {}=", words[i].text, words[0].text,
-                           fmt::join(needed, "=, "), fmt::join(optional, "=, ")));
+        refuse(words[i].position, fmt::format("\"{}\" is no setting of {}; it needs {}=, and takes {}=", words[i].text,
+                                              words[0].text, fmt::join(needed, "=, "), fmt::join(optional, "=, ")));
       if (std::ranges::count(seen, key) > 0)
-        refuse(words[i].position, fmt::format("{}= stands here for the second time", key));
+        refuse(words[i].position, fmt::format("{}= is given twice", key));
       seen.push_back(key);
       set(fault, key, {words[i].text.substr(equals + 1), words[i].position + equals + 1});
     }
@@ -142,8 +141,7 @@ class FaultParser {
   /// Refuses combinations that have no meaning on any wire.
   void check(const Fault& fault, std::size_t position) const {
     using Kind = Fault::Kind;
-    if (fault.rank == fault.to)
-      refuse(position, fmt::format("rank {} sends itself no messages", fault.rank));
+    if (fault.rank == fault.to) refuse(position, fmt::format("rank {} sends itself no messages", fault.rank));
     if (fault.call > 0) return;
     if (fault.kind == Kind::disconnect || fault.kind == Kind::drop || fault.kind == Kind::cut)
       refuse(position, fmt::format("{} has no meaning at call 0, the construction: no connection exists yet",
@@ -178,11 +176,12 @@ void check_ranks(const std::vector<Fault>& faults, int ranks, Rank self) {
   for (const Fault& fault : faults)
     for (const Rank rank : {fault.rank, fault.to})
       if (rank >= ranks)
-        throw Error(Errc::invalid_argument,
-                    fmt::format("construction: injected fault \"{}\": there is no rank {}: the communicator has ranks 0 "
-                                "to {}",
-                                fault.text(), rank, ranks - 1),
-                    self, kNoRank, "construction");
+        throw Error(
+            Errc::invalid_argument,
+            fmt::format("construction: injected fault \"{}\": there is no rank {}: the communicator has ranks 0 "
+                        "to {}",
+                        fault.text(), rank, ranks - 1),
+            self, kNoRank, "construction");
 }
 
 }  // namespace collectives

@@ -4,7 +4,7 @@
 //   kill rank=2 call=17 phase=sent; delay rank=1 call=5 ms=300; drop from=0 to=1 call=3
 //
 // A fault is a word and settings, which are key=value. Semicolons separate faults. docs/fault_injection.md describes
-// each fault. The word "none" stands for no fault. injection.hpp causes the faults.
+// each fault. The word "none" means no fault. injection.hpp causes the faults.
 #pragma once
 
 #include <chrono>

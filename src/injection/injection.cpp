@@ -50,8 +50,7 @@ std::string Injection::why_not(const Fault& fault) const {
     return fmt::format("ranks {} and {} share memory, in which no connection is cut and no message is lost", self_,
                        fault.to);
   if (fault.kind == Kind::cut)
-    return wire_->can_cause(WireFault::cut, fault.to) ? ""
-                                                           : fmt::format("wire {} cannot cut a connection", wire);
+    return wire_->can_cause(WireFault::cut, fault.to) ? "" : fmt::format("wire {} cannot cut a connection", wire);
   return wire_->can_cause(WireFault::lose, fault.to)
              ? ""
              : fmt::format("wire {} sends no datagrams to rank {}, and a stream loses nothing", wire, fault.to);
@@ -82,7 +81,7 @@ void Injection::cause(const Fault& fault) {
   }
 }
 
-void Injection::reach(std::uint64_t call, Phase phase) {
+void Injection::enter(std::uint64_t call, Phase phase) {
   for (Planned& planned : faults_) {
     const Fault& fault = planned.fault;
     if (fault.call != call) continue;

@@ -1,7 +1,7 @@
 // Injection: causes the faults that the program has asked for (faults.hpp), at one rank of one communicator. It lies
 // below all backends and wires.
 //
-// OperationQueue reports each phase of a call by reach(). A fault of that call and phase then happens, once. The rank
+// OperationQueue reports each phase of a call by enter(). A fault of that call and phase then happens, once. The rank
 // itself delays, stops or kills its process. Its wire, the transport between hosts, cuts connections and loses
 // datagrams (Wire::cut, Wire::lose). Each fault is logged as a warning before it happens: "injected: kill rank=2
 // call=17 phase=begin".
@@ -30,7 +30,7 @@ class Injection {
   /// Error{invalid_argument} that names the first fault without a meaning, and the reason.
   void connect(Wire* wire, std::vector<Rank> remote);
   /// Causes the faults of this phase of a call. Does nothing if there are none. Blocks for the time of a delay.
-  void reach(std::uint64_t call, Fault::Phase phase);
+  void enter(std::uint64_t call, Fault::Phase phase);
   /// Logs a warning for each fault that has not happened. `calls`: number of the last call of the communicator.
   void report_missed(std::uint64_t calls) const;
 

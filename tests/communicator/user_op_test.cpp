@@ -41,19 +41,24 @@ TEST(UserOpElements, RefuseCountsThatCutThem) {
       EXPECT_EQ(error.code(), Errc::invalid_argument);
       EXPECT_SAYS(error.what(), why);
     };
-    refused([&] { comm.all_reduce(std::span(in).first(24), std::span(out).first(24), pairs); },
-            "the input: 24 of u8 cut an element of user op \"add words\", which takes 16 (16 bytes)");
-    refused([&] { comm.reduce(std::span(in).first(8), std::span(out).first(8), pairs, comm.rank()); }, "the input: 8");
-    refused([&] { comm.reduce_scatter(std::span(in).first(16), std::span(out).first(8), pairs); }, "the output: 8");
+    refused(
+        [&] { comm.all_reduce(std::span(in).first(24), std::span(out).first(24), pairs); },
+        "input has 24 elements of u8, which is no multiple of 16: an element of user op \"add words\" has 16 bytes");
+    refused([&] { comm.reduce(std::span(in).first(8), std::span(out).first(8), pairs, comm.rank()); },
+            "input has 8 elements");
+    refused([&] { comm.reduce_scatter(std::span(in).first(16), std::span(out).first(8), pairs); },
+            "output has 8 elements");
     const std::vector<std::size_t> counts = {8, 24};
     const std::size_t mine = counts[static_cast<std::size_t>(comm.rank())];
     refused([&] { comm.reduce_scatter_v(std::span(in).first(32), std::span(out).first(mine), counts, pairs); },
-            "output: ");
-    refused([&] { (void)comm.all_reduce_async(std::span(in).first(4), std::span(out).first(4), pairs); }, "input: 4");
+            "output has ");
+    refused([&] { (void)comm.all_reduce_async(std::span(in).first(4), std::span(out).first(4), pairs); },
+            "input has 4 elements");
     Group group = comm.group();
-    refused([&] { group.all_reduce(std::span(in).first(17), std::span(out).first(17), pairs); }, "input: 17");
+    refused([&] { group.all_reduce(std::span(in).first(17), std::span(out).first(17), pairs); },
+            "input has 17 elements");
     std::vector<double> values(3), sums(3);
-    refused([&] { comm.all_reduce(values, sums, pairs); }, "the input: 3 of f64 cut");
+    refused([&] { comm.all_reduce(values, sums, pairs); }, "input has 3 elements of f64, which is no multiple of 2");
     comm.all_reduce(in, out, pairs);  // the communicator is good
   });
 }
@@ -124,14 +129,25 @@ TEST(UserOpElements, FitIntoTheShortestMessagesAndChunks) {
   TuningParameters shortest;
   shortest.inline_bytes = shortest.one_shot_bytes = 0;
   shortest.chunk_bytes = shortest.frame_bytes = shortest.wire_frame_bytes = 64;
-  for (const std::vector<int>& hosts :
-       {std::vector<int>{0, 0}, std::vector<int>{0, 0, 0, 0, 0}, std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 2}})
-    run_hosts(
-        hosts,
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 0, 0, 0, 0},
+                                        std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 2}})
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
+              },
+              {.tuning = shortest});
+}
+
+TEST(UserOpElements, StayWholeOverTcp) {
+  TuningParameters short_messages;
+  short_messages.frame_bytes = short_messages.wire_frame_bytes = 1500;
+  for (const int ranks : {2, 3})
+    run_communicators(
+        ranks,
         [](Communicator& comm) {
           expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
         },
-        {.tuning = shortest});
+        {.tuning = short_messages, .transport = "tcp"});
 }
 
 TEST(UserOpElements, StayWholeInSharedBuffers) {
@@ -139,12 +155,12 @@ TEST(UserOpElements, StayWholeInSharedBuffers) {
   direct.zero_copy_bytes = 0;
   direct.chunk_bytes = 1000;
   for (const int ranks : {2, 3, 5})
-    run_communicators(
-        ranks,
-        [](Communicator& comm) {
-          expect_sums_of_long_elements(comm, [&](std::size_t words) { return comm.allocate<std::uint64_t>(words); });
-        },
-        {.tuning = direct});
+    run_communicators(ranks,
+                      [](Communicator& comm) {
+                        expect_sums_of_long_elements(
+                            comm, [&](std::size_t words) { return comm.allocate<std::uint64_t>(words); });
+                      },
+                      {.tuning = direct});
 }
 
 }  // namespace

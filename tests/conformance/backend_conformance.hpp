@@ -329,8 +329,8 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
   });
 }
 
-/// A value and its place, as for MPI_MAXLOC, with a checksum that a cut element does not have. Its 12 bytes are no power
-/// of two.
+/// A value and its place, as for MPI_MAXLOC, with a checksum that a cut element does not have. Its 12 bytes are no
+/// power of two.
 struct Located {
   float value = 0;
   std::uint32_t place = 0, checksum = 0;

@@ -135,8 +135,9 @@ TEST(Injection, RefusesFaultsThatTheWireDoesNotHave) {
 TEST(Injection, WarnsOfACallThatNeverComes) {
   const Outcome outcome = run(2, "kill rank=1 call=1000", "loop 5 8", kSharedMemory);
   EXPECT_EQ(outcome.status, 0) << outcome.out;
-  EXPECT_EQ(occurrences(outcome.out, "rank 1: injected fault .kill rank=1 call=1000 phase=begin. has not happened: the "
-                                     "communicator ended after its call #5"),
+  EXPECT_EQ(occurrences(outcome.out,
+                        "rank 1: injected fault .kill rank=1 call=1000 phase=begin. has not happened: the "
+                        "communicator ended after its call #5"),
             1)
       << outcome.out;
 }

@@ -43,8 +43,7 @@ int main(int argc, char** argv) {
     }
     Communicator world = Communicator::from_environment();
     rank = world.rank();
-    Communicator comm =
-        what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
+    Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
     std::size_t count = 100'000;
     if (what == "reduce") count = static_cast<std::size_t>(argument) / sizeof(float);
     if (what == "loop") count = static_cast<std::size_t>(std::atoi(argv[3])) / sizeof(float);

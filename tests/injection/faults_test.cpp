@@ -1,5 +1,5 @@
-// Tests of the texts that list faults for a program to survive: valid texts, mistakes and their positions, and ranks that
-// do not exist.
+// Tests of the texts that list faults for a program to survive: valid texts, mistakes and their positions, and ranks
+// that do not exist.
 #include "injection/faults.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ using Phase = Fault::Phase;
 std::vector<Fault> parsed(std::string_view text) { return parse_faults(text, "X"); }
 
 TEST(Faults, AreReadInOrder) {
-  const std::vector<Fault> faults = parsed(" kill rank=2 call=17 phase=sent;\n delay call=5 ms=300 rank=1;drop from=0 to=1 call=3; ");
+  const std::vector<Fault> faults =
+      parsed(" kill rank=2 call=17 phase=sent;\n delay call=5 ms=300 rank=1;drop from=0 to=1 call=3; ");
   ASSERT_EQ(faults.size(), 3U);
   EXPECT_EQ(faults[0].kind, Kind::kill);
   EXPECT_EQ(faults[0].rank, 2);
@@ -37,9 +38,9 @@ TEST(Faults, AreReadInOrder) {
 }
 
 TEST(Faults, AreWrittenAsTheyAreRead) {
-  for (const std::string text :
-       {"delay rank=1 call=5 ms=300 phase=begin", "stop rank=0 call=1 phase=wait", "kill rank=12 call=0 phase=end",
-        "disconnect rank=3 call=7 phase=sent", "drop from=0 to=1 call=3 count=4", "cut from=2 to=0 call=9 phase=begin"}) {
+  for (const std::string text : {"delay rank=1 call=5 ms=300 phase=begin", "stop rank=0 call=1 phase=wait",
+                                 "kill rank=12 call=0 phase=end", "disconnect rank=3 call=7 phase=sent",
+                                 "drop from=0 to=1 call=3 count=4", "cut from=2 to=0 call=9 phase=begin"}) {
     const std::vector<Fault> faults = parsed(text);
     ASSERT_EQ(faults.size(), 1U) << text;
     EXPECT_EQ(faults[0].text(), text);
@@ -55,7 +56,8 @@ TEST(Faults, AreRefusedWithThePositionOfTheMistake) {
     std::string_view text, why;
   };
   for (const auto& [text, why] : {
-           Case{"kil rank=1 call=1", "at character 1: unknown fault \"kil\"; known: delay, stop, kill, disconnect, drop"},
+           Case{"kil rank=1 call=1",
+                "at character 1: unknown fault \"kil\"; known: delay, stop, kill, disconnect, drop"},
            Case{"kill rank=1 call=1; Stop rank=1 call=2", "at character 21: unknown fault \"Stop\""},
            Case{"kill rank=1 call=1 phase=middle",
                 "at character 26: unknown phase \"middle\"; known: begin, sent, wait, end"},
@@ -68,7 +70,7 @@ TEST(Faults, AreRefusedWithThePositionOfTheMistake) {
            Case{"kill rank=1 call=1 ms=5",
                 "at character 20: \"ms=5\" is no setting of kill; it needs rank=, call=, and takes phase="},
            Case{"kill rank call=1", "at character 6: \"rank\" is no setting of kill"},
-           Case{"kill rank=1 rank=2 call=1", "at character 13: rank= stands here for the second time"},
+           Case{"kill rank=1 rank=2 call=1", "at character 13: rank= is given twice"},
            Case{"delay rank=1 call=1", "delay needs ms="},
            Case{"delay rank=1 call=1 ms=0", "\"0\" is no number from 1 to 3600000"},
            Case{"drop from=0 to=1 call=3 phase=end", "\"phase=end\" is no setting of drop"},

@@ -30,24 +30,22 @@ Clock::duration time_of_barrier(Communicator& comm) {
 
 TEST(Injection, DelaysARankBeforeItSendsAnything) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}})
-    run_hosts(
-        hosts,
-        [](Communicator& comm) {
-          comm.barrier();
-          EXPECT_GE(time_of_barrier(comm), 190ms) << "rank " << comm.rank();
-        },
-        {.inject = "delay rank=1 call=2 ms=200"});
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                comm.barrier();
+                EXPECT_GE(time_of_barrier(comm), 190ms) << "rank " << comm.rank();
+              },
+              {.inject = "delay rank=1 call=2 ms=200"});
 }
 
 TEST(Injection, DelaysARankAfterItHasSentItsData) {
   std::array<Clock::duration, 2> durations{};
-  run_communicators(
-      2,
-      [&](Communicator& comm) {
-        comm.barrier();
-        durations[static_cast<std::size_t>(comm.rank())] = time_of_barrier(comm);
-      },
-      {.inject = "delay rank=1 call=2 ms=1000 phase=sent"});
+  run_communicators(2,
+                    [&](Communicator& comm) {
+                      comm.barrier();
+                      durations[static_cast<std::size_t>(comm.rank())] = time_of_barrier(comm);
+                    },
+                    {.inject = "delay rank=1 call=2 ms=1000 phase=sent"});
   EXPECT_GE(durations[1], 990ms);
   EXPECT_LT(durations[0], durations[1]) << "rank 0 needs only the data of rank 1";
 }
@@ -63,19 +61,19 @@ TEST(Injection, DelaysARankThatWaitsAndOneThatHasItsResult) {
         comm.all_reduce_async(data, data).wait();
         EXPECT_EQ(data, std::vector<float>(1000, 2));
       },
-      {.inject = "delay rank=1 call=1 ms=200; delay rank=0 call=1 ms=10 phase=wait; delay rank=1 call=2 ms=100 phase=end"});
+      {.inject =
+           "delay rank=1 call=1 ms=200; delay rank=0 call=1 ms=10 phase=wait; delay rank=1 call=2 ms=100 phase=end"});
 }
 
 TEST(Injection, ADelayedRankIsNamedByATimeout) {
-  run_communicators(
-      2,
-      [](Communicator& comm) {
-        const Error error = error_of([&] { comm.barrier(); });
-        EXPECT_EQ(error.code(), Errc::timeout);
-        EXPECT_SAYS(error.what(), "barrier #1: timed out after");
-        EXPECT_SAYS(error.what(), "rank 1 has not arrived");
-      },
-      {.timeout = 200ms, .inject = "delay rank=1 call=1 ms=600"});
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      const Error error = error_of([&] { comm.barrier(); });
+                      EXPECT_EQ(error.code(), Errc::timeout);
+                      EXPECT_SAYS(error.what(), "barrier #1: timed out after");
+                      EXPECT_SAYS(error.what(), "rank 1 has not arrived");
+                    },
+                    {.timeout = 200ms, .inject = "delay rank=1 call=1 ms=600"});
 }
 
 /// Expects that the construction of a communicator fails on each rank, with a text that contains `why`.
@@ -99,11 +97,13 @@ TEST(Injection, RefusesWhatHasNoMeaning) {
   expect_refused(one_host, "disconnect rank=1 call=1", "all ranks share memory");
   expect_refused(one_host, "cut from=0 to=1 call=1", "all ranks share memory");
   expect_refused(hosts, "drop from=0 to=1 call=1", "ranks 0 and 1 share memory");
-  expect_refused(hosts, "drop from=0 to=2 call=1", "wire queue sends no datagrams to rank 2, and a stream loses nothing");
+  expect_refused(hosts, "drop from=0 to=2 call=1",
+                 "wire queue sends no datagrams to rank 2, and a stream loses nothing");
   expect_refused(hosts, "cut from=2 to=0 call=1", "wire queue cannot cut a connection");
   expect_refused(hosts, "disconnect rank=2 call=1", "wire queue cannot cut its connections");
-  expect_refused(hosts, "delay rank=0 call=1 ms=2; kil rank=1 call=1",
-                 "CommunicatorOptions::inject=\"delay rank=0 call=1 ms=2; kil rank=1 call=1\": at character 27: unknown");
+  expect_refused(
+      hosts, "delay rank=0 call=1 ms=2; kil rank=1 call=1",
+      "CommunicatorOptions::inject=\"delay rank=0 call=1 ms=2; kil rank=1 call=1\": at character 27: unknown");
 }
 
 TEST(Injection, WarnsOfAFaultThatNeverHappens) {
@@ -117,9 +117,11 @@ TEST(Injection, WarnsOfAFaultThatNeverHappens) {
 
 TEST(Injection, LogsAFaultOnce) {
   ::testing::internal::CaptureStderr();
-  run_communicators(
-      2, [](Communicator& comm) { for (int call = 0; call < 3; ++call) comm.barrier(); },
-      {.inject = "delay rank=1 call=2 ms=1"});
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      for (int call = 0; call < 3; ++call) comm.barrier();
+                    },
+                    {.inject = "delay rank=1 call=2 ms=1"});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "collectives: warning: rank 1: injected: delay rank=1 call=2 ms=1 phase=begin\n");
 }

@@ -466,7 +466,8 @@ TEST(HostCollective, StagesInTheCacheThatItsRanksHaveInCommon) {
     const Parts parts = Parts::equal({0, 1 << 20}, 1);
     const Rank owners[] = {0};
     HostTask task;
-    collective.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .owners = owners}, size_of(DataType::f32), task);
+    collective.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .owners = owners}, size_of(DataType::f32),
+                        task);
     return task.stores_to_staging;
   };
   EXPECT_EQ(stores(SubgroupMemory(*arena)), Stores::streaming);
