@@ -1,5 +1,6 @@
 // Starts jobs of two or three ranks while an attacker sends hostile bytes to all their ports. The ranks make
-// communicators all the time, so their listening sockets are open often. The results must be right, and the memory of a
+// communicators all the time, so their listening sockets are open often. In three of four jobs they join one after
+// another, after a part of the inputs. The results must be right, and the memory of a
 // rank may grow by 64 MiB at most.
 //
 //   hostile_start [--seed S] [--inputs N] [--per-job N]
@@ -40,7 +41,9 @@ constexpr std::int64_t kLongest = 60'000'000'000;                         // tim
 
 /// Memory that the driver shares with the ranks of a job.
 struct Shared {
-  std::atomic<int> over = 0;  ///< whether the attack has ended
+  std::atomic<int> over = 0;              ///< whether the attack has ended
+  std::atomic<std::uint64_t> inputs = 0;  ///< inputs that the attacker has sent
+  std::uint64_t inputs_before = 0;        ///< inputs before the last rank joins; other ranks join earlier
   struct Of {
     std::atomic<std::size_t> memory = 0;  ///< greatest resident memory in bytes
     std::atomic<std::size_t> rounds = 0;
@@ -74,7 +77,8 @@ void check_sum(Communicator& comm, std::size_t count) {
 
 /// Runs one rank until the attack has ended. Throws if anything fails.
 void run_rank(Rank rank, std::uint64_t seed, Shared& shared) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(20 * rank * static_cast<int>(seed % 3)));
+  const std::uint64_t before = shared.inputs_before * static_cast<std::uint64_t>(rank) / (kMostRanks - 1);
+  while (shared.inputs < before && shared.over == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto bootstrap = bootstrap_from_environment(std::chrono::seconds(30));
   SlowBootstrap slow(*bootstrap, seed + static_cast<std::uint64_t>(rank));
   Communicator comm(slow);
@@ -166,6 +170,7 @@ void run_job(std::uint64_t seed, std::uint64_t inputs, Attacker& attacker, Total
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("mmap");
   Shared& shared = *new (memory) Shared;
+  shared.inputs_before = inputs * (seed % 4) / 4;
   const int ranks = inputs == 0 ? kMostRanks : 2 + static_cast<int>(seed % 2);
   Job job(seed, ranks, shared);
   std::uint64_t sent = 0;
@@ -173,6 +178,7 @@ void run_job(std::uint64_t seed, std::uint64_t inputs, Attacker& attacker, Total
   while ((inputs == 0 || sent < inputs) && Sleeper::now() < until) {
     const OpenPorts ports = ports_of(job.processes());
     for (int i = 0; i < 8 && sent < inputs; ++i) sent += attacker.attack(ports) ? 1U : 0U;
+    shared.inputs = sent;
     if (ports.connections.empty()) ::usleep(500);
   }
   shared.over = 1;

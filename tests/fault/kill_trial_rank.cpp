@@ -65,8 +65,10 @@ class RankOfTrial {
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(common_() % n); }
 
   /// Makes one operation of the phase, unless the trial kills this rank before it.
+  ///
+  /// `stride`, `first`: rank r of the communicator is rank first + r * stride of the trial.
   template <class Make>
-  void call(const char* operation, Make&& make) {
+  void call(const char* operation, Make&& make, Rank first = 0, Rank stride = 1) {
     const bool dies =
         trial_.operation >= 0 && trial_.victims.front() == rank_ && state_.stage == RankState::constructed;
     if (dies && state_.operations == trial_.operation) {
@@ -78,7 +80,8 @@ class RankOfTrial {
     try {
       make();
     } catch (const Error& error) {
-      store(static_cast<int>(error.code()), error.peer(), operation, error.what());
+      const Rank peer = error.peer() == kNoRank ? kNoRank : first + error.peer() * stride;
+      store(static_cast<int>(error.code()), peer, operation, error.what());
       throw;
     }
   }
@@ -147,7 +150,8 @@ class RankOfTrial {
     const bool apart = below(2) == 0;
     std::optional<Communicator> part;
     call("split", [&] { part = comm.split(apart ? comm.rank() % 2 : 0); });
-    call("barrier of a part", [&] { part->barrier(); });
+    call(
+        "barrier of a part", [&] { part->barrier(); }, apart ? comm.rank() % 2 : 0, apart ? 2 : 1);
   }
 
   void rebuild(Bootstrap& bootstrap) {
