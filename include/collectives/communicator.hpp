@@ -310,7 +310,8 @@ class COLLECTIVES_EXPORT Communicator {
   Counters counters() const;
 
  private:
-  friend class Calibration;  // sets the tuning between calls
+  friend class Calibration;   // sets the tuning between calls
+  friend struct CallRefusal;  // publishes refusals of the C interface
   friend class DeviceMemory;
   friend class Group;
   friend class Work;
@@ -340,6 +341,7 @@ class COLLECTIVES_EXPORT Group {
   [[nodiscard]] Work run_async();
 
  private:
+  friend struct CallRefusal;  // publishes refusals of the C interface
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -24,6 +24,11 @@ void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources) {
   operation.queue_again();
   operation.name.assign(options.name);
+  operation.group_names.assign(call.names);
+  const std::string_view names = operation.names();
+  operation.hash = planned->hash + (names.empty() ? 0 : hash_bytes(names.data(), names.size()));
+  operation.has_details = !names.empty() || !planned->details.empty();
+  operation.refused = false;
   operation.timeout = timeout_of(options, resources.settings);
   operation.error = nullptr;
   operation.multi_phase = nullptr;

@@ -13,6 +13,11 @@
 // long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
 // record. An operation on GPU memory publishes its record before it starts.
 //
+// Refusals. A rank refuses a call if its arguments are invalid or the library cannot perform the call. The refusal is an
+// operation, too, so that all ranks number their calls alike. It moves no data. It takes its number in the order of
+// issue, publishes a record with the reason, and is then complete. A rank that performs this call thus finds out that a
+// peer has refused it. If all ranks refuse the call, the communicator stays usable.
+//
 // Progress. The function progress() advances operations in their order, as far as possible without waiting. The
 // function step() advances one operation. The function wait_until() blocks until an operation has ended or a deadline
 // has passed. For a blocking call with a GPU stream, wait_until() blocks only until all work is in streams. About once
@@ -39,6 +44,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,6 +55,7 @@
 #include "communicator/host_operation.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_fifo.hpp"
+#include "core/call.hpp"
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
@@ -64,6 +71,8 @@ class OperationQueue final : public ProgressEngine::Member {
 
   /// Adds an operation and advances all operations as far as possible.
   void issue(std::shared_ptr<Operation> operation);
+  /// Adds the refusal of a call. `why`: text of the error that the rank throws. Does nothing after a failure.
+  void refuse(const Call& call, std::string_view why) noexcept;
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
   /// Returns the operation object of blocking calls on host memory.
@@ -120,6 +129,8 @@ class OperationQueue final : public ProgressEngine::Member {
   inline bool step(Operation& operation) noexcept;
   /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
   inline bool step_or_throw(Operation& operation);
+  /// Publishes the refusal of a call as soon as it is the oldest operation.
+  void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
   /// true. If `stepped` throws, fails all operations and returns true.
   template <class Stepped>

@@ -167,6 +167,11 @@ void check_arguments(const Call& call, Rank rank, int size) {
     refuse(call, rank, "input and output overlap without being in place");
 }
 
+void check_name(const Call& call, std::string_view name, Rank rank) {
+  if (name.size() > kLongestName)
+    refuse(call, rank, fmt::format("the name has {} bytes, at most {} are allowed", name.size(), kLongestName));
+}
+
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank) {
   const bool as_it_is = wire.codec() == nullptr && !wire.as_type();
   if (as_it_is || call.collective == Collective::barrier) return nullptr;
@@ -202,6 +207,7 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
                bool force) {
   Signature signature;
   signature.collective = call.collective;
+  signature.split = call.split;
   signature.deterministic = deterministic;
   if (backend != "auto") {
     static const std::vector<std::string_view> known = backend_names();
@@ -230,6 +236,14 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     signature.has_counts = true;
     signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes());
   }
+  return signature;
+}
+
+Signature sign_refusal(const Call& call) noexcept {
+  Signature signature;
+  signature.collective = call.collective;
+  signature.split = call.split;
+  signature.refused = true;
   return signature;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/collective.hpp"
 #include "monitoring/flight_recorder.hpp"
 #include "planning/plan_call.hpp"
 
@@ -37,6 +38,34 @@ std::uint64_t hash_of(const TopKOptions& how) {
                                  std::bit_cast<std::uint32_t>(how.momentum),
                                  std::bit_cast<std::uint32_t>(how.clip)};
   return hash_bytes(words, sizeof words);
+}
+
+/// Returns the options of hash_of() as text.
+std::string text_of(const TopKOptions& how) {
+  constexpr std::string_view kForms[] = {"automatic", "gathered", "split"};
+  constexpr std::string_view kNonFinite[] = {"propagate", "skip", "abort"};
+  return fmt::format("momentum {}, clip {}, form {}, non-finite {}{}{}", how.momentum, how.clip,
+                     kForms[static_cast<std::size_t>(how.form)], kNonFinite[static_cast<std::size_t>(how.non_finite)],
+                     how.error_feedback ? "" : ", no error feedback", how.masking ? "" : ", no masking");
+}
+
+/// Returns the encoded details of a call.
+std::string details_of(const Call& call, const Options& options, const Codec* codec) {
+  std::string details;
+  if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr)
+    append_detail(details, Detail::op,
+                  fmt::format("\"{}\"{}", std::string_view(op->name).substr(0, 64),
+                              op->commutative ? "" : " not commutative"),
+                  kOpBytes);
+  if (options.compressor != nullptr)
+    append_detail(details, Detail::compression, text_of(options.compressor->options()), kCompressionBytes);
+  else if (codec != nullptr)
+    append_detail(details, Detail::compression,
+                  fmt::format("{} elements in {} bytes", codec->block(), codec->encoded_bytes(codec->block())),
+                  kCompressionBytes);
+  if (call.has_counts) append_lengths(details, call.counts);
+  if (!call.lengths.empty()) append_lengths(details, call.lengths);
+  return details;
 }
 
 /// Describes the only Step of an algorithm. Describes nothing if there are several Steps. Also describes nothing if the
@@ -114,6 +143,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->signature = signature;
   planned->hash = hash_of(signature);
   planned->words = pack(signature);
+  planned->details = details_of(call, options, codec);
   planned->waits_for_no_peer = (signature.collective == Collective::broadcast && signature.root == rank) ||
                                (signature.collective == Collective::reduce && signature.root != rank);
   planned->request = {.collective = signature.collective,
