@@ -116,6 +116,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.gpu_peers); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
+    Variable{"COLLECTIVES_INJECT", "a list of faults",
+             [](std::string_view text, Environment& e) { return read(text, e.inject); }},
     Variable{"COLLECTIVES_INTERFACE", "interfaces (eth0) or beginnings of addresses (10.77.), with commas between",
              [](std::string_view text, Environment& e) {
                for (std::size_t at = 0; at <= text.size();) {

@@ -28,6 +28,7 @@ struct Environment {
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: whether tcp sends short messages by UDP
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or path of a JSON file with tuning
   std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: whether ranks map GPU memory of peers
+  std::optional<std::string> inject;              ///< COLLECTIVES_INJECT: faults to cause (injection/faults.hpp)
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline

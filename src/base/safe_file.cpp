@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error_text.hpp"
+
 namespace collectives {
 namespace {
 
@@ -95,7 +97,7 @@ std::string file_error_text(int error) {
     case kOtherNames: return "the file has several names (hard links)";
     case ELOOP: return "it is a symbolic link, which is not followed";
     case EFBIG: return "the file is too large";
-    default: return std::strerror(error);
+    default: return error_text(error);
   }
 }
 

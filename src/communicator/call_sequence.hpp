@@ -2,10 +2,10 @@
 // and completed.
 //
 // An operation is one call, from its issue to its end. Operations begin in the order of issue. Each operation takes the
-// next number when it begins. This rank then publishes the arrival record of the operation: the number of the call and
-// its signature. The signature holds the arguments on which all ranks must agree. Peers that wait long for this rank
-// read the record. This rank also publishes the number up to which all of its operations have completed. Peers read
-// that number if this rank is lost.
+// next number when it begins, and enters the running hash of all calls so far. This rank then publishes the arrival
+// record of the operation: the number of the call, the running hash and the signature of the call. The signature holds
+// the arguments on which all ranks must agree. Peers that wait long for this rank read the record. This rank also
+// publishes the number up to which all of its operations have completed. Peers read that number if this rank is lost.
 //
 // OperationQueue owns the object and is its only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard().
@@ -47,6 +47,7 @@ class CallSequence {
  private:
   const CommunicatorResources& resources_;
   std::uint64_t begun_ = 0;
+  RunningHash hash_;  // hash of all operations that have begun
   std::uint64_t finished_ = 0;  // number of the newest operation that has completed
 };
 
@@ -59,12 +60,15 @@ void CallSequence::announce(Operation& operation) {
     operation.call->waits_for_no_peer ? failure_detector.check_control() : failure_detector.check_control_throttled();
   failure_detector.check();
   begun_ = operation.sequence;
-  operation.job.tag = operation.job.host.tag = make_tag(operation.sequence, operation.call->hash);
+  hash_.append(operation.hash);
+  operation.job.tag = operation.job.host.tag = make_tag(operation.sequence, hash_.after);
 }
 
 void CallSequence::publish(Operation& operation, std::uint64_t started) {
   FailureDetector& failure_detector = *resources_.failure_detector;
-  failure_detector.arrive(operation.sequence, operation.call->words);
+  if (operation.has_details)
+    failure_detector.publish_details(operation.sequence, operation.names(), operation.call->details);
+  failure_detector.arrive(operation.sequence, hash_, operation.call->words);
   resources_.observer->start(operation, started);
   operation.phase.store(Operation::Phase::running, std::memory_order_relaxed);
   if (operation.call->waits_for_no_peer)

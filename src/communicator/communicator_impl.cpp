@@ -40,19 +40,61 @@ std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collec
   return plan(call, options);
 }
 
+// ---- refusing ----
+
+void Communicator::Impl::refuse(const Call& call, std::string_view why) noexcept {
+  const auto lock = progress_thread_.guard();
+  refuse_locked(call, why);
+}
+
+void Communicator::Impl::refuse_locked(const Call& call, std::string_view why) noexcept {
+  queue_.refuse(call, why);
+  if (queue_.is_idle()) return;
+  progress_thread_.attach();
+  progress_thread_.notify();
+}
+
+void Communicator::Impl::check(const Call& call, const Options& options) {
+  try {
+    check_arguments(call, resources.rank(), resources.size());
+    check_name(call, options.name, resources.rank());
+  } catch (const Error& error) {
+    refuse(call, error.what());
+    throw;
+  }
+}
+
+std::shared_ptr<const PlannedCall> Communicator::Impl::prepare(Call& call, const Options& options,
+                                                               std::exception_ptr& refused) {
+  try {
+    if (refused == nullptr)
+      refused = place(call, options);
+    else
+      call.memory = Memory::device;
+    const std::shared_ptr<const PlannedCall>& planned = plan(call, options);
+    if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources.rank());
+    return planned;
+  } catch (const std::exception& error) {
+    refuse_locked(call, error.what());
+    throw;
+  }
+}
+
+void Communicator::Impl::check_member(Call& call, const Options& options, std::exception_ptr& refused) {
+  check(call, options);
+  const auto lock = progress_thread_.guard();
+  queue_.throw_failure();
+  prepare(call, options, refused);
+}
+
 // ---- issuing ----
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
   check_process(call.collective);
-  check_arguments(call, resources.rank(), resources.size());
+  check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
-  if (refused == nullptr)
-    refused = place(call, options);
-  else
-    call.memory = Memory::device;
-  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
-  if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources.rank());
+  const std::shared_ptr<const PlannedCall> planned = prepare(call, options, refused);
   auto state = pool_.unused();
   state->owner = this;
   describe(*state, call, options, planned, resources);
@@ -61,10 +103,15 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
     TopKOperation& operation = options.compressor->impl().tensor(options.name).operation();
     state->multi_phase = &operation;
     const Observer::SelectionTimer timer(*resources.observer);
-    if (state->on_device)
-      operation.reserve();
-    else
-      compress(*state, resources);
+    try {
+      if (state->on_device)
+        operation.reserve();
+      else
+        compress(*state, resources);
+    } catch (const std::exception& error) {  // out of memory
+      refuse_locked(call, error.what());
+      throw;
+    }
   }
   resources.observer->issue_async(*state);
   progress_thread_.attach();
@@ -88,24 +135,24 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
 }
 
 void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
-  check_arguments(call, resources.rank(), resources.size());
+  check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   repeated_call_.forget();
-  std::exception_ptr refused = place(call, options);
-  if (call.memory == Memory::device) return run_on_device(call, options, std::move(refused), lock);
+  std::exception_ptr refused;
+  const std::shared_ptr<const PlannedCall> planned = prepare(call, options, refused);
+  if (call.memory == Memory::device) return run_on_device(call, options, planned, std::move(refused), lock);
   Operation& operation = queue_.blocking();
-  describe(operation, call, options, plan(call, options), resources);
+  describe(operation, call, options, planned, resources);
   repeated_call_.remember(call, options, operation.timeout, resources.context.device != nullptr, operation.job);
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
 }
 
 /// Takes an unused operation object from the pool. Reason: an operation in a GPU stream may continue after the call has
 /// returned.
-void Communicator::Impl::run_on_device(const Call& call, const Options& options, std::exception_ptr refused,
+void Communicator::Impl::run_on_device(const Call& call, const Options& options,
+                                       const std::shared_ptr<const PlannedCall>& planned, std::exception_ptr refused,
                                        OperationQueue::Lock& lock) {
-  const std::shared_ptr<const PlannedCall> planned = plan(call, options);
-  if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources.rank());
   const auto state = pool_.unused();
   state->owner = this;
   describe(*state, call, options, planned, resources);
@@ -188,6 +235,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 Communicator::Impl::~Impl() {
   progress_thread_.stop();
   queue_.end();
+  if (resources.context.injection != nullptr) resources.context.injection->report_missed(queue_.next_sequence() - 1);
   device_memories_.detach();
   if (!queue_.has_failed()) device_calls_.leave();
   pool_.for_each([this](Work::State& state) {
@@ -196,9 +244,11 @@ Communicator::Impl::~Impl() {
   });
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
+  if (wire == nullptr) resources.failure_detector->log_difference_at_end();
   if (wire != nullptr) try {
       // Sends a failure that other hosts have not received yet.
       resources.failure_detector->check_control_and_leave();
+      resources.failure_detector->log_difference_at_end();
       resources.failure_detector->announce_leave();
     } catch (const std::exception&) {
       return;

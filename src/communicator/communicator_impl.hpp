@@ -4,11 +4,14 @@
 // call until its work has ended. Operations begin in the order of the calls.
 //
 // The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. If the queue is empty,
-// run() first makes up to kSpinAttempts attempts to complete an operation on host memory. The operation enters the
-// queue only if all attempts fail. After it has queued an operation, run() waits until that operation ends. A program
-// may pass a GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into
-// streams.
+// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. An operation on host memory
+// enters the queue if the queue holds other operations. If the queue is empty, run() first tries up to kSpinAttempts
+// times to complete the operation. The operation enters the queue only if it is still unfinished after that. After it
+// has queued an operation, run() waits until that operation ends. A program may pass a GPU stream to a call. If NCCL
+// performs that call, run() waits only until NCCL has put all work into streams.
+//
+// A call that this rank refuses, because its arguments are invalid or the library cannot perform it, throws an error and
+// becomes a refusal in the queue. Ranks that perform the call find the refusal and fail (operation_queue.hpp).
 //
 // The function issue() starts an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.
@@ -78,6 +81,17 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
   /// that place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
+  /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws.
+  void refuse(const Call& call, std::string_view why) noexcept;
+  /// Checks the arguments of a call and the name of its tensor. Throws Error{invalid_argument}, and then refuses the
+  /// call.
+  void check(const Call& call, const Options& options);
+  /// Places and plans a call whose arguments have been checked: place(), then plan(). If `refused` is not null, the
+  /// call is in device memory and is not placed again. Stores the error that place() returns in `refused`. Throws
+  /// Error, and then refuses the call. Requires the lock.
+  std::shared_ptr<const PlannedCall> prepare(Call& call, const Options& options, std::exception_ptr& refused);
+  /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call.
+  void check_member(Call& call, const Options& options, std::exception_ptr& refused);
   /// Determines whether the buffers of a call are in host or GPU memory. See DeviceCalls::place().
   std::exception_ptr place(Call& call, const Options& options) const { return device_calls_.place(call, options); }
   /// Returns the plan of a call. Requires that the arguments of the call have been checked. The reference is valid
@@ -122,8 +136,11 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
-  /// Plans and performs a blocking call on device memory.
-  void run_on_device(const Call& call, const Options& options, std::exception_ptr refused, OperationQueue::Lock& lock);
+  /// Performs a blocking call on device memory.
+  void run_on_device(const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned,
+                     std::exception_ptr refused, OperationQueue::Lock& lock);
+  /// Refuses a call while the lock is held.
+  void refuse_locked(const Call& call, std::string_view why) noexcept;
 
   Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
   DeviceCalls device_calls_{resources};

@@ -69,11 +69,12 @@ void check_names(const Settings& settings, const WireFactory& factory) {
 }
 
 /// Fills in `settings` from `options`. Returns the error of invalid settings, or null.
-std::exception_ptr resolve_settings(const CommunicatorOptions& options, const WireFactory& factory,
-                                    Settings& settings) {
+std::exception_ptr resolve_settings(const Bootstrap& bootstrap, const CommunicatorOptions& options,
+                                    const WireFactory& factory, Settings& settings) {
   try {
     settings = resolve_options(options);
     check_names(settings, factory);
+    check_ranks(settings.faults, bootstrap.size(), bootstrap.rank());
   } catch (const Error&) {
     settings.timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
     return std::current_exception();
@@ -205,7 +206,7 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Wires wires({.rank = context.rank,
                .hosts = context.topology.hosts,
                .token = of_rank_0.text("token", kTokenDigits),
-               .frame_bytes = std::max(tuning.frame_bytes, tuning.wire_frame_bytes),
+               .frame_bytes = std::max({tuning.frame_bytes, tuning.wire_frame_bytes, UserOp::kMaxElementBytes}),
                .asked_for = settings.wire,
                .factory = construction.factory,
                .context = wire_context,
@@ -231,7 +232,7 @@ void create_arena(const Construction& construction, const Host& host, Communicat
                          .subgroups = context.topology.levels().empty() ? 1 : SubgroupMemory::kSubgroups,
                          .inline_bytes = context.tuning.inline_bytes,
                          .chunk_bytes = Staged::longest_chunk(ranks, context.tuning),
-                         .frame_bytes = context.tuning.frame_bytes};
+                         .frame_bytes = std::max(context.tuning.frame_bytes, UserOp::kMaxElementBytes)};
   const auto create = [&]() -> json {
     if (context.rank != leader) return json::object();
     context.arena = Arena::create(shape);
@@ -263,12 +264,27 @@ void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::s
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
 }
 
+/// Refuses injected faults that have no meaning here. Requires that the hosts are connected.
+void check_faults(CommunicatorContext& context) {
+  if (context.injection == nullptr) return;
+  std::vector<Rank> remote;
+  for (const std::vector<Rank>& host : context.topology.hosts)
+    if (std::ranges::count(host, context.rank) == 0) remote.insert(remote.end(), host.begin(), host.end());
+  context.injection->connect(context.wire.get(), std::move(remote));
+}
+
+/// Causes the injected faults of a phase of the construction, which is call 0.
+void cause_faults(const CommunicatorContext& context, Fault::Phase phase) {
+  if (context.injection != nullptr) context.injection->enter(0, phase);
+}
+
 /// Performs phase 5, one exchange. The ranks test whether the operating system copies between their memories, and
 /// whether their GPUs can access one another's memory. They exchange the reasons of failed tests. Requires that all
 /// ranks have mapped the arena. Ranks that are threads of one process need no copies by the system.
 void probe_copies(Construction& construction, const Host& host, CommunicatorContext& context) {
   GpuDiscovery& gpus = *construction.gpus;
   const auto probe = [&] {
+    check_faults(context);
     return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},
                 {"apart", gpus.why_no_peer_access(host, construction.peer_infos)}};
   };
@@ -296,7 +312,7 @@ void probe_copies(Construction& construction, const Host& host, CommunicatorCont
 CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure) {
   const WireFactory factory = bootstrap.wire_factory();
-  const std::exception_ptr refused = resolve_settings(options, factory, settings);
+  const std::exception_ptr refused = resolve_settings(bootstrap, options, factory, settings);
   CommunicatorContext context;
   context.rank = bootstrap.rank();
   Construction construction{.bootstrap = bootstrap,
@@ -313,13 +329,17 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   const HostMap host_map(construction.peer_infos);
   const Host& host = host_map.host_of(context.rank);
   set_topology(construction, host_map, context);
+  context.injection = Injection::of_rank(settings.faults, context.rank, context.threads);
   context.tuning = choose_tuning(construction, host_map.hosts.front());
   context.trace = settings.trace;
   for (const JsonRecord& peer_info : construction.peer_infos) context.trace_numbers.push_back(peer_info.text("trace"));
 
+  cause_faults(context, Fault::Phase::begin);
   connect_hosts(construction, context);
+  cause_faults(context, Fault::Phase::sent);
   create_arena(construction, host, context);
   probe_copies(construction, host, context);
+  cause_faults(context, Fault::Phase::end);
   context.public_tuning = context.tuning;
   return context;
 }

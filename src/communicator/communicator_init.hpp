@@ -22,6 +22,7 @@
 #include "communicator/settings.hpp"
 #include "core/tuning_parameters.hpp"
 #include "device/device.hpp"
+#include "injection/injection.hpp"
 #include "shared_memory/arena.hpp"
 #include "topology/host_map.hpp"
 
@@ -44,6 +45,7 @@ struct CommunicatorContext {
   std::string trace;                 ///< path of this rank's trace: COLLECTIVES_TRACE of its own environment
   /// trace_number() of each rank, which is empty if the rank opens no trace. Ranks with equal numbers share a file.
   std::vector<std::string> trace_numbers;
+  std::unique_ptr<Injection> injection;  ///< faults that this rank causes; null: none
 };
 
 /// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no

@@ -8,25 +8,37 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "communicator/communicator_impl.hpp"
+#include "communicator/group_overlap.hpp"
 
 namespace collectives {
 
 struct Group::Impl {
   /// Tensors that are reduced together.
   struct Pack {
-    DataType type;
+    DataType type = DataType::f32;
     ReduceOp op;
-    Memory memory;
+    Memory memory = Memory::host;
     Options options;
     std::string backend, name;  // storage of texts to which `options` refers
     std::vector<Tensor> tensors;
-    std::exception_ptr refused;    // error that place() returned for a tensor; null: none
-    std::vector<std::byte> bytes;  // copies of several tensors in host memory, one after the other
+    std::vector<std::size_t> lengths;  // lengths of all tensors
+    std::string names;                 // names of all tensors
+    bool any_named = false;            // whether any tensor has a name
+    std::exception_ptr refused;        // error that place() returned for a tensor; null: none
+    std::vector<std::byte> bytes;      // copies of several tensors in host memory, one after the other
 
+    void add(const Tensor& tensor, std::string_view named) {
+      tensors.push_back(tensor);
+      lengths.push_back(tensor.input.count);
+      any_named = any_named || !named.empty();
+      names.append(tensors.size() > 1 ? ", " : "").append(named);
+    }
     bool fused() const { return tensors.size() > 1; }
     std::size_t count() const {
       return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
@@ -54,9 +66,9 @@ struct Group::Impl {
       Call call{.collective = Collective::all_reduce, .op = op};
       // The layout is a hash of the number and the lengths of the tensors, in their order. The layout belongs to the
       // signature, the arguments that ranks compare. Ranks with other numbers or lengths thus get an error.
-      call.layout = hash_bytes(nullptr, 0, tensors.size());
-      for (const Tensor& tensor : tensors)
-        call.layout = hash_bytes(&tensor.input.count, sizeof tensor.input.count, call.layout);
+      call.layout = hash_bytes(lengths.data(), lengths.size() * sizeof lengths[0], lengths.size());
+      call.lengths = lengths;
+      if (fused() && any_named) call.names = names;
       if (fused() && memory == Memory::device) {  // the code for GPU memory packs the tensors
         const auto any = std::ranges::find_if(tensors, [](const Tensor& tensor) { return tensor.output.count > 0; });
         call.output = Buffer(any->output.data, count(), type);
@@ -76,6 +88,7 @@ struct Group::Impl {
 
   Communicator::Impl* comm = nullptr;
   std::vector<Pack> packs;
+  std::vector<Tensor> tensors;  // of all packs, in the order of the calls of all_reduce()
 };
 
 Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) { impl_->comm = comm.impl_.get(); }
@@ -86,27 +99,27 @@ Group::~Group() = default;
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   impl_->comm->check_process("all_reduce");
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
-  check_arguments(call, impl_->comm->resources.rank(), impl_->comm->resources.size());
-  const std::exception_ptr refused = impl_->comm->place(call, options);
-  impl_->comm->plan(call, options);  // throws, for example for an unknown backend, before any tensor is sent
+  std::exception_ptr refused;
+  impl_->comm->check_member(call, options, refused);  // throws, for example for an unknown backend, before data is sent
+  impl_->tensors.push_back({input, output});
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
         pack.options.deterministic == options.deterministic && pack.options.wire == options.wire &&
         pack.options.force == options.force && pack.memory == call.memory && pack.options.stream == options.stream) {
-      pack.tensors.push_back({input, output});
+      pack.add({input, output}, options.name);
       if (pack.refused == nullptr) pack.refused = refused;
       return;
     }
-  impl_->packs.push_back({input.type,
-                          op,
-                          call.memory,
-                          options,
-                          std::string(options.backend),
-                          std::string(options.name),
-                          {{input, output}},
-                          refused,
-                          {}});
+  Impl::Pack& pack = impl_->packs.emplace_back();
+  pack.type = input.type;
+  pack.op = op;
+  pack.memory = call.memory;
+  pack.options = options;
+  pack.backend = options.backend;
+  pack.name = options.name;
+  pack.refused = refused;
+  pack.add({input, output}, options.name);
 }
 
 void Group::run() { run_async().wait(); }
@@ -116,6 +129,9 @@ Work Group::run_async() {
   // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
+  const std::vector<Tensor> tensors = std::move(impl_->tensors);
+  impl_->tensors.clear();
+  check_apart(tensors, impl_->comm->resources.rank());
   auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (Impl::Pack& pack : *packs)

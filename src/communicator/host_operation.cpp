@@ -24,6 +24,11 @@ void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources) {
   operation.queue_again();
   operation.name.assign(options.name);
+  operation.group_names.assign(call.names);
+  const std::string_view names = operation.names();
+  operation.hash = planned->hash + (names.empty() ? 0 : hash_bytes(names.data(), names.size()));
+  operation.has_details = !names.empty() || !planned->details.empty();
+  operation.refused = false;
   operation.timeout = timeout_of(options, resources.settings);
   operation.error = nullptr;
   operation.multi_phase = nullptr;
@@ -37,7 +42,7 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.input_stream = nullptr;
   // The plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
-  const std::size_t element = size_of(job.type);
+  const std::size_t element = element_bytes_of(job.type, job.op);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;
   const bool part_in = call.collective == Collective::all_gather,
              part_out = call.collective == Collective::reduce_scatter;

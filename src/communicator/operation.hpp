@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.hpp"
@@ -32,6 +33,10 @@ struct Operation {
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
   std::string name;                 ///< name of the tensor
+  std::string group_names;          ///< names of a fused group's tensors; empty: the operation is of one tensor
+  std::uint64_t hash = 0;           ///< hash of the signature and the names, which all ranks compare
+  bool has_details = false;         ///< whether the call has names or other details for error texts
+  bool refused = false;             ///< whether this rank has refused the call; the operation then moves no data
   std::uint64_t issued_ticks = 0;   ///< time of issue, in ticks of the clock; 0: the start is the time of issue
   std::uint32_t sample_weight = 1;  ///< number of calls for which this call's duration counts; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
@@ -45,6 +50,8 @@ struct Operation {
   }
   bool is_queued() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::queued; }
   bool is_running() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::running; }
+  /// Returns the names that ranks compare.
+  std::string_view names() const noexcept { return group_names.empty() ? name : group_names; }
   /// Returns whether a call that waits for the operation may return. A blocking call with a GPU stream may return as
   /// soon as all work of the operation is in streams.
   bool returns() const noexcept {

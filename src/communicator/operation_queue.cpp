@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <new>
+#include <string>
 #include <utility>
 
 #include "base/wait.hpp"
@@ -41,6 +43,29 @@ void OperationQueue::issue(std::shared_ptr<Operation> operation) {
   progress();
 }
 
+void OperationQueue::refuse(const Call& call, std::string_view why) noexcept {
+  if (failure_ != nullptr) return;
+  try {
+    auto refused = std::make_shared<PlannedCall>();
+    refused->signature = sign_refusal(call);
+    refused->hash = hash_of(refused->signature);
+    refused->words = pack(refused->signature);
+    refused->plan.name = "refused";
+    refused->shape = shape_of(refused->signature, refused->plan);
+    const std::string collective = fmt::format("{}: ", to_string(call.collective));
+    if (why.starts_with(collective)) why.remove_prefix(collective.size());
+    append_detail(refused->details, Detail::refusal, why, kRefusalBytes);
+    const auto refusal = std::make_shared<Operation>();
+    refusal->hash = refused->hash;
+    refusal->call = std::move(refused);
+    refusal->has_details = refusal->refused = true;
+    refusal->queue_again();
+    resources_.observer->issue_async(*refusal);
+    issue(refusal);
+  } catch (const std::bad_alloc&) {  // the error that the rank throws is all that remains
+  }
+}
+
 void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock) {
   queue_.push(operation);
   progress();
@@ -49,11 +74,27 @@ void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock
 
 // ---- progress ----
 
+bool OperationQueue::step_with_faults(Operation& operation) {
+  if (operation.is_queued()) {
+    injection_->enter(next_sequence(), Fault::Phase::begin);
+    start(operation);
+    enter_phase(operation, Fault::Phase::sent);
+  }
+  if (!progress_begun(operation)) return false;
+  enter_phase(operation, Fault::Phase::end);
+  return true;
+}
+
 void OperationQueue::progress() noexcept {
   retire();
   while (!queue_.empty()) {
     Operation& head = queue_.front();
     if (head.is_queued() && has_to_wait(head)) return;
+    if (head.refused) {
+      publish_refusal(head);
+      if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
+      continue;
+    }
     const bool over = step(head);
     if (!over && !(head.on_device && head.device->in_flight)) return;
     if (!over)
@@ -63,11 +104,26 @@ void OperationQueue::progress() noexcept {
   }
 }
 
+void OperationQueue::publish_refusal(Operation& refusal) noexcept {
+  const std::shared_ptr<Operation> kept = queue_.share();
+  try {
+    sequence_.announce(refusal);
+    sequence_.publish(refusal, resources_.observer->time(refusal));
+    sequence_.complete(refusal.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
+    resources_.observer->fail_too(refusal);
+    resources_.failure_detector->send_refusal();
+    refusal.phase.store(Operation::Phase::failed, std::memory_order_release);
+  } catch (...) {
+    fail_with(refusal, std::current_exception());
+  }
+}
+
 void OperationQueue::retire() noexcept {
   while (!in_flight_.empty()) {
     const std::shared_ptr<Operation> oldest = in_flight_.share();
     const bool retired = finish_if(*oldest, [&] {
       if (!device_calls_.retire(*oldest)) return false;
+      enter_phase(*oldest, Fault::Phase::end);
       in_flight_.pop();
       return true;
     });
@@ -241,6 +297,7 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
     return operation.finished();
   };
   try {
+    enter_phase(operation, Fault::Phase::wait);
     if (resources_.context.device != nullptr)
       failure_detector.set_waiting_for_gpu(!queue_.empty() && waits_for_gpu(queue_.front()));
     failure_detector.check_peers(call);

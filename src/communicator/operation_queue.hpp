@@ -13,6 +13,11 @@
 // long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
 // record. An operation on GPU memory publishes its record before it starts.
 //
+// Refusals. A rank refuses a call if its arguments are invalid or the library cannot perform the call. The refusal is an
+// operation, too, so that all ranks number their calls alike. It moves no data. It takes its number in the order of
+// issue, publishes a record with the reason, and is then complete. A rank that performs this call thus finds out that a
+// peer has refused it. If all ranks refuse the call, the communicator stays usable.
+//
 // Progress. The function progress() advances operations in their order, as far as possible without waiting. The
 // function step() advances one operation. The function wait_until() blocks until an operation has ended or a deadline
 // has passed. For a blocking call with a GPU stream, wait_until() blocks only until all work is in streams. About once
@@ -39,6 +44,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,6 +55,7 @@
 #include "communicator/host_operation.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_fifo.hpp"
+#include "core/call.hpp"
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
@@ -58,12 +65,17 @@ class OperationQueue final : public ProgressEngine::Member {
   using Lock = std::unique_lock<std::mutex>;
 
   OperationQueue(const CommunicatorResources& resources, const DeviceCalls& device_calls)
-      : resources_(resources), device_calls_(device_calls), sequence_(resources) {}
+      : resources_(resources),
+        device_calls_(device_calls),
+        injection_(resources.context.injection.get()),
+        sequence_(resources) {}
 
   // ---- issuing ----
 
   /// Adds an operation and advances all operations as far as possible.
   void issue(std::shared_ptr<Operation> operation);
+  /// Adds the refusal of a call. `why`: text of the error that the rank throws. Does nothing after a failure.
+  void refuse(const Call& call, std::string_view why) noexcept;
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
   /// Returns the operation object of blocking calls on host memory.
@@ -120,6 +132,15 @@ class OperationQueue final : public ProgressEngine::Member {
   inline bool step(Operation& operation) noexcept;
   /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
   inline bool step_or_throw(Operation& operation);
+  inline void start(Operation& operation);
+  inline bool progress_begun(Operation& operation);
+  /// Does what step_or_throw() does, and causes the injected faults of each phase.
+  bool step_with_faults(Operation& operation);
+  void enter_phase(const Operation& operation, Fault::Phase phase) const {
+    if (injection_ != nullptr) injection_->enter(operation.sequence, phase);
+  }
+  /// Publishes the refusal of a call as soon as it is the oldest operation.
+  void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
   /// true. If `stepped` throws, fails all operations and returns true.
   template <class Stepped>
@@ -138,6 +159,7 @@ class OperationQueue final : public ProgressEngine::Member {
 
   const CommunicatorResources& resources_;
   const DeviceCalls& device_calls_;
+  Injection* const injection_;  // faults that the program has asked for; null: none
   CallSequence sequence_;
   OperationFifo queue_;
   OperationFifo in_flight_;  // operations whose work is all in GPU streams, oldest first
@@ -168,17 +190,24 @@ bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept
   return true;
 }
 
+void OperationQueue::start(Operation& operation) {
+  sequence_.announce(operation);
+  const std::uint64_t started = resources_.observer->time(operation);
+  if (!operation.on_device) resources_.executor->start(operation.job);  // peers receive it before the arrival record
+  sequence_.publish(operation, started);
+  if (operation.on_device) device_calls_.start(operation);
+}
+
+bool OperationQueue::progress_begun(Operation& operation) {
+  return operation.on_device ? device_calls_.progress(operation)
+                             : progress_on_host(operation, *resources_.executor, *resources_.observer);
+}
+
 bool OperationQueue::step_or_throw(Operation& operation) {
-  Executor& executor = *resources_.executor;
-  Observer& observer = *resources_.observer;
-  if (operation.is_queued()) {
-    sequence_.announce(operation);
-    const std::uint64_t started = observer.time(operation);
-    if (!operation.on_device) executor.start(operation.job);  // peers receive the data before the arrival record
-    sequence_.publish(operation, started);
-    if (operation.on_device) device_calls_.start(operation);
-  }
-  return operation.on_device ? device_calls_.progress(operation) : progress_on_host(operation, executor, observer);
+  if (injection_ != nullptr) [[unlikely]]
+    return step_with_faults(operation);
+  if (operation.is_queued()) start(operation);
+  return progress_begun(operation);
 }
 
 bool OperationQueue::step(Operation& operation) noexcept {

@@ -18,21 +18,33 @@
 namespace collectives {
 namespace {
 
+/// Gathers the values of all ranks, by a call whose signature names split(). Ranks that call all_gather() instead thus
+/// get an error. `comm`: a Communicator::Impl, which is private.
+void gather(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
+  comm.run({.collective = Collective::all_gather,
+            .input = mine,
+            .output = all,
+            .counts = counts,
+            .has_counts = !counts.empty(),
+            .split = true},
+           {});
+}
+
 /// Returns the texts of all ranks of the parent. The ranks of all colors make each exchange together, by collectives of
 /// the parent.
-std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
-  const auto p = static_cast<std::size_t>(comm.size());
+std::vector<std::string> exchange(auto& comm, std::string_view mine) {
+  const auto p = static_cast<std::size_t>(comm.resources.size());
   std::vector<std::size_t> lengths(p);
   const std::size_t length = mine.size();
-  comm.all_gather(std::span(&length, 1), lengths);
+  gather(comm, std::span(&length, 1), lengths);
   for (std::size_t r = 0; r < p; ++r)
     if (lengths[r] > kMostRecordBytes)
       throw Error(Errc::mismatch,
                   fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
                               bytes_text(lengths[r]), bytes_text(kMostRecordBytes)),
-                  comm.rank(), static_cast<Rank>(r), "split");
+                  comm.resources.rank(), static_cast<Rank>(r), "split");
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-  comm.all_gather_v({mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
+  gather(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;
   std::size_t at = 0;
   for (std::size_t r = 0; r < p; at += lengths[r++]) all.push_back(bytes.substr(at, lengths[r]));
@@ -45,7 +57,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   impl_->check_process("split");
   const int mine[] = {color, key};
   std::vector<int> all(2 * static_cast<std::size_t>(size()));
-  all_gather(mine, all);
+  gather(*impl_, mine, all);
   std::vector<Rank> members;
   for (Rank r = 0; r < size(); ++r)
     if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
@@ -61,12 +73,13 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
   if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
+  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kInitExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*this, text); }, impl_->resources.parent_info,
+        [this](std::string_view text, Deadline) { return exchange(*impl_, text); }, impl_->resources.parent_info,
         [this] { impl_->check_peers("split"); });
     if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {

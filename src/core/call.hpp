@@ -29,6 +29,9 @@ struct Call {
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
   std::uint64_t layout = 0;  ///< hash of the number and the lengths of a fused group's tensors
+  std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
+  std::string_view names = {};                ///< names of a fused group's tensors, if there are several
+  bool split = false;                         ///< whether split() makes the call
   Memory memory = Memory::host;
   /// Tensors of a fused group in device memory, otherwise empty. The vector of such a call consists of these tensors,
   /// one after the other. `input` and `output` then hold only the length of the vector.
@@ -55,6 +58,11 @@ void check_vocabulary(const Call& call, Rank rank);
 ///   - buffers that overlap without being in place
 void check_arguments(const Call& call, Rank rank, int size);
 
+/// Maximum length of a tensor's name, in bytes. Ranks compare names, and error texts show them.
+inline constexpr std::size_t kLongestName = 256;
+/// Throws Error{invalid_argument} if the name of the tensor is longer than kLongestName.
+void check_name(const Call& call, std::string_view name, Rank rank);
+
 /// Returns the codec that `wire` selects. Returns null if values are sent unchanged, also if `wire` names the type of
 /// the call. Throws Error{invalid_argument} if `wire` names another type that has no codec. Also throws if `wire`
 /// selects a codec and the type of the call is not f32.
@@ -67,5 +75,9 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 /// backends.
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
+
+/// Returns the signature of a call that a rank has refused. It holds the collective alone, so that refusals of the same
+/// call are equal on all ranks.
+Signature sign_refusal(const Call& call) noexcept;
 
 }  // namespace collectives

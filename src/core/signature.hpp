@@ -1,9 +1,10 @@
 // Signature of a call: the arguments on which all ranks must agree, in a form that ranks can compare.
 //
 // Messages carry the tag of their call. In shared memory, cache lines with values and counters of chunks carry it, too.
-// A tag has 32 bits of a number and 32 bits of a hash of the signature. The number is that of the call. In a subgroup
-// of ranks, it is that of the collective in the subgroup (see renumbered()). If a tag has the expected number and
-// another hash, the ranks have made different calls. The receiver then refuses the data unused.
+// A tag has 32 bits of a number and 32 bits of the running hash, the hash of all signatures of the communicator so far.
+// The number is that of the call. In a subgroup of ranks, it is that of the collective in the subgroup (see
+// renumbered()). If a tag has the expected number and another hash, the ranks have made different calls. The receiver
+// then refuses the data unused. A call in which ranks receive nothing is thus compared in the next call.
 //
 // Arrival records contain full signatures. A rank publishes an arrival record when it enters a call. Peers read the
 // record in long waits and for error texts. Price: each call stores its record, which takes a few stores.
@@ -12,9 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "collectives/types.hpp"
 
@@ -47,6 +46,8 @@ struct Signature {
   std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
   WireName wire = {};             ///< codec or top-k compression; all zero: none
   bool force = false;             ///< whether the call is compressed even if that is slower
+  bool refused = false;           ///< whether the rank has refused the call; all arguments but the collective are unset
+  bool split = false;             ///< whether split() makes the call
 
   bool operator==(const Signature&) const = default;
 };
@@ -63,6 +64,9 @@ Signature unpack(const SignatureWords&) noexcept;
 
 /// Returns a hash of all arguments on which ranks must agree.
 std::uint64_t hash_of(const Signature&) noexcept;
+/// Makes hash_of() return the results of `hash`; null: its own. Tests thus give two signatures one hash. Plans that a
+/// communicator has stored keep their hashes.
+void replace_hash_for_tests(std::uint64_t (*hash)(const Signature&) noexcept) noexcept;
 
 /// Mixes the bits of a word by the finalizer of MurmurHash3 (Austin Appleby, public domain). Every input bit affects
 /// every output bit.
@@ -74,6 +78,21 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
+/// Hash of all calls of a rank on a communicator, up to one call. The hash of a call depends on its signature and on the
+/// name of the tensor.
+struct RunningHash {
+  std::uint64_t before = 0;  ///< hash before the call
+  std::uint64_t after = 0;   ///< hash with the call
+
+  /// Appends a call. The factor is odd, so that different hashes stay different if the calls that follow are equal. The
+  /// product depends only on earlier calls, so the processor has it early. Price: an addition and two stores per call.
+  constexpr void append(std::uint64_t call) noexcept {
+    before = after;
+    after = after * 0xd6e8feb86659fd93ULL + call;
+  }
+  bool operator==(const RunningHash&) const = default;
+};
+
 /// Returns a tag: the low 32 bits of the sequence number, and the high 32 bits of the hash above them. The low half
 /// repeats after 2^32 calls. In later calls, the upper bits of the number also enter the high half.
 inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexcept {
@@ -81,9 +100,6 @@ inline std::uint64_t make_tag(std::uint64_t sequence, std::uint64_t hash) noexce
   if (const std::uint64_t wraps = sequence >> 32; wraps != 0) hash = mix(hash + wraps);
   const std::uint64_t high = (hash >> 32) | 1U;  // never 0: an all-zero word is no tag
   return high << 32 | static_cast<std::uint32_t>(sequence);
-}
-inline std::uint64_t make_tag(std::uint64_t sequence, const Signature& signature) noexcept {
-  return make_tag(sequence, hash_of(signature));
 }
 constexpr std::uint32_t number_of(std::uint64_t tag) noexcept { return static_cast<std::uint32_t>(tag); }
 /// Returns `tag` with `number` in its low half. Used for data with numbers of its own, such as the collectives of a
@@ -93,13 +109,5 @@ constexpr std::uint64_t renumbered(std::uint64_t tag, std::uint64_t number) noex
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0) noexcept;
-
-/// Arguments of one rank, for the text of a mismatch: "rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16". The
-/// text names only arguments that differ.
-struct Arrived {
-  Rank rank;
-  Signature signature;
-};
-std::string describe_mismatch(const std::vector<Arrived>&);
 
 }  // namespace collectives

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/coarse_clock.hpp"
@@ -24,9 +25,7 @@ constexpr auto kSilent = 200ms;
 
 std::string call_text(const CallInfo& call) {
   if (!call.operation.empty()) return std::string(call.operation);
-  std::string text = fmt::format("{} #{}", to_string(call.signature.collective), call.sequence);
-  if (!call.name.empty()) text += fmt::format(" ({})", call.name);
-  return text;
+  return label_of(call.signature, call.sequence, call.name);
 }
 
 ArrivalTable::ArrivalTable(const RankView& view, Arena& arena)
@@ -40,52 +39,162 @@ void ArrivalTable::publish_heartbeat(std::chrono::nanoseconds now) noexcept {
   own_.heartbeat.value.store(static_cast<std::uint64_t>(now.count()), std::memory_order_relaxed);
 }
 
-void ArrivalTable::add_records(std::uint64_t sequence, const std::vector<Arrived>& ranks) {
-  for (const auto& [rank, signature] : ranks) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (at < remote_.size() && sequence >= remote_[at].sequence) remote_[at] = {sequence, signature};
+// ---- records ----
+
+void ArrivalTable::publish_details(std::uint64_t sequence, std::string_view name, std::string_view others) noexcept {
+  char bytes[kDetailBytes];
+  std::size_t used = 0;
+  const auto add = [&](std::string_view part) {
+    part = part.substr(0, sizeof bytes - used);
+    used += part.copy(bytes + used, part.size());
+  };
+  name = name.substr(0, kNameBytes);
+  if (!name.empty()) {
+    const char head[] = {static_cast<char>(Detail::name), static_cast<char>(name.size() & 0xff),
+                         static_cast<char>(name.size() >> 8)};
+    add({head, sizeof head});
+    add(name);
   }
+  add(others);
+  DetailRecord& record = arena_.detail(arena_.self(), sequence);
+  record.sequence.store(0, std::memory_order_relaxed);
+  record.bytes.store(used, std::memory_order_release);
+  for (std::size_t at = 0; at < used; at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + at, std::min(sizeof word, used - at));
+    record.words[at / sizeof word].store(word, std::memory_order_release);
+  }
+  record.sequence.store(sequence, std::memory_order_release);
 }
 
-std::optional<Signature> ArrivalTable::record_of_local(int local, std::uint64_t sequence) const {
+CallDetails ArrivalTable::details_of_local(int local, std::uint64_t sequence) const {
+  const DetailRecord& record = arena_.detail(local, sequence);
+  if (record.sequence.load(std::memory_order_acquire) != sequence) return {};
+  const std::size_t used = std::min<std::size_t>(record.bytes.load(std::memory_order_acquire), kDetailBytes);
+  std::string bytes(kDetailBytes, '\0');
+  for (std::size_t at = 0; at < used; at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = record.words[at / sizeof word].load(std::memory_order_acquire);
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+  if (record.sequence.load(std::memory_order_relaxed) != sequence) return {};
+  return decode_details(std::string_view(bytes).substr(0, used));
+}
+
+std::optional<std::uint64_t> ArrivalTable::hash_of_local(int local, std::uint64_t sequence) const noexcept {
   const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
   if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  const std::uint64_t hash = record.after.load(std::memory_order_acquire);
+  if (record.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+  return hash;
+}
+
+std::optional<CallRecord> ArrivalTable::record_of_local(int local, std::uint64_t sequence) const {
+  const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
+  if (sequence == 0 || record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  const RunningHash hash{record.before.load(std::memory_order_acquire), record.after.load(std::memory_order_acquire)};
   SignatureWords words;
   for (std::size_t w = 0; w < words.size(); ++w) words[w] = record.words[w].load(std::memory_order_acquire);
+  CallDetails details = details_of_local(local, sequence);
   if (record.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
-  return unpack(words);
+  return CallRecord{sequence, hash, unpack(words), std::move(details)};
 }
 
-std::optional<Signature> ArrivalTable::signature_of(Rank rank, std::uint64_t sequence) const {
-  if (view_.host_of(rank) == view_.grid.host) return record_of_local(view_.local_of(rank), sequence);
-  const Record& record = remote_[static_cast<std::size_t>(rank)];
-  return record.sequence == sequence ? std::optional(record.signature) : std::nullopt;
+const CallRecord* ArrivalTable::record_of_remote(Rank rank, std::uint64_t sequence) const noexcept {
+  const RemoteRank& remote = remote_[static_cast<std::size_t>(rank)];
+  if (sequence == 0 || remote.records.empty()) return nullptr;
+  const CallRecord& record = remote.records[sequence % kRecords];
+  return record.sequence == sequence ? &record : nullptr;
 }
 
-bool ArrivalTable::has_arrived(Rank rank, std::uint64_t sequence) const {
-  if (view_.host_of(rank) != view_.grid.host) return remote_[static_cast<std::size_t>(rank)].sequence >= sequence;
-  const int local = view_.local_of(rank);
-  return record_of_local(local, sequence).has_value() ||
-         arena_.block(local).arrived.value.load(std::memory_order_acquire) > sequence;
-}
-
-std::vector<Arrived> ArrivalTable::records_of_host(std::uint64_t sequence) const {
-  std::vector<Arrived> ranks;
-  const Peers here = view_.grid.here();
-  for (int local = 0; local < arena_.ranks(); ++local)
-    if (const auto signature = record_of_local(local, sequence))
-      ranks.push_back({here[static_cast<std::size_t>(local)], *signature});
-  return ranks;
-}
-
-std::vector<Arrived> ArrivalTable::records(const CallInfo& call) const {
-  std::vector<Arrived> ranks;
-  for (const Rank rank : view_.world.members) {
-    const auto signature = rank == view_.world.self ? std::optional(call.signature) : signature_of(rank, call.sequence);
-    if (signature) ranks.push_back({rank, *signature});
+void ArrivalTable::add_records(std::vector<Arrived> records) {
+  for (auto& [rank, call] : records) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= remote_.size() || is_here(rank) || call.sequence == 0) continue;
+    RemoteRank& remote = remote_[static_cast<std::size_t>(rank)];
+    if (remote.records.empty()) remote.records.resize(kRecords);
+    CallRecord& place = remote.records[call.sequence % kRecords];
+    if (call.sequence < place.sequence) continue;
+    if (const auto own = hash_of_local(arena_.self(), call.sequence); own && *own != call.hash.after)
+      remote_difference_ = true;
+    remote.newest = std::max(remote.newest, call.sequence);
+    place = std::move(call);
   }
-  return ranks;
 }
+
+std::uint64_t ArrivalTable::newest_of(Rank rank) const noexcept {
+  if (is_here(rank)) return arena_.block(view_.local_of(rank)).arrived.value.load(std::memory_order_acquire);
+  return remote_[static_cast<std::size_t>(rank)].newest;
+}
+
+std::optional<CallRecord> ArrivalTable::record_of(Rank rank, std::uint64_t sequence) const {
+  if (is_here(rank)) return record_of_local(view_.local_of(rank), sequence);
+  const CallRecord* const record = record_of_remote(rank, sequence);
+  return record != nullptr ? std::optional(*record) : std::nullopt;
+}
+
+void ArrivalTable::append_records(Rank rank, std::size_t most, std::vector<Arrived>& to) const {
+  const std::uint64_t newest = newest_of(rank);
+  for (std::uint64_t sequence = newest - std::min<std::uint64_t>(newest, most) + 1; sequence <= newest; ++sequence)
+    if (auto record = record_of(rank, sequence)) to.push_back({rank, *std::move(record)});
+}
+
+std::vector<Arrived> ArrivalTable::records_of_host(std::size_t most) const {
+  std::vector<Arrived> records;
+  for (const Rank rank : view_.grid.here()) append_records(rank, most, records);
+  return records;
+}
+
+std::vector<Arrived> ArrivalTable::own_records(std::size_t most) const {
+  std::vector<Arrived> records;
+  append_records(view_.world.self, most, records);
+  return records;
+}
+
+// ---- differences ----
+
+bool ArrivalTable::has_difference() const noexcept {
+  if (remote_difference_) return true;
+  const std::uint64_t newest = arrived();
+  return std::ranges::any_of(view_.world.members, [&](Rank rank) {
+    if (rank == view_.world.self) return false;
+    const std::uint64_t common = std::min(newest, newest_of(rank));
+    if (common == 0) return false;
+    const auto own = hash_of_local(arena_.self(), common);
+    if (is_here(rank)) {
+      const auto other = hash_of_local(view_.local_of(rank), common);
+      return own && other && *own != *other;
+    }
+    const CallRecord* const other = record_of_remote(rank, common);
+    return own && other != nullptr && *own != other->hash.after;
+  });
+}
+
+std::optional<ArrivalTable::Difference> ArrivalTable::first_difference() const {
+  std::vector<Arrived> all;
+  for (const Rank rank : view_.world.members) append_records(rank, kRecords, all);
+  std::ranges::stable_sort(all, {}, [](const Arrived& one) { return one.call.sequence; });
+  for (auto first = all.begin(); first != all.end();) {
+    const std::uint64_t sequence = first->call.sequence;
+    const auto end = std::find_if(first, all.end(), [&](const Arrived& one) { return one.call.sequence != sequence; });
+    const auto differs = [&](const Arrived& one) { return !agree(one.call, first->call); };
+    if (std::any_of(first, end, differs)) {
+      Difference found{.records = {first, end}};
+      found.earlier = std::any_of(
+          first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
+      found.complete = std::ranges::all_of(view_.world.members, [&](Rank rank) {
+        return has_arrived(rank, sequence) &&
+               (record_of(rank, sequence).has_value() || std::ranges::count(all, rank, &Arrived::rank) == kRecords);
+      });
+      found.complete = found.complete && (!found.earlier || std::ranges::all_of(found.records, [&](const Arrived& one) {
+                                            return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;
+                                          }));
+      return found;
+    }
+    first = end;
+  }
+  return std::nullopt;
+}
+
+// ---- texts ----
 
 std::vector<Rank> ArrivalTable::missing(std::uint64_t sequence) const {
   std::vector<Rank> missing;
@@ -166,10 +275,10 @@ std::string ArrivalTable::progress_text() const {
     const RankBlock& block = arena_.block(local);
     const std::uint64_t at = block.arrived.value.load(std::memory_order_acquire);
     const bool inside = block.completed.value.load(std::memory_order_acquire) < at;
-    const auto signature = record_of_local(local, at);
+    const auto record = record_of_local(local, at);
     const std::string place = at == 0 ? "in no call yet"
                                       : fmt::format("{} {} #{}", inside ? "in" : "after",
-                                                    signature ? to_string(signature->collective) : "call", at);
+                                                    record ? to_string(record->signature.collective) : "call", at);
     auto found = std::ranges::find(places, place, &std::pair<std::string, std::vector<Rank>>::first);
     if (found == places.end()) found = places.insert(found, {place, {}});
     found->second.push_back(view_.grid.here()[static_cast<std::size_t>(local)]);

@@ -1,25 +1,30 @@
 // Arrival table: tells a rank which calls each rank of its communicator has entered.
 //
 // The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
-// When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call and its
-// signature, the arguments on which all ranks must agree. One counter of the block holds the number of the newest call
-// that the rank has entered. Another counter holds the number of the newest call that the rank has completed. The block
-// also holds the heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts
-// send arrival records as control messages, which travel separately from the data. The table keeps the newest record of
-// each rank of another host.
+// When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call, the
+// running hash of all calls so far, and the signature, the arguments on which all ranks must agree. A block keeps the
+// records of the newest 64 calls. One counter of the block holds the number of the newest call that the rank has
+// entered. Another counter holds the number of the newest call that the rank has completed. The block also holds the
+// heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send arrival
+// records as control messages, which travel separately from the data. The table keeps the newest 64 records of each
+// rank of another host.
+//
+// A difference is found at the newest call that two ranks have both entered, because the running hash covers all calls
+// before. first_difference() then searches the records for the first call that differs.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/signature.hpp"
+#include "core/call_record.hpp"
 #include "monitoring/process_page.hpp"
 #include "shared_memory/arena.hpp"
 #include "steps/algorithm.hpp"
@@ -46,11 +51,16 @@ class ArrivalTable {
 
   // ---- the own rank
 
+  /// Writes the details of a call, before its arrival record. `name`: names of tensors. `others`: the other details,
+  /// encoded.
+  void publish_details(std::uint64_t sequence, std::string_view name, std::string_view others) noexcept;
   /// Writes the arrival record of this rank for a call.
-  void arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
+  void arrive(std::uint64_t sequence, const RunningHash& hash, const SignatureWords& words) noexcept {
     ArrivalRecord& record = own_.records[sequence % kRecords];
     // A reader uses the words only if it reads the same sequence number before and after them.
     record.sequence.store(0, std::memory_order_relaxed);
+    record.before.store(hash.before, std::memory_order_release);
+    record.after.store(hash.after, std::memory_order_release);
 #pragma GCC unroll 4
     for (std::size_t w = 0; w < kCommonWords; ++w) record.words[w].store(words[w], std::memory_order_release);
     if (words_of(words) > kCommonWords)
@@ -71,18 +81,29 @@ class ArrivalTable {
 
   // ---- all ranks
 
-  /// Keeps the records of ranks of another host, unless they are older than those in the table. Ignores ranks that the
-  /// communicator does not have.
-  void add_records(std::uint64_t sequence, const std::vector<Arrived>& ranks);
-  /// Returns the signature with which a rank has entered a call. Returns none if the rank has not entered the call, or
-  /// if newer records have replaced the record of this call.
-  std::optional<Signature> signature_of(Rank rank, std::uint64_t sequence) const;
+  /// Keeps records of ranks of other hosts. Ignores ranks that are on this host or not in the communicator.
+  void add_records(std::vector<Arrived> records);
+  /// Returns the number of the newest call that a rank is known to have entered; 0: none.
+  std::uint64_t newest_of(Rank rank) const noexcept;
+  /// Returns the record of a rank's call. Returns none if the rank has not entered the call, or if a newer record has
+  /// replaced this one.
+  std::optional<CallRecord> record_of(Rank rank, std::uint64_t sequence) const;
   /// Returns true if a rank has entered the call or a later one.
-  bool has_arrived(Rank rank, std::uint64_t sequence) const;
-  /// Returns the records of this host's ranks for a call.
-  std::vector<Arrived> records_of_host(std::uint64_t sequence) const;
-  /// Returns the records of all ranks for a call. The record of this rank has the signature in `call`.
-  std::vector<Arrived> records(const CallInfo& call) const;
+  bool has_arrived(Rank rank, std::uint64_t sequence) const { return newest_of(rank) >= sequence; }
+  /// Returns the newest records of this host's ranks, oldest first: at most `most` of each.
+  std::vector<Arrived> records_of_host(std::size_t most) const;
+  /// Returns the newest records of this rank, oldest first.
+  std::vector<Arrived> own_records(std::size_t most) const;
+
+  /// Returns true if the calls of a rank are known to differ from those of this rank.
+  bool has_difference() const noexcept;
+  /// The first call in which ranks are known to differ.
+  struct Difference {
+    std::vector<Arrived> records;  ///< Records of this call.
+    bool earlier = false;          ///< Whether calls before this one differ, of which there are no records.
+    bool complete = false;         ///< Whether further records would change nothing.
+  };
+  std::optional<Difference> first_difference() const;
   /// Returns the missing ranks of a call, which have not entered it: their number and the first of them.
   Missing first_missing(std::uint64_t sequence) const;
   /// Returns the rank for which the others most likely wait: the rank with the oldest heartbeat, if that is older than
@@ -100,11 +121,18 @@ class ArrivalTable {
   std::string progress_text() const;
 
  private:
-  struct Record {
-    std::uint64_t sequence = 0;
-    Signature signature;
+  /// Records of a rank of another host.
+  struct RemoteRank {
+    std::uint64_t newest = 0;
+    std::vector<CallRecord> records;  // Ring of kRecords records, or empty: call n is at n % kRecords.
   };
-  std::optional<Signature> record_of_local(int local, std::uint64_t sequence) const;
+  bool is_here(Rank rank) const noexcept { return view_.host_of(rank) == view_.grid.host; }
+  /// Returns the running hash with a call of this host's rank. Returns none if the record has been replaced.
+  std::optional<std::uint64_t> hash_of_local(int local, std::uint64_t sequence) const noexcept;
+  std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
+  CallDetails details_of_local(int local, std::uint64_t sequence) const;
+  const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;
+  void append_records(Rank rank, std::size_t most, std::vector<Arrived>& to) const;
   std::vector<Rank> missing(std::uint64_t sequence) const;
   /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
   std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
@@ -114,7 +142,8 @@ class ArrivalTable {
   const RankView& view_;
   Arena& arena_;
   RankBlock& own_;
-  std::vector<Record> remote_;  // Newest record of each rank of another host, by rank.
+  std::vector<RemoteRank> remote_;  // By rank.
+  bool remote_difference_ = false;  // Whether a received record differs from the own record of the call.
 };
 
 }  // namespace collectives

@@ -31,6 +31,13 @@ class Reader {
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;
   }
+  /// Reads `length` bytes.
+  bool bytes(std::size_t length, std::string_view& value) noexcept {
+    if (length > rest_.size()) return false;
+    value = rest_.substr(0, length);
+    rest_.remove_prefix(length);
+    return true;
+  }
   /// Reads up to the next end of line.
   bool line(std::string& text) {
     const std::size_t end = rest_.find('\n');
@@ -46,6 +53,75 @@ class Reader {
 
 bool is_code(unsigned code) noexcept {
   return code >= static_cast<unsigned>(Errc::invalid_argument) && code <= static_cast<unsigned>(Errc::system);
+}
+
+std::string encoded(const CallDetails& details) {
+  std::string bytes;
+  const auto add = [&](Detail kind, const std::string& value) {
+    if (!value.empty()) append_detail(bytes, kind, value, kDetailBytes);
+  };
+  add(Detail::name, details.name);
+  add(Detail::op, details.op);
+  add(Detail::compression, details.compression);
+  add(Detail::refusal, details.refusal);
+  if (!details.lengths.empty()) append_lengths(bytes, details.lengths);
+  return bytes;
+}
+
+bool is_next(const Arrived& before, const Arrived& next) {
+  return before.rank == next.rank && before.call.sequence + 1 == next.call.sequence &&
+         before.call.hash.after == next.call.hash.before && before.call.signature == next.call.signature &&
+         before.call.details == next.call.details;
+}
+
+void append(std::string& bytes, const std::vector<Arrived>& records) {
+  const Arrived* before = nullptr;
+  for (const Arrived& record : records) {
+    const CallRecord& call = record.call;
+    if (before != nullptr && is_next(*before, record)) {
+      bytes += fmt::format(" ={}", call.hash.after);
+    } else {
+      const std::string details = encoded(call.details);
+      bytes += fmt::format(" {} {} {} {} {} {}:{}", record.rank, call.sequence, call.hash.before, call.hash.after,
+                           fmt::join(pack(call.signature), " "), details.size(), details);
+    }
+    before = &record;
+  }
+}
+
+/// Reads a record of the first form, after its space.
+bool read_record(Reader& reader, Arrived& record) {
+  CallRecord& call = record.call;
+  if (!reader.number(record.rank) || record.rank < 0) return false;
+  const auto next = [&](std::uint64_t& value) { return reader.skip(" ") && reader.number(value); };
+  SignatureWords words{};
+  if (!next(call.sequence) || !next(call.hash.before) || !next(call.hash.after)) return false;
+  for (std::uint64_t& word : words)
+    if (!next(word)) return false;
+  std::uint64_t length = 0;
+  std::string_view details;
+  if (!next(length) || length > kDetailBytes || !reader.skip(":") || !reader.bytes(length, details)) return false;
+  call.signature = unpack(words);
+  call.details = decode_details(details);
+  return true;
+}
+
+/// Reads records up to the end of the message.
+bool read_records(Reader& reader, std::vector<Arrived>& records) {
+  while (!reader.at_end()) {
+    if (!reader.skip(" ") || records.size() == kMostRecords) return false;
+    if (reader.skip("=")) {
+      if (records.empty()) return false;
+      Arrived next = records.back();
+      ++next.call.sequence;
+      next.call.hash.before = next.call.hash.after;
+      if (!reader.number(next.call.hash.after)) return false;
+      records.push_back(std::move(next));
+    } else if (!read_record(reader, records.emplace_back())) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -69,39 +145,36 @@ std::optional<AbortMessage> AbortMessage::decode(std::string_view bytes) {
 }
 
 std::string ArrivalMessage::encode() const {
-  std::string bytes = fmt::format("R {}", sequence);
-  for (const auto& [rank, signature] : arrived) bytes += fmt::format(" {} {}", rank, fmt::join(pack(signature), " "));
+  std::string bytes = "R";
+  append(bytes, records);
   return bytes;
 }
 
 std::optional<ArrivalMessage> ArrivalMessage::decode(std::string_view bytes) {
   Reader reader(bytes);
   ArrivalMessage message;
-  if (!reader.skip("R ") || !reader.number(message.sequence)) return std::nullopt;
-  while (!reader.at_end()) {
-    Rank rank = kNoRank;
-    SignatureWords words{};
-    if (!reader.skip(" ") || !reader.number(rank) || rank < 0) return std::nullopt;
-    for (std::uint64_t& word : words)
-      if (!reader.skip(" ") || !reader.number(word)) return std::nullopt;
-    message.arrived.push_back({rank, unpack(words)});
-  }
+  if (!reader.skip("R") || !read_records(reader, message.records)) return std::nullopt;
   return message;
 }
 
-std::string LeaveMessage::encode() const { return fmt::format("L {}", completed); }
+std::string LeaveMessage::encode() const {
+  std::string bytes = fmt::format("L {}", completed);
+  append(bytes, records);
+  return bytes;
+}
 
 std::optional<LeaveMessage> LeaveMessage::decode(std::string_view bytes) {
   Reader reader(bytes);
   LeaveMessage message;
-  if (!reader.skip("L ") || !reader.number(message.completed) || !reader.at_end()) return std::nullopt;
+  if (!reader.skip("L ") || !reader.number(message.completed) || !read_records(reader, message.records))
+    return std::nullopt;
   return message;
 }
 
 ControlMessage decode_control_message(std::string_view bytes) {
   if (auto message = AbortMessage::decode(bytes)) return *std::move(message);
   if (auto message = ArrivalMessage::decode(bytes)) return *std::move(message);
-  if (auto message = LeaveMessage::decode(bytes)) return *message;
+  if (auto message = LeaveMessage::decode(bytes)) return *std::move(message);
   return {};
 }
 

@@ -2,16 +2,26 @@
 // transport between hosts, carries them. There are three kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
-//   R CALL (RANK W0 ... W6)*       arrivals: ranks that have entered call CALL, and their signatures (ArrivalMessage)
-//   L CALL                         leave: the sender leaves the communicator; CALL is its last completed call
-//                                  (LeaveMessage)
+//   R RECORD*                      arrivals: calls that ranks have entered (ArrivalMessage)
+//   L CALL RECORD*                 leave: the sender leaves the communicator; CALL is its last completed call, and the
+//                                  records are those of its last calls (LeaveMessage)
 //
-// A signature holds the arguments of a call on which all ranks must agree. W0 to W6 are its words (signature.hpp).
+// A record begins with a space. It has one of two forms:
+//
+//   RANK CALL BEFORE AFTER W0 ... W6 LENGTH:DETAILS
+//   =AFTER
+//
+// BEFORE and AFTER are the running hash before the call and with it. W0 to W6 are the words of its signature, the
+// arguments on which all ranks must agree (signature.hpp). DETAILS are LENGTH bytes of encoded details, such as the
+// name of a tensor (call_record.hpp). The second form stands for the next call of the rank of the record before, with
+// equal arguments.
+//
 // Numbers are decimal, and one space separates neighbouring numbers. encode() makes the bytes of a message, and
 // decode() reads them. decode() returns none for malformed bytes. A message does not name its sender, because the wire
 // names the sender of each message.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,10 +29,13 @@
 #include <variant>
 #include <vector>
 
-#include "core/signature.hpp"
+#include "core/call_record.hpp"
 #include "monitoring/first_failure.hpp"
 
 namespace collectives {
+
+/// Largest number of records that decode() accepts in one message.
+inline constexpr std::size_t kMostRecords = 65'536;
 
 struct AbortMessage {
   Failure failure;
@@ -32,15 +45,15 @@ struct AbortMessage {
 };
 
 struct ArrivalMessage {
-  std::uint64_t sequence = 0;    ///< Number of the call.
-  std::vector<Arrived> arrived;  ///< Ranks of the sender's host that have entered the call.
+  std::vector<Arrived> records;  ///< Calls of ranks of the sender's host; those of one rank in ascending order.
 
   std::string encode() const;
   static std::optional<ArrivalMessage> decode(std::string_view bytes);
 };
 
 struct LeaveMessage {
-  std::uint64_t completed = 0;  ///< Number of the sender's last completed call.
+  std::uint64_t completed = 0;        ///< Number of the sender's last completed call.
+  std::vector<Arrived> records = {};  ///< Last calls of the sender, in ascending order.
 
   std::string encode() const;
   static std::optional<LeaveMessage> decode(std::string_view bytes);

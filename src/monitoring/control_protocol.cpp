@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <new>
+#include <utility>
 #include <variant>
 
 namespace collectives {
@@ -27,7 +29,7 @@ void ControlProtocol::poll() {
 }
 
 void ControlProtocol::receive(Rank from, std::string_view bytes) {
-  const ControlMessage message = decode_control_message(bytes);
+  ControlMessage message = decode_control_message(bytes);
   if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
     // This rank passes the failure on, because it may leave before a host has the failure of the first sender. A wire
     // that detects no failed peers must not be given a message for a rank that has ended.
@@ -35,9 +37,10 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     Failure failure = abort->failure;
     if (failure.peer >= view_.world.size()) failure.peer = kNoRank;
     failure_.store(failure.code, failure.peer, failure.operation, failure.text);
-  } else if (const auto* const arrival = std::get_if<ArrivalMessage>(&message)) {
-    arrivals_.add_records(arrival->sequence, arrival->arrived);
-  } else if (const auto* const leave = std::get_if<LeaveMessage>(&message)) {
+  } else if (auto* const arrival = std::get_if<ArrivalMessage>(&message)) {
+    arrivals_.add_records(std::move(arrival->records));
+  } else if (auto* const leave = std::get_if<LeaveMessage>(&message)) {
+    arrivals_.add_records(std::move(leave->records));
     End& leaver = ends_[static_cast<std::size_t>(from)];
     leaver.left = true;
     leaver.completed = leave->completed;
@@ -47,9 +50,20 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
 void ControlProtocol::send_records() {
   const std::uint64_t sequence = arrivals_.arrived();
   if (sequence == records_sent_ || std::chrono::steady_clock::now() - call_begun_ < kSendRecordsAfter) return;
-  if (leaving_ && !wire_.detects_peer_failure()) return;
+  if (!may_send_records()) return;
   records_sent_ = sequence;
-  send_to_hosts(ArrivalMessage{sequence, arrivals_.records_of_host(sequence)}.encode());
+  send_to_hosts(ArrivalMessage{arrivals_.records_of_host(1)}.encode());
+}
+
+void ControlProtocol::send_all_records() {
+  const std::uint64_t sequence = arrivals_.arrived();
+  if (sequence == all_records_sent_ || !may_send_records()) return;
+  records_sent_ = all_records_sent_ = sequence;
+  send_to_hosts(ArrivalMessage{arrivals_.records_of_host(kRecords)}.encode());
+}
+
+void ControlProtocol::send_newest_record() {
+  if (may_send_records()) send_to_hosts(ArrivalMessage{arrivals_.own_records(1)}.encode());
 }
 
 void ControlProtocol::send_failure() noexcept {
@@ -59,7 +73,12 @@ void ControlProtocol::send_failure() noexcept {
 }
 
 void ControlProtocol::announce_leave() noexcept {
-  if (wire_.detects_peer_failure()) send_to_hosts(LeaveMessage{arrivals_.completed()}.encode());
+  if (!wire_.detects_peer_failure()) return;
+  try {
+    send_to_hosts(LeaveMessage{arrivals_.completed(), arrivals_.own_records(kRecords)}.encode());
+  } catch (const std::bad_alloc&) {
+    send_to_hosts("L 0");
+  }
 }
 
 void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {

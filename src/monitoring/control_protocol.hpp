@@ -4,13 +4,15 @@
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
-//              rank that has waited in a call for 100 ms sends the records of its host's ranks, once per call. The
-//              other hosts thus find missing ranks and different signatures.
+//              rank that has waited in a call for 100 ms sends the newest records of its host's ranks, once per call.
+//              The other hosts thus find missing ranks and different calls. A rank that has found different calls sends
+//              all records of its host, so that all hosts know the first call that differs. A rank that refuses a call
+//              sends the record of this call at once.
 //   abort      A rank that throws a failure sends it, also if it has received it. A rank may leave before it has told
 //              all others, and these then have it from another rank. The ranks of the other hosts store and throw the
 //              same failure.
-//   leave      A rank that leaves the communicator without a failure names the last call that it has completed. It
-//              sends this message only if the wire detects failed peers.
+//   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
+//              sends its records. It sends this message only if the wire detects failed peers.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
 // each of them.
@@ -49,8 +51,10 @@ class ControlProtocol {
 
   /// Notes the time at which this rank enters a call.
   void begin_call() noexcept { call_begun_ = std::chrono::steady_clock::now(); }
-  /// Makes the next poll() send the records of the current call, even if the call began less than 100 ms ago.
-  void send_records_at_once() noexcept { call_begun_ = {}; }
+  /// Sends all records of this host, unless they were sent in this call already.
+  void send_all_records();
+  /// Sends the record of this rank's newest call.
+  void send_newest_record();
   /// Reads all messages that have arrived. Then sends the records of the current call if they are due.
   void poll();
   /// Sends the first failure to the other hosts, unless they have it already. Does nothing while a rank is still
@@ -66,6 +70,9 @@ class ControlProtocol {
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
   /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
+  /// Returns true if the rank has sent a leave message.
+  bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
+  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// completed the call is not lost, unless the wire still waits for data from it.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
@@ -78,6 +85,8 @@ class ControlProtocol {
   };
   void receive(Rank from, std::string_view bytes);
   void send_records();
+  /// Returns whether the wire may be given a message, because it does not fail if the receiver has ended.
+  bool may_send_records() const noexcept { return !leaving_ || wire_.detects_peer_failure(); }
   void send_to_hosts(const std::string& bytes) noexcept;
 
   const RankView& view_;
@@ -86,7 +95,8 @@ class ControlProtocol {
   FirstFailure& failure_;
   std::atomic<bool> failure_sent_ = false;  // Whether the other hosts have the failure.
   bool leaving_ = false;
-  std::uint64_t records_sent_ = 0;  // Number of the last call whose records were sent.
+  std::uint64_t records_sent_ = 0;      // Number of the last call in which the newest records were sent.
+  std::uint64_t all_records_sent_ = 0;  // Number of the last call in which all records were sent.
   std::chrono::steady_clock::time_point call_begun_{};
   std::vector<End> ends_;   // By rank.
   std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.

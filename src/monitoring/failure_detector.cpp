@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <exception>
 
 #include "base/coarse_clock.hpp"
 #include "base/log.hpp"
@@ -24,16 +24,19 @@ constexpr auto kCheckLostEvery = 10ms;
 constexpr auto kCheckControlEvery = 1ms;
 // Longest wait, after a failure, for a rank that reads or writes buffers of its peers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
-// Longest time for which a rank that has found a mismatch waits for arrival records. An arrival record holds the number
-// and the arguments of the call that a rank has entered. The error names the arguments of each rank whose record has
-// arrived.
+// Longest time for which a rank that has found a mismatch waits for arrival records of late ranks. The error names the
+// arguments of each rank whose record has arrived.
 constexpr auto kGatherRecords = 50ms;
-// Longest wait for the arrival record of a peer whose data had the tag of another call. The peer may have lost its core
-// before it wrote the record.
-constexpr auto kLateRecord = 500ms;
 // Time that replaces kGatherRecords if there are several hosts, because hosts have to send their records to one
 // another.
-constexpr auto kGatherRemoteRecords = 500ms;
+constexpr auto kGatherRemoteRecords = 300ms;
+// Longest wait for a record that shows a difference, if data had the tag of another call. The peer may have lost its
+// core before it wrote the record.
+constexpr auto kLateRecord = 500ms;
+// Time for which the ranks of a host let those of the host before report a mismatch.
+constexpr auto kTurn = 300ms;
+// Largest number of such times.
+constexpr int kTurns = 2;
 
 }  // namespace
 
@@ -80,22 +83,35 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
   }
 }
 
-void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
-  // The peer's data had the tag of another call. The peer writes its arrival record right after it has sent the data.
-  // Further ranks may write theirs within microseconds. The error is more useful if it names the arguments of these
-  // ranks.
-  if (control_) control_->send_records_at_once();
-  const auto begun = Clock::now(), patience = begun + gathering_time(), latest = begun + kLateRecord;
-  const auto peer_is_late = [&] { return Clock::now() < latest && !arrivals_.has_arrived(peer, call.sequence); };
-  for (Backoff backoff; Clock::now() < patience || peer_is_late(); backoff.wait()) {
-    check_control();
-    check_mismatch(call);  // Throws once the records show the arguments of each rank.
+void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) { report_difference(call, peer, kLateRecord); }
+
+std::chrono::nanoseconds FailureDetector::turn() const noexcept {
+  return control_ ? std::min(view_.grid.host, kTurns) * kTurn : kTurn * 0;
+}
+
+void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest) {
+  const auto begun = Clock::now();
+  const std::chrono::nanoseconds gather = control_ ? kGatherRemoteRecords : kGatherRecords, turn = this->turn();
+  std::optional<ArrivalTable::Difference> found;
+  for (Backoff backoff;; backoff.wait()) {
+    if (control_) control_->send_all_records();
+    check_control();  // throws the text of the rank that has composed it first
+    found = arrivals_.first_difference();
+    const auto waited = Clock::now() - begun;
+    if (waited >= turn + (!found ? longest : found->complete ? 0ms : gather)) break;
   }
-  const std::string op = call_text(call);
-  report_failure(
-      Errc::mismatch, peer, op,
-      fmt::format("{}: rank {} is at another call: the ranks do not issue the same operations in the same order", op,
-                  peer));
+  Mismatch mismatch;
+  if (found) {
+    mismatch = found->earlier ? describe_earlier_mismatch(found->records) : describe_mismatch(found->records);
+  } else {
+    mismatch.peer = peer;
+    mismatch.operation = call_text(call);
+    mismatch.text = fmt::format(
+        "{}: data from rank {} are not those of this call, although no record shows that the ranks made different "
+        "calls: the data are damaged, or rank {} is at another call",
+        mismatch.operation, peer, peer);
+  }
+  report_failure(Errc::mismatch, mismatch.peer, mismatch.operation, mismatch.text);
   throw_failure();
 }
 
@@ -145,39 +161,53 @@ void FailureDetector::check_control_throttled() {
   check_control();
 }
 
-std::chrono::nanoseconds FailureDetector::gathering_time() const noexcept {
-  return control_ ? kGatherRemoteRecords : kGatherRecords;
+void FailureDetector::check_mismatch(const CallInfo& call) {
+  if (arrivals_.has_difference()) report_difference(call, kNoRank, kLateRecord);
 }
 
-void FailureDetector::check_mismatch(const CallInfo& call) {
-  const std::uint64_t mine = make_tag(call.sequence, call.signature);
-  const auto disagrees = [&](Rank rank) {
-    if (rank == view_.world.self) return false;
-    const auto signature = arrivals_.signature_of(rank, call.sequence);
-    return signature && make_tag(call.sequence, *signature) != mine;
-  };
-  const auto odd = std::find_if(view_.world.members.begin(), view_.world.members.end(), disagrees);
-  if (odd == view_.world.members.end()) return;
-  // Waits for the records of late ranks, so that the error can name the arguments of each rank. The error names the
-  // rank with the rarest signature as the cause.
-  if (control_) control_->send_records_at_once();
-  std::vector<Arrived> ranks = arrivals_.records(call);
-  const auto patience = Clock::now() + gathering_time();
-  for (Backoff backoff; ranks.size() < view_.world.members.size() && Clock::now() < patience; backoff.wait()) {
-    check_control();
-    ranks = arrivals_.records(call);
-  }
-  const std::string op = call_text(call);
-  const auto alike = [&](const Arrived& one) {
-    return std::count_if(ranks.begin(), ranks.end(), [&](const Arrived& other) {
-      return make_tag(0, one.signature) == make_tag(0, other.signature);
-    });
-  };
-  const auto rarest = std::min_element(ranks.begin(), ranks.end(),
-                                       [&](const Arrived& a, const Arrived& b) { return alike(a) < alike(b); });
-  report_failure(Errc::mismatch, rarest->rank, op, fmt::format("{}: {}", op, describe_mismatch(ranks)));
-  throw_failure();
+void FailureDetector::send_refusal() noexcept {
+  if (control_) try {
+      control_->send_newest_record();
+    } catch (const std::exception&) {  // out of memory; the other hosts get the record when a rank of this host waits
+    }
 }
+
+// ---- the end ----
+
+std::string FailureDetector::odd_leaver_text() const {
+  const std::uint64_t own = arrivals_.arrived();
+  for (const Rank rank : view_.world.members) {
+    if (rank == view_.world.self) continue;
+    const bool here = view_.host_of(rank) == view_.grid.host;
+    const bool left = here ? arena_.block(view_.local_of(rank)).departed.value.load(std::memory_order_acquire) != 0
+                           : control_->has_left(rank);
+    const std::uint64_t theirs = arrivals_.newest_of(rank);
+    if (!left || theirs == own) continue;
+    const Rank further = theirs > own ? rank : view_.world.self, other = theirs > own ? view_.world.self : rank;
+    const std::uint64_t sequence = std::min(own, theirs) + 1;
+    const auto record = arrivals_.record_of(further, sequence);
+    const std::string operation =
+        record ? label_of(record->signature, sequence, record->details.name) : fmt::format("call #{}", sequence);
+    return fmt::format("{}: rank {} made this call, rank {} left the communicator before it", operation, further,
+                       other);
+  }
+  return {};
+}
+
+void FailureDetector::log_difference_at_end() noexcept {
+  if (failure_.exists()) return;
+  try {
+    std::string text;
+    if (!arrivals_.has_difference())
+      text = odd_leaver_text();
+    else if (const auto found = arrivals_.first_difference())
+      text = (found->earlier ? describe_earlier_mismatch(found->records) : describe_mismatch(found->records)).text;
+    if (!text.empty()) log_error(view_.world.self, "leaving a communicator: mismatch: {}", text);
+  } catch (const std::exception&) {  // out of memory
+  }
+}
+
+// ---- lost peers ----
 
 void FailureDetector::check_lost_peers(const CallInfo& call) {
   const auto now = coarse_now();

@@ -5,9 +5,14 @@
 // before it writes the record, which takes a few stores. A call that completes at once reads no records. A rank that
 // has to wait reads the records of all ranks about every millisecond. It throws an error in three cases:
 //
-//   mismatch    a peer has entered the call with another signature, or its data have the tag of another call
+//   mismatch    a peer has made another call than this rank, or its data have the tag of another call
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
 //   timeout     the deadline has passed; the error names the ranks without an arrival record
+//
+// Mismatches. A running hash over all calls shows a difference at the newest call that two ranks have both entered. The
+// error names the first call that differs. Therefore the hosts first send one another the records of their newest 64
+// calls. One rank composes the text, and all others throw it. Ranks of the first host compose at once. The ranks of
+// later hosts let those of earlier hosts go first, for 300 ms per host and 600 ms at most.
 //
 // Ends of processes. Each rank of a host holds an open-file-description lock on its byte of the arena. The kernel
 // releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). Every 10 ms,
@@ -59,10 +64,16 @@ class FailureDetector {
   const ArrivalTable& arrivals() const noexcept { return arrivals_; }
 
   /// Writes the arrival record of this rank for a call.
-  void arrive(std::uint64_t sequence, const SignatureWords& words) noexcept {
-    arrivals_.arrive(sequence, words);
+  void arrive(std::uint64_t sequence, const RunningHash& hash, const SignatureWords& words) noexcept {
+    arrivals_.arrive(sequence, hash, words);
     if (control_) control_->begin_call();
   }
+  /// Writes the details of a call, before its arrival record (ArrivalTable::publish_details).
+  void publish_details(std::uint64_t sequence, std::string_view name, std::string_view others) noexcept {
+    arrivals_.publish_details(sequence, name, others);
+  }
+  /// Sends the record of this rank's newest call, which it has refused, to the other hosts.
+  void send_refusal() noexcept;
   /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
   /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
   /// broadcast, has to call this function itself. Every 10 ms, one rank of the host makes one system call per rank of
@@ -82,7 +93,8 @@ class FailureDetector {
   /// Runs all checks of a wait for `call`: control messages, the abort block, mismatches and lost peers. Throws the
   /// first failure that it finds.
   void check_peers(const CallInfo& call);
-  /// Throws if a rank has entered `call` with another signature. check_peers() calls this function.
+  /// Throws if the calls of another rank are known to differ from those of this rank, up to and including `call`.
+  /// check_peers() calls this function.
   void check_mismatch(const CallInfo& call);
   /// Reads control messages, then throws the failure of the communicator, if any. A rank that waits for no peer calls
   /// this function.
@@ -103,18 +115,27 @@ class FailureDetector {
   /// accepts control messages from any thread. Otherwise a rank of this host sends it in its next call.
   void abort(std::string_view reason) noexcept;
   /// Throws Errc::mismatch because data from `peer` had another tag than `call`. Waits for the arrival records first.
-  /// The error can then name the arguments of each rank.
+  /// The error can then name the first call that differs and the arguments of each rank.
   [[noreturn]] void report_mismatch(const CallInfo& call, Rank peer);
   /// Throws Errc::timeout because the deadline of `call` has passed after `waited`. The error names the missing ranks.
   [[noreturn]] void report_timeout(const CallInfo& call, std::chrono::nanoseconds waited);
   [[noreturn]] void throw_failure();
+  /// Logs an error if the calls of other ranks differ from those of this rank, which leaves after its last call. Waits
+  /// for no rank. Does nothing after a failure.
+  void log_difference_at_end() noexcept;
   /// Blocks, after a failure, until no other living rank of this host accesses buffers of other ranks. No rank begins a
   /// new piece of work after a failure. If the piece of a rank lasts more than half a second, a warning names that
   /// rank. The wait then ends for it.
   void wait_for_remote_access_end() noexcept;
 
  private:
-  std::chrono::nanoseconds gathering_time() const noexcept;
+  /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
+  /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
+  [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);
+  /// Returns the time for which this rank lets ranks of other hosts report a mismatch first.
+  std::chrono::nanoseconds turn() const noexcept;
+  /// Returns a text about a rank that has left after another number of calls than this rank has made; empty: none.
+  std::string odd_leaver_text() const;
   /// Throws Errc::peer_lost: "all_reduce #17: rank 3 was lost: " and how.
   [[noreturn]] void report_lost(const CallInfo& call, Rank rank, std::string_view how);
 

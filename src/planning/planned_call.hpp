@@ -5,10 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/plan.hpp"
-#include "core/signature.hpp"
+#include "core/call_record.hpp"
 #include "monitoring/process_page.hpp"
 #include "planning/sparse_plan.hpp"
 #include "shared_memory/host_task.hpp"
@@ -31,6 +32,7 @@ struct PlannedCall {
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
+  std::string details = {};        ///< encoded details of the call but its name (call_record.hpp); empty: none
   OperationShape shape;            ///< description of the call in the flight recorder
   bool waits_for_no_peer = false;  ///< whether this rank gets no result from peers, as the root of a broadcast
   /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the

@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "core/collective.hpp"
 #include "monitoring/flight_recorder.hpp"
 #include "planning/plan_call.hpp"
 
@@ -39,32 +41,61 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
+/// Returns the options of hash_of() as text.
+std::string text_of(const TopKOptions& how) {
+  constexpr std::string_view kForms[] = {"automatic", "gathered", "split"};
+  constexpr std::string_view kNonFinite[] = {"propagate", "skip", "abort"};
+  return fmt::format("momentum {}, clip {}, form {}, non-finite {}{}{}", how.momentum, how.clip,
+                     kForms[static_cast<std::size_t>(how.form)], kNonFinite[static_cast<std::size_t>(how.non_finite)],
+                     how.error_feedback ? "" : ", no error feedback", how.masking ? "" : ", no masking");
+}
+
+/// Returns the encoded details of a call.
+std::string details_of(const Call& call, const Options& options, const Codec* codec) {
+  std::string details;
+  if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr)
+    append_detail(details, Detail::op,
+                  fmt::format("\"{}\"{}", std::string_view(op->name).substr(0, 64),
+                              op->commutative ? "" : " not commutative"),
+                  kOpBytes);
+  if (options.compressor != nullptr)
+    append_detail(details, Detail::compression, text_of(options.compressor->options()), kCompressionBytes);
+  else if (codec != nullptr)
+    append_detail(details, Detail::compression,
+                  fmt::format("{} elements in {} bytes", codec->block(), codec->encoded_bytes(codec->block())),
+                  kCompressionBytes);
+  if (call.has_counts) append_lengths(details, call.counts);
+  if (!call.lengths.empty()) append_lengths(details, call.lengths);
+  return details;
+}
+
 /// Describes the only Step of an algorithm. Describes nothing if there are several Steps. Also describes nothing if the
 /// Step is no host Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work
 /// together through shared memory.
 class SingleStep final : public StepSink {
  public:
-  SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
+  SingleStep(const HostCollective& host_collective, std::size_t element_bytes)
+      : host_collective_(host_collective), element_bytes_(element_bytes) {}
   void operator()(const Step& step) override {
     call_.reset();
     if (++steps_ > 1 || step.kind == Step::Kind::exchange || step.subgroup != Subgroup::host ||
         step.source != Place::input || (step.destination != Place::output && step.kind != Step::Kind::host_barrier))
       return;
     call_.emplace().finish = step.finish;
-    host_collective_.describe(step, type_, call_->task);
+    host_collective_.describe(step, element_bytes_, call_->task);
   }
   std::optional<HostCall> take() { return std::move(call_); }
 
  private:
   const HostCollective& host_collective_;
-  const DataType type_;
+  const std::size_t element_bytes_;
   std::size_t steps_ = 0;
   std::optional<HostCall> call_;
 };
 
 std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& view, const RoundArgs& args,
-                                    DataType type, const HostCollective& host_collective) {
-  SingleStep step(host_collective, type);
+                                    std::size_t element_bytes, const HostCollective& host_collective) {
+  SingleStep step(host_collective, element_bytes);
   algorithm.emit(view, args, step);
   return step.take();
 }
@@ -114,6 +145,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->signature = signature;
   planned->hash = hash_of(signature);
   planned->words = pack(signature);
+  planned->details = details_of(call, options, codec);
   planned->waits_for_no_peer = (signature.collective == Collective::broadcast && signature.root == rank) ||
                                (signature.collective == Collective::reduce && signature.root != rank);
   planned->request = {.collective = signature.collective,
@@ -136,19 +168,21 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->plan = std::move(made.plan);
   planned->sparse = std::move(made.sparse);
   planned->shape = shape_of(signature, planned->plan);
-  const Range whole{0, signature.count};
+  // Parts are counted in elements of the op, so that no cut lies inside one.
+  const std::size_t element = element_bytes_of(signature.type, call.op), each = element / size_of(signature.type);
+  const Range whole{0, signature.count / each};
   if (!planned->plan.algorithm->by_part(spec_of(*planned), topology_)) {
     planned->parts = Parts::equal(whole, 1);
   } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, ranks);
   } else {
     planned->offsets.resize(call.counts.size() + 1);
-    std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
+    std::transform_inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1, std::plus<>(),
+                                  [each](std::size_t count) { return count / each; });
     planned->parts = Parts::listed(planned->offsets.data(), ranks);
   }
   if (topology_.one_host() && planned->plan.rounds == 1)
-    planned->single_step =
-        single_step(*planned->plan.algorithm, view_, args_of(*planned), planned->signature.type, host_collective_);
+    planned->single_step = single_step(*planned->plan.algorithm, view_, args_of(*planned), element, host_collective_);
   return planned;
 }
 

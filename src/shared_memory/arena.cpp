@@ -27,11 +27,10 @@
 #include "base/round_up.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
+#include "collectives/types.hpp"
 
 namespace collectives {
 namespace {
-
-constexpr std::size_t kLongestElement = 8;  // bytes of the longest element type
 
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
 constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
@@ -145,12 +144,13 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   const std::size_t places = ranks * static_cast<std::size_t>(shape.subgroups);
   directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
   gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
-  lines_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
+  details_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
+  lines_at_ = round_up(details_at_ + ranks * kRecords * sizeof(DetailRecord), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kCollectivesAhead * lines_bytes_, page);
   // Even a short chunk has space for an element of every rank.
-  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
+  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * UserOp::kMaxElementBytes), page);
   channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);

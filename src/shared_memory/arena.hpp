@@ -9,6 +9,7 @@
 //   collectives    per rank and subgroup: counters and buffer addresses of intra-host collectives
 //   directories    per rank: where peers find the rank's memory of allocate() (segment_directory.hpp)
 //   GPU blocks     per rank: where its buffers on a GPU are, how peers open them, and whether its work is done
+//   details        per rank: names and other texts of its newest calls, for error texts
 //   lines          per rank and subgroup: a ring of slots of the inline protocol, whose payload travels inside
 //                  the cache lines that peers poll
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
@@ -43,7 +44,7 @@
 #include <string_view>
 
 #include "base/fork.hpp"
-#include "core/signature.hpp"
+#include "core/call_record.hpp"
 
 namespace collectives {
 
@@ -60,11 +61,20 @@ struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// Number and signature of one call, which a rank publishes when it enters the call. A peer that waits long compares
-/// this record with its own record of the call.
+/// Number, running hash and signature of one call, which a rank publishes when it enters the call. A peer that waits
+/// long compares this record with its own record of the call. The first cache line holds all fields of a call that is
+/// not compressed.
 struct alignas(64) ArrivalRecord {
+  std::atomic<std::uint64_t> sequence{0};         ///< number of the call; 0 while the record is written
+  std::atomic<std::uint64_t> before{0}, after{0};  ///< running hash before the call, and with it (RunningHash)
+  std::atomic<std::uint64_t> words[7]{};          ///< signature of the call (SignatureWords)
+};
+
+/// Encoded details of one call (call_record.hpp). A call without details writes none.
+struct alignas(64) DetailRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< number of the call; 0 while the record is written
-  std::atomic<std::uint64_t> words[7]{};   ///< signature of the call (SignatureWords)
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> words[kDetailBytes / 8]{};
 };
 
 /// Number of arrival records per rank: those of its newest 64 calls. Call n overwrites the record of call n - 64, which
@@ -215,6 +225,11 @@ class Arena {
     return *reinterpret_cast<HostCollectiveBlock*>(base_ + host_collective_blocks_at_ +
                                                    place(subgroup, local) * sizeof(HostCollectiveBlock));
   }
+  DetailRecord& detail(int local, std::uint64_t sequence) const noexcept {
+    return *reinterpret_cast<DetailRecord*>(
+        base_ + details_at_ +
+        (static_cast<std::size_t>(local) * kRecords + sequence % kRecords) * sizeof(DetailRecord));
+  }
   std::byte* lines(int subgroup, int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (place(subgroup, local) * kCollectivesAhead + slot % kCollectivesAhead) * lines_bytes_;
   }
@@ -267,7 +282,7 @@ class Arena {
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
-              gpu_blocks_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
+              gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
               channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 

@@ -192,7 +192,8 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->header = header;
   slot->tick = tick_;
   slot->retransmitted = false;
-  const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
+  const bool lost = to_lose_ > 0 || (settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0);
+  if (to_lose_ > 0) --to_lose_;
   if (!lost && !write(begin, static_cast<std::size_t>(end - begin))) {
     // The path no longer takes packets of this size, or the network device cannot cut messages.
     if (cut && (errno == EMSGSIZE || errno == EINVAL || errno == EIO)) longest_ = piece_;

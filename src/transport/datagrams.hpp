@@ -9,8 +9,8 @@
 //
 // Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
 // network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
-// heading of its own. From the first such message on, the receiving kernel may join packets (UDP_GRO). The receiver
-// follows the headings, so it can read one piece or several at once.
+// heading of its own. When the first piece of such a message arrives, the receiver turns on UDP_GRO. From then on, its
+// kernel may join packets. The receiver follows the headings, so it can read one piece or several at once.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
@@ -119,6 +119,8 @@ class DatagramLink {
   std::uint64_t sent() const { return sent_; }
   /// Returns the number of datagrams that were dropped, because they were malformed or had another token.
   std::uint64_t dropped() const { return dropped_; }
+  /// Loses the next `messages` messages, as a network would. Returns how many of an earlier request are left.
+  unsigned lose(unsigned messages) noexcept { return std::exchange(to_lose_, messages); }
 
   // Receiving.
 
@@ -175,6 +177,7 @@ class DatagramLink {
   // slower.
   bool joined_ = false;
   std::uint64_t sent_ = 0, dropped_ = 0;
+  unsigned to_lose_ = 0;  // Number of messages that lose() has asked to lose.
 
   std::mutex mutex_;  // Guards slots_, tick_ and the reads of the socket.
   std::array<Slot, kWindow> slots_;

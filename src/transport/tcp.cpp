@@ -214,6 +214,26 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
   return std::nullopt;
 }
 
+// ---- faults for tests of programs ----
+
+bool TcpTransport::can_cause(WireFault fault, Rank to) const noexcept {
+  const Peer* const peer = peers_[static_cast<std::size_t>(to)].get();
+  return peer != nullptr && (fault == WireFault::cut || peer->datagrams != nullptr);
+}
+
+/// Ends both connections in both directions. The kernels of both ranks report that as the end of the other rank.
+void TcpTransport::cut(Rank to) noexcept {
+  Peer& cut_off = peer(to);
+  cut_off.datagrams = nullptr;
+  ::shutdown(cut_off.stream.socket().fd(), SHUT_RDWR);
+  controls_.shut_down(to);
+}
+
+unsigned TcpTransport::lose(Rank to, unsigned datagrams) noexcept {
+  DatagramLink* const link = peer(to).datagrams;
+  return link == nullptr ? 0 : link->lose(datagrams);
+}
+
 // ---- waiting and leaving ----
 
 std::string TcpTransport::link(Rank to) const {

@@ -98,6 +98,9 @@ class TcpTransport final : public Wire {
   ~TcpTransport() override;
   std::string link(Rank to) const override;
   void wait_for_event(std::chrono::nanoseconds at_most) override;
+  bool can_cause(WireFault fault, Rank to) const noexcept override;
+  void cut(Rank to) noexcept override;
+  unsigned lose(Rank to, unsigned datagrams) noexcept override;
   /// Returns the number of messages sent as datagrams.
   std::uint64_t datagrams_sent() const { return datagrams_.sent(); }
   /// Returns the number of datagrams of other processes that were dropped.

@@ -3,6 +3,7 @@
 #include "transport/tcp_control_channel.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <utility>
@@ -42,6 +43,8 @@ bool TcpControlChannel::has_unsent(Rank to) {
   const std::lock_guard lock(mutex_);
   return connection(to).queued_bytes() > 0;
 }
+
+void TcpControlChannel::shut_down(Rank peer) noexcept { ::shutdown(connection(peer).socket().fd(), SHUT_RDWR); }
 
 void TcpControlChannel::read() {
   std::array<epoll_event, 32> events;

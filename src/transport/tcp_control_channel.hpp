@@ -49,6 +49,8 @@ class TcpControlChannel final : public ControlChannel {
   /// Returns a peer whose connection has ended, and the reason. Returns each peer once, in the order in which the
   /// connections have ended. Returns nothing if no other connection has ended.
   std::optional<Text> take_ended() { return next_of(ended_); }
+  /// Ends the connection to `peer` in both directions. The next read() notices that.
+  void shut_down(Rank peer) noexcept;
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 
  private:

@@ -139,7 +139,6 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<Jso
                       .token = with_.token,
                       .frame_bytes = with_.frame_bytes,
                       .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
-  for (const JsonRecord& offer : offers) peers.addresses.push_back(address_in(offer, name));
   const ReportedWait::Describe* awaited = nullptr;
   ReportedWait wait(
       fmt::format("connect over {}", name), with_.rank, peers.deadline,
@@ -148,6 +147,7 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<Jso
     awaited = &now;
     return wait.is_over();
   };
+  for (const JsonRecord& offer : offers) peers.addresses.push_back(address_in(offer, name));
   return (*std::ranges::find(networks_, name, &Network::name))->connect(peers);
 }
 

@@ -13,6 +13,7 @@ function(drop_in_tests mpi package other)
                   corner_cases_progress.cpp)
   drop_in_program(drop_in_scenarios_${mpi} ${package} scenarios.cpp)
   drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
+  drop_in_program(drop_in_different_calls_${mpi} ${package} different_calls.cpp)
   if(NOT COLLECTIVES_SANITIZE)  # no test runs the benchmark
     drop_in_program(drop_in_bench_${mpi} ${package} ${PROJECT_SOURCE_DIR}/bench/micro/mpi_drop_in_bench.cpp)
   endif()
@@ -36,6 +37,15 @@ function(drop_in_tests mpi package other)
                EXPECT "rank 0 passed 9 x i32, ranks 1-2 passed 10 x i32")
   drop_in_case(${mpi}.RanksDisagreeFatally COMMAND ${mpirun} -np 2 ${intercepted} ${scenarios} ranks_disagree_fatally
                EXPECT "rank 0 passed 9 x i32" REFUSE "class other" FAILS)
+  set(different $<TARGET_FILE:drop_in_different_calls_${mpi}>)
+  set(quiet env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_TUNING=default)
+  drop_in_case(${mpi}.DifferentCalls.OfAHost COMMAND ${mpirun} -np 2 ${quiet} ${different} EXPECT " 0 faults")
+  drop_in_case(${mpi}.DifferentCalls.OfTwoHosts COMMAND ${mpirun} -np 3 ${quiet}
+               ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${different} EXPECT " 0 faults")
+  if(mpi STREQUAL openmpi)
+    drop_in_case(${mpi}.DifferentCalls.NonBlocking COMMAND ${mpirun} -np 2 ${quiet} ${different} nonblocking
+                 EXPECT " 0 faults")
+  endif()
   drop_in_case(${mpi}.BeforeInit COMMAND ${intercepted} ${scenarios} before_init REFUSE "[Ss]egmentation" FAILS)
   drop_in_case(${mpi}.AfterFinalize COMMAND ${intercepted} ${scenarios} after_finalize REFUSE "[Ss]egmentation" FAILS)
   drop_in_case(${mpi}.MalformedSetting

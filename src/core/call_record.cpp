@@ -1,0 +1,248 @@
+// Functions of call records: the encoding of details, the comparison of records, and the texts of mismatches.
+#include "core/call_record.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "base/text.hpp"
+#include "collectives/plan.hpp"
+#include "core/collective.hpp"
+
+namespace collectives {
+
+// ---- details ----
+
+void append_detail(std::string& to, Detail kind, std::string_view value, std::size_t at_most) {
+  value = value.substr(0, at_most);
+  to += static_cast<char>(kind);
+  to += static_cast<char>(value.size() & 0xff);
+  to += static_cast<char>(value.size() >> 8);
+  to += value;
+}
+
+void append_lengths(std::string& to, std::span<const std::size_t> lengths) {
+  const auto first = lengths.first(std::min(lengths.size(), kDetailLengths));
+  append_detail(to, Detail::lengths, {reinterpret_cast<const char*>(first.data()), first.size_bytes()},
+                first.size_bytes());
+}
+
+CallDetails decode_details(std::string_view bytes) {
+  CallDetails details;
+  while (bytes.size() >= 3) {
+    const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[at])); };
+    const std::string_view value = bytes.substr(3, byte(1) | byte(2) << 8);
+    switch (static_cast<Detail>(bytes[0])) {
+      case Detail::name: details.name = value; break;
+      case Detail::op: details.op = value; break;
+      case Detail::compression: details.compression = value; break;
+      case Detail::refusal: details.refusal = value; break;
+      case Detail::lengths:
+        details.lengths.resize(value.size() / sizeof(std::uint64_t));
+        if (!details.lengths.empty())
+          std::memcpy(details.lengths.data(), value.data(), details.lengths.size() * sizeof(std::uint64_t));
+        break;
+    }
+    bytes.remove_prefix(3 + value.size());
+  }
+  return details;
+}
+
+// ---- comparison ----
+
+bool agree(const CallRecord& a, const CallRecord& b) noexcept {
+  // The signatures and names are compared, too, in case that different calls have equal hashes.
+  return a.hash.after == b.hash.after && a.signature == b.signature && a.details.name == b.details.name;
+}
+
+// ---- texts ----
+
+namespace {
+
+constexpr bool has_root(Collective collective) noexcept {
+  return collective == Collective::broadcast || collective == Collective::reduce;
+}
+
+/// Arguments in which the records of a call differ.
+struct Differences {
+  explicit Differences(const std::vector<Arrived>& arrived) {
+    const auto differ = [&](auto&& field) {
+      return std::ranges::any_of(arrived, [&](const Arrived& a) { return field(a) != field(arrived.front()); });
+    };
+    const auto in_signature = [&](auto Signature::*field) {
+      return differ([field](const Arrived& a) { return a.call.signature.*field; });
+    };
+    collective = in_signature(&Signature::collective) || in_signature(&Signature::split);
+    op = differ([](const Arrived& a) { return std::pair(a.call.signature.op, a.call.signature.op_detail); });
+    root = in_signature(&Signature::root);
+    backend = in_signature(&Signature::backend);
+    deterministic = in_signature(&Signature::deterministic);
+    counts =
+        differ([](const Arrived& a) { return std::pair(a.call.signature.has_counts, a.call.signature.counts_hash); });
+    const bool wire_name = differ([](const Arrived& a) { return a.call.signature.wire.view(); });
+    wire = wire_name || differ([](const Arrived& a) { return a.call.signature.wire.hash; });
+    wire_detail = wire && !wire_name;
+    force = in_signature(&Signature::force);
+    memory = in_signature(&Signature::memory);
+    name = differ([](const Arrived& a) { return std::string_view(a.call.details.name); });
+  }
+  bool collective, op, root, backend, deterministic, counts, wire, wire_detail, force, memory, name;
+};
+
+std::string list_text(const std::vector<std::uint64_t>& lengths) {
+  constexpr std::size_t kShown = 8;
+  const auto shown = std::span(lengths).first(std::min(lengths.size(), kShown));
+  return fmt::format("{}{}", fmt::join(shown, ", "), lengths.size() > kShown ? ", ..." : "");
+}
+
+std::string counts_text(const Signature& s, const CallDetails& details) {
+  if (s.has_counts) return " counts " + list_text(details.lengths);
+  if (s.counts_hash != 0) return " in a group of " + list_text(details.lengths);
+  return s.collective == Collective::all_reduce ? " in no group" : " in equal parts";
+}
+
+std::string op_text(const Signature& s, const CallDetails& details) {
+  if (s.op == ReduceOp::Kind::pre_scaled_sum)
+    return fmt::format(" {} by {}", to_string(s.op), std::bit_cast<double>(s.op_detail));
+  return fmt::format(" {}{}{}", to_string(s.op), details.op.empty() ? "" : " ", details.op);
+}
+
+std::string compression_text(const Signature& s, const CallDetails& details, bool with_detail) {
+  if (s.wire == WireName()) return " not compressed";
+  std::string text = fmt::format(" compressed by {}", s.wire.view());
+  if (with_detail) text += fmt::format(" ({})", details.compression.empty() ? "of another kind" : details.compression);
+  return text;
+}
+
+/// Returns the arguments of a call as text: "4096 x bf16 root 1".
+std::string arguments_text(const Arrived& arrived, const Differences& differences) {
+  const Signature& s = arrived.call.signature;
+  const CallDetails& details = arrived.call.details;
+  static const std::vector<std::string_view> backends = backend_names();
+  if (differences.collective && s.split) return "split";
+  std::string text;
+  if (differences.collective && s.collective == Collective::barrier) {
+    text = "barrier";
+  } else {
+    if (differences.collective) text = fmt::format("{} of ", to_string(s.collective));
+    text += fmt::format("{} x {}", s.count, to_string(s.type));
+    if (differences.memory) text += fmt::format(" in {} memory", to_string(s.memory));
+    if (differences.op && reduces(s.collective)) text += op_text(s, details);
+    if (differences.root && has_root(s.collective)) text += fmt::format(" root {}", s.root);
+  }
+  if (differences.backend)
+    text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
+  if (differences.deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
+  if (differences.wire) text += compression_text(s, details, differences.wire_detail);
+  if (differences.force) text += s.force ? " by force" : " not by force";
+  if (differences.counts && s.collective != Collective::barrier) text += counts_text(s, details);
+  if (differences.name) text += details.name.empty() ? " without a name" : fmt::format(" named \"{}\"", details.name);
+  return text;
+}
+
+/// Ranks with equal arguments, and what they did: "passed 4096 x bf16".
+struct Alike {
+  std::string did;
+  std::vector<Arrived> ranks;
+  bool refused() const { return ranks.front().call.signature.refused; }
+};
+
+/// Groups ranks by `key` and describes each group. Groups that have refused the call come first, then small ones,
+/// because their ranks probably made the mistake.
+template <class Key, class Describe>
+std::vector<Alike> groups_of(const std::vector<Arrived>& arrived, Key&& same, Describe&& describe) {
+  std::vector<Alike> groups;
+  for (const Arrived& a : arrived) {
+    auto group = std::ranges::find_if(groups, [&](const Alike& other) { return same(other.ranks.front(), a); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {describe(a), {}});
+    group->ranks.push_back(a);
+  }
+  std::ranges::stable_sort(groups, {}, [](const Alike& group) {
+    return std::pair(!group.refused(), group.ranks.size());
+  });
+  return groups;
+}
+
+std::string ranks_text_of(const Alike& group) {
+  std::vector<Rank> ranks;
+  for (const Arrived& a : group.ranks) ranks.push_back(a.rank);
+  return ranks_text(ranks);
+}
+
+/// Returns the first place at which the lists of lengths of two groups differ: "; counts differ first at rank 3: 5 and
+/// 6". Returns an empty text if the groups have no such lists.
+std::string first_length_text(const std::vector<Alike>& groups) {
+  for (std::size_t g = 1; g < groups.size(); ++g) {
+    const CallRecord &a = groups[0].ranks.front().call, &b = groups[g].ranks.front().call;
+    const std::vector<std::uint64_t>&x = a.details.lengths, &y = b.details.lengths;
+    if (a.signature.collective != b.signature.collective || a.signature.has_counts != b.signature.has_counts ||
+        a.signature.counts_hash == b.signature.counts_hash || x.empty() || y.empty())
+      continue;
+    const auto at = static_cast<std::size_t>(std::ranges::mismatch(x, y).in1 - x.begin());
+    const auto value = [at](const std::vector<std::uint64_t>& list) {
+      return at < list.size() ? std::to_string(list[at]) : "none";
+    };
+    const std::string_view what = a.signature.has_counts ? "counts" : "lengths";
+    const std::string_view place = a.signature.has_counts ? "rank" : "tensor";
+    if (at == x.size() && at == y.size()) return fmt::format("; {} differ after {} {}", what, place, at - 1);
+    return fmt::format("; {} differ first at {} {}: {} and {}", what, place, at, value(x), value(y));
+  }
+  return {};
+}
+
+/// Returns the label of the call, as most of its ranks have made it. Contains the name of the tensor if it is equal.
+std::string common_label(const std::vector<Alike>& groups) {
+  const CallRecord& call = groups.back().ranks.front().call;
+  const bool named = std::ranges::all_of(
+      groups, [&](const Alike& group) { return group.ranks.front().call.details.name == call.details.name; });
+  return label_of(call.signature, call.sequence, named ? call.details.name : std::string_view());
+}
+
+}  // namespace
+
+std::string label_of(const Signature& signature, std::uint64_t sequence, std::string_view name) {
+  std::string text = fmt::format("{} #{}", signature.split ? "split" : to_string(signature.collective), sequence);
+  if (!name.empty()) text += fmt::format(" ({})", name);
+  return text;
+}
+
+Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
+  const auto same = [](const Arrived& a, const Arrived& b) {
+    return a.call.signature == b.call.signature && a.call.details.name == b.call.details.name &&
+           a.call.details.refusal == b.call.details.refusal;
+  };
+  std::vector<Arrived> made;
+  std::ranges::copy_if(arrived, std::back_inserter(made), [](const Arrived& a) { return !a.call.signature.refused; });
+  const Differences differences(made);
+  const std::vector<Alike> groups = groups_of(arrived, same, [&](const Arrived& a) {
+    const CallRecord& call = a.call;
+    if (!call.signature.refused) return "passed " + arguments_text(a, differences);
+    return fmt::format("refused {}: {}", label_of(call.signature, call.sequence, {}), call.details.refusal);
+  });
+  Mismatch mismatch{groups.front().ranks.front().rank, common_label(groups), {}};
+  mismatch.text = mismatch.operation;
+  for (const Alike& group : groups)
+    mismatch.text += fmt::format("{}{} {}", &group == &groups.front() ? ": " : ", ", ranks_text_of(group), group.did);
+  if (groups.size() == 1) mismatch.text += "; names that are too long to show here differ";
+  mismatch.text += first_length_text(groups);
+  return mismatch;
+}
+
+Mismatch describe_earlier_mismatch(const std::vector<Arrived>& arrived) {
+  const auto same = [](const Arrived& a, const Arrived& b) { return a.call.hash.before == b.call.hash.before; };
+  const std::vector<Alike> groups = groups_of(arrived, same, [](const Arrived&) { return std::string(); });
+  Mismatch mismatch{groups.front().ranks.front().rank, common_label(groups), {}};
+  std::vector<std::string> sets;
+  for (const Alike& group : groups) sets.push_back(ranks_text_of(group));
+  mismatch.text = fmt::format("{}: {} differ in a call before #{}, of which no record is left", mismatch.operation,
+                              fmt::join(sets, " and "), groups.front().ranks.front().call.sequence);
+  return mismatch;
+}
+
+}  // namespace collectives

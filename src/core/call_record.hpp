@@ -1,0 +1,83 @@
+// Call record: one call of a rank, as other ranks compare it with their own. A rank keeps records of its newest calls.
+//
+// A running hash identifies all calls of a rank up to one call. Ranks that have made equal calls have equal running
+// hashes. The first call that differs is therefore the first with equal hashes before it and different hashes after it.
+//
+// Details are texts and lists that a signature holds only as hashes, such as the name of a tensor. Error texts show
+// them. Only calls with details write them. Encoded details are fields one after the other: a letter, two bytes with
+// the length of the value, lowest byte first, and the value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/types.hpp"
+#include "core/signature.hpp"
+
+namespace collectives {
+
+/// Details of one call.
+struct CallDetails {
+  std::string name = {};                     ///< name of the tensor, or names of a fused group's tensors
+  std::string op = {};                       ///< user op: its name in quotation marks
+  std::string compression = {};              ///< options of top-k, or lengths of the codec's blocks
+  std::string refusal = {};                  ///< reason for which the rank has refused the call
+  std::vector<std::uint64_t> lengths = {};   ///< first lengths of the parts, or of a fused group's tensors
+
+  bool operator==(const CallDetails&) const = default;
+};
+
+/// Letter of a field in encoded details.
+enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l' };
+
+/// Largest number of bytes of a call's encoded details. Longer details are cut.
+inline constexpr std::size_t kDetailBytes = 1008;
+/// Largest numbers of bytes of the fields. Together with their heads, the fields fit into kDetailBytes.
+inline constexpr std::size_t kNameBytes = 320, kOpBytes = 96, kCompressionBytes = 128, kRefusalBytes = 400;
+/// Largest number of lengths in encoded details.
+inline constexpr std::size_t kDetailLengths = 48;
+
+/// Appends a field, whose value is cut to `at_most` bytes.
+void append_detail(std::string& to, Detail kind, std::string_view value, std::size_t at_most);
+/// Appends the first kDetailLengths lengths as a field.
+void append_lengths(std::string& to, std::span<const std::size_t> lengths);
+/// Returns the details in `bytes`. Ignores fields of unknown letters, and bytes that are no field.
+CallDetails decode_details(std::string_view bytes);
+
+/// One call of a rank.
+struct CallRecord {
+  std::uint64_t sequence = 0;
+  RunningHash hash = {};
+  Signature signature = {};
+  CallDetails details = {};
+};
+
+/// Record of a rank's call.
+struct Arrived {
+  Rank rank = 0;
+  CallRecord call = {};
+};
+
+/// Returns true if the records are of equal calls, and all calls before were equal, too.
+bool agree(const CallRecord&, const CallRecord&) noexcept;
+
+/// Description of a mismatch: the call in which ranks differ, and a text that names it.
+struct Mismatch {
+  Rank peer = 0;          ///< rank with the rarest arguments
+  std::string operation;  ///< "all_reduce #17"
+  std::string text;       ///< "all_reduce #17: rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16"
+};
+/// Describes how the records of one call differ. The text names only arguments that differ. Requires a record.
+Mismatch describe_mismatch(const std::vector<Arrived>&);
+/// Describes records of one call that differ in an earlier call, of which there are no records: "rank 3 and ranks 0-2
+/// differ in a call before #17".
+Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);
+
+/// Returns "all_reduce #17", or "all_reduce #17 (fc1)" with the name of the tensor.
+std::string label_of(const Signature& signature, std::uint64_t sequence, std::string_view name);
+
+}  // namespace collectives

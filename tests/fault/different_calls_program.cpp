@@ -1,0 +1,59 @@
+// Tries pairs of different calls by hand, and prints counts and times. Exits with 1 if a pair is not reported as it
+// should be.
+//
+//   different_calls_program [KEY=VALUE...]
+//     wire=NAME           wire between hosts: tcp, ucx, queue; by default the library's choice
+//     first=N cells=N     tries N cells from cell N on, by default all
+//     timeout=SECONDS     deadline of each call, by default 20
+//     shown=N             faults that are printed in full, by default 20
+//     match=TEXT          tries only cells whose description contains TEXT
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "fault/call_pairs.hpp"
+
+int main(int argc, char** argv) {
+  using namespace collectives::testing;
+  std::map<std::string, std::string> arguments{{"wire", ""},      {"first", "0"},  {"cells", "1000000"},
+                                               {"timeout", "20"}, {"shown", "20"}, {"match", ""}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string key = argument.substr(0, argument.find('='));
+    if (!arguments.contains(key) || argument.size() == key.size())
+      return std::fprintf(stderr, "unknown argument: %s\n", argv[i]), 2;
+    arguments[key] = argument.substr(key.size() + 1);
+  }
+  const auto number = [&](const char* key) { return std::strtoul(arguments[key].c_str(), nullptr, 10); };
+  const std::vector<Cell> cells = all_cells(arguments["wire"]);
+  const std::size_t end = std::min(cells.size(), number("first") + number("cells"));
+  const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(std::strtod(arguments["timeout"].c_str(), nullptr)));
+  const std::size_t shown = number("shown");
+  const auto began = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+  Tried all;
+  for (std::size_t i = number("first"); i < end; ++i) {
+    if (cells[i].text().find(arguments["match"]) == std::string::npos) continue;
+    Tried tried = try_pairs(cells[i], all_call_pairs(), timeout);
+    std::printf("cell %zu (%s): %zu pairs, %zu refused alike, %zu faults, %.0f s so far\n", i, cells[i].text().c_str(),
+                tried.pairs, tried.refused_alike, tried.faults.size(), elapsed());
+    for (std::size_t n = 0; n < tried.faults.size() && all.faults.size() + n < shown; ++n)
+      std::printf("%s\n", tried.faults[n].c_str());
+    std::fflush(stdout);
+    all.add(std::move(tried));
+  }
+  std::ranges::sort(all.seconds);
+  const auto quantile = [&](double share) {
+    return all.seconds.empty()
+               ? 0
+               : all.seconds[static_cast<std::size_t>(share * static_cast<double>(all.seconds.size() - 1))];
+  };
+  std::printf("%zu calls, %zu pairs tried, %zu refused alike, %zu faults, %.1f s\n", different_calls().size(),
+              all.pairs, all.refused_alike, all.faults.size(), elapsed());
+  std::printf("seconds from the call to the error: median %.4f, 99 %% %.4f, 99.9 %% %.4f, greatest %.4f\n",
+              quantile(0.5), quantile(0.99), quantile(0.999), quantile(1));
+  return all.faults.empty() ? 0 : 1;
+}
