@@ -2,6 +2,7 @@
 #include "collectives/communicator.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "collectives/version.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
@@ -472,6 +474,29 @@ TEST(Calls, ARepeatedCallIsCorrectAfterADifferentCall) {
         }
       }
   });
+}
+
+// A rank performs the exchanges of split() by hand, and announces a length that it never sends.
+TEST(Split, RefusesALengthThatNoRankCanSend) {
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  run_communicators(3, [](Communicator& comm) {
+    if (comm.rank() != 1) {
+      EXPECT_EQ(error_of([&] { comm.split(0); }).code(), Errc::mismatch);
+      return;
+    }
+    const int color_and_key[] = {0, 0};
+    std::vector<int> all(6);
+    const std::size_t length = 1'000'000'000;
+    std::vector<std::size_t> lengths(3);
+    try {
+      comm.all_gather(color_and_key, all);
+      comm.all_gather(std::span(&length, 1), lengths);
+    } catch (const Error&) {  // the others may have left already
+    }
+  });
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_LE(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB";
 }
 
 }  // namespace

@@ -201,6 +201,40 @@ TEST_F(Trace, FailsOnEveryRankIfItCannotBeWritten) {
       << outcome.out;
 }
 
+TEST_F(Trace, IsWrittenByEachRankToThePathOfItsOwnEnvironment) {
+  for (const std::string hosts : {"", "COLLECTIVES_HOST_ID=$RANK "}) {
+    // Rank 0 has no trace, rank 1 has one of its own, ranks 2 and 3 share one.
+    const std::string script = "[ $RANK -eq 0 ] || export COLLECTIVES_TRACE=" + (directory_ / "trace").string() +
+                               "$(($RANK / 2)); " + hosts + "exec \"$0\" \"$@\"";
+    const Outcome outcome = run_command(std::string(kCollectivesRun) + " -n 4 --grace 4s sh -c '" + script + "' " +
+                                        kRankProgram + " reduce 8");
+    ASSERT_EQ(outcome.status, 0) << outcome.out;
+    const auto ranks_in = [&](const std::string& name) {
+      std::set<int> ranks;
+      for (const json& event : of_category(events({(directory_ / name).string()}), "operation"))
+        ranks.insert(event.at("pid").get<int>());
+      return ranks;
+    };
+    if (hosts.empty()) {
+      EXPECT_EQ(ranks_in("trace0"), (std::set<int>{1}));
+      EXPECT_EQ(ranks_in("trace1"), (std::set<int>{2, 3}));
+      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
+    } else {
+      for (const char* name : {"trace0.host1", "trace1.host2", "trace1.host3"})
+        EXPECT_TRUE(std::filesystem::exists(directory_ / name)) << name;
+    }
+  }
+}
+
+TEST_F(Trace, FollowsNoPlantedLink) {
+  std::ofstream(directory_ / "victim") << "secret";
+  std::filesystem::create_symlink(directory_ / "victim", file());
+  const Outcome outcome = run(2, std::string(kRankProgram) + " reduce 8");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ(occurrences(outcome.out, "COLLECTIVES_TRACE: opening .*symbolic link"), 2) << outcome.out;
+  EXPECT_EQ(std::filesystem::file_size(directory_ / "victim"), 6u);
+}
+
 TEST(Log, SaysOnceWhatACommunicatorIs) {
   const Outcome outcome =
       run_command(std::string("COLLECTIVES_LOG=info ") + kCollectivesRun + " -n 3 " + kRankProgram + " reduce 8");

@@ -21,7 +21,9 @@
 #include "collectives/error.hpp"
 #include "communicator/settings.hpp"
 #include "support/child.hpp"
+#include "support/programs.hpp"
 #include "support/ranks.hpp"
+#include "support/system.hpp"
 #include "tuning/calibration.hpp"
 #include "tuning/tuning_cache.hpp"
 
@@ -288,6 +290,38 @@ TEST_F(TuningFiles, ACorruptCacheIsIgnoredAndReplaced) {
     cache.keep(situation(2), {{"inline_bytes", 512}}, {});
     ASSERT_TRUE(cache.find(situation(2))) << text;
   }
+}
+
+TEST_F(TuningFiles, ACacheOfAStrangerIsIgnoredWithOneWarning) {
+  std::string objects;
+  for (int i = 0; i < 300'000; ++i) objects += "{\"a\":";
+  std::string many = R"({"entries":[{})";
+  for (int i = 0; i < 300; ++i) many += ",{}";
+  const std::string file = path("tuning.json");
+  const auto expect_ignored = [&](const char* what) {
+    Child child([&](Line&) {
+      const testing::StderrCapture captured;
+      const TuningCache cache(file);
+      const bool found = cache.find(situation(2)).has_value() || cache.find(situation(3)).has_value();
+      const std::string text = captured.text();
+      return !found && testing::occurrences(text, "warning: the tuning cache .* is ignored") == 1 &&
+                     testing::occurrences(text, "json.exception|terminate") == 0
+                 ? 0
+                 : 1;
+    });
+    EXPECT_EQ(child.wait(), 0) << what;
+  };
+  for (const std::string& text : {std::string(2 << 20, '['), objects, many + "]}", std::string("{"),
+                                  std::string(2 << 20, ' ') + R"({"entries":[]})"}) {
+    write("tuning.json", text);
+    expect_ignored(text.substr(0, 20).c_str());
+  }
+  fs::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  expect_ignored("a FIFO");
+  fs::remove(file);
+  fs::create_symlink(write("elsewhere.json", R"({"entries":[]})"), file);
+  expect_ignored("a link");
 }
 
 TEST_F(TuningFiles, AnEntryThatWasEditedBadlyIsIgnoredAlone) {
