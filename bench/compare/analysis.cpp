@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "base/json.hpp"
+#include "base/json_record.hpp"
 #include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
@@ -41,22 +42,22 @@ void note_once(std::vector<std::string>& notes, const std::string& subject, cons
   }
 }
 
-void read_sample(const nlohmann::json& line, Samples& samples) {
-  const auto contender = line.at("contender").get<std::string>();
-  if (!line.contains("collective")) {  // a note about the whole contender
-    samples.notes.push_back(contender + ": " + line.at("left_out").get<std::string>());
+void read_sample(const JsonRecord& line, Samples& samples) {
+  constexpr int kMost = 1 << 30;
+  const std::string contender = line.text("contender");
+  if (!line.has("collective")) {  // a note about the whole contender
+    samples.notes.push_back(contender + ": " + line.text("left_out"));
     return;
   }
-  const Cell cell{line.at("ranks").get<int>(), line.at("back_to_back").get<bool>(),
-                  line.at("collective").get<std::string>(), line.at("in_place").get<bool>(),
-                  line.at("bytes").get<std::size_t>()};
+  const Cell cell{line.integer("ranks", 0, kMost), line.boolean("back_to_back"), line.text("collective"),
+                  line.boolean("in_place"), line.integer<std::size_t>("bytes", 0, std::size_t{1} << 60)};
   const std::string subject = contender + ", " + title_of(cell);
-  if (line.contains("left_out")) {
-    note_once(samples.notes, subject, line.at("left_out").get<std::string>());
+  if (line.has("left_out")) {
+    note_once(samples.notes, subject, line.text("left_out"));
     return;
   }
-  const Role role = role_from(line.at("role").get<std::string>());
-  const auto wrong = line.at("wrong").get<std::size_t>();
+  const Role role = role_from(line.text("role"));
+  const auto wrong = line.integer<std::size_t>("wrong", 0, std::size_t{1} << 60);
   if (role == Role::ours) samples.wrong_of_ours += wrong;
   if (wrong != 0) {
     note_once(samples.notes, subject, fmt::format("wrong result for {} bytes", cell.bytes));
@@ -64,7 +65,7 @@ void read_sample(const nlohmann::json& line, Samples& samples) {
   }
   Series& series = samples.cells[cell][contender];
   series.role = role;
-  series.rounds[line.at("round").get<int>()] = line.at("microseconds").get<double>();
+  series.rounds[line.integer("round", 0, kMost)] = line.number("microseconds", 0);
 }
 
 /// Returns the median, over the rounds in `drawn`, of the peer's time divided by ours. Returns 0 if no round has both.
@@ -94,7 +95,7 @@ Samples read_samples(std::istream& lines) {
       std::string why;
       const nlohmann::json sample = parse_json(line, {}, &why);
       if (sample.is_discarded()) throw std::runtime_error(why);
-      read_sample(sample, samples);
+      read_sample(JsonRecord(sample, "its object"), samples);
     } catch (const std::exception& error) {
       throw std::runtime_error(fmt::format("line {} is no sample: {}", number, error.what()));
     }

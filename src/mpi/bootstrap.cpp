@@ -44,6 +44,9 @@ struct MpiBootstrap::Shared {
 
 namespace {
 
+/// Maximum number of bytes that one rank contributes to an exchange.
+constexpr std::uint64_t kMostContribution = std::uint64_t{64} << 20;
+
 /// Memory that MPI uses during one exchange.
 struct Gather {
   std::string mine;
@@ -148,8 +151,9 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadlin
   for (const std::uint64_t bytes : gather->bytes) {
     gather->offsets.push_back(static_cast<int>(total));
     gather->counts.push_back(static_cast<int>(bytes));
-    if (bytes > INT_MAX || (total += bytes) > INT_MAX) {
-      throw Error(Errc::invalid_argument, "all_gather at the MPI rendezvous: more than 2 GiB in all", rank());
+    if (bytes > kMostContribution || (total += bytes) > INT_MAX) {
+      throw Error(Errc::invalid_argument,
+                  "all_gather at the MPI rendezvous: more than 64 MiB from one rank, or 2 GiB in all", rank());
     }
   }
   gather->contributions.resize(total);

@@ -235,6 +235,37 @@ TEST(InfoProgram, SaysWhereTheTuningComesFrom) {
   expect_one_line_and_two("COLLECTIVES_TUNING=/nonexistent.json " + kInfo, "/nonexistent.json");
 }
 
+TEST(InfoProgram, PrintsOneErrorForAMalformedTuningCache) {
+  const ScratchFile file(".cache");  // the name of a folder here
+  std::filesystem::create_directories(file.path() + "/collectives");
+  const std::string cache = file.path() + "/collectives/tuning.json";
+  for (const std::string& text :
+       {std::string("{"), std::string(2 << 20, '['), std::string(R"({"entries":[{"of":7}]})"),
+        std::string(R"({"entries":[{"of":{"ranks":"many"}}]})"),
+        std::string(R"({"entries":[{"of":{"ranks":2,"cores":1e99,"kernel copies":1,"barrier ns":"x"}}]})")}) {
+    std::ofstream(cache) << text;
+    for (const char* flags : {" --json", ""}) {
+      const Outcome outcome = run("env -u COLLECTIVES_TUNING XDG_CACHE_HOME=" + file.path() + " " + kInfo + flags);
+      EXPECT_EQ(outcome.status, 0) << outcome.text;
+      EXPECT_NE(outcome.text.find(cache + ": "), std::string::npos) << outcome.text;
+      EXPECT_EQ(outcome.text.find("json.exception"), std::string::npos) << outcome.text;
+    }
+  }
+  std::filesystem::remove_all(file.path());
+}
+
+TEST(BenchProgram, WritesItsFilesThroughNoPlantedLink) {
+  const ScratchFile victim(".victim"), link(".json");
+  std::ofstream(victim.path()) << "secret";
+  std::filesystem::create_symlink(victim.path(), link.path());
+  expect_one_line_and_two(kBench + " all_reduce --bootstrap threads:2 --max-bytes 1K --json " + link.path(),
+                          "symbolic link");
+  EXPECT_EQ(std::filesystem::file_size(victim.path()), 6u);
+  const Outcome piped =
+      run(kBench + " all_reduce --bootstrap threads:2 --max-bytes 1K --iterations 1 --json /dev/stdout | grep -c kind");
+  EXPECT_EQ(piped.status, 0) << piped.text;
+}
+
 TEST(InfoProgram, ExplainsAMachineThatIsNotHere) {
   const Outcome one = run(kInfo + " explain all_reduce --bytes 64M --ranks 64 --ranks-per-host 8");
   EXPECT_EQ(one.status, 0) << one.text;

@@ -3,9 +3,11 @@
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -223,17 +225,34 @@ TEST(Checkpoint, TheFileIsReplacedWhole) {
 TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
   const Folder folder;
   write_file(folder / "run.ckpt", "old");
-  std::filesystem::create_directory(folder / "run.ckpt.partial");  // the file cannot be created
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit two_bytes{2, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &two_bytes), 0);
   const std::string text = message_of<FileError>([&] { write_atomically(folder / "run.ckpt", "new"); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
   EXPECT_TRUE(text.starts_with((folder / "run.ckpt").string())) << text;
   EXPECT_EQ(read_file(folder / "run.ckpt"), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Checkpoint, IsWrittenThroughNoPlantedLink) {
+  const Folder folder;
+  write_file(folder / "victim", "secret");
+  std::filesystem::create_symlink(folder / "victim", folder / "run.ckpt");
+  std::filesystem::create_symlink(folder / "victim", folder / "run.ckpt.partial");
+  write_atomically(folder / "run.ckpt", "new");
+  EXPECT_EQ(read_file(folder / "victim"), "secret");
+  EXPECT_EQ(read_file(folder / "run.ckpt"), "new");
 }
 
 TEST(Checkpoint, AFailedRenameLeavesNoPartialFile) {
   const Folder folder;
   std::filesystem::create_directories(folder / "run.ckpt" / "in the way");
   EXPECT_THROW(write_atomically(folder / "run.ckpt", "new"), FileError);
-  EXPECT_FALSE(std::filesystem::exists(folder / "run.ckpt.partial"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(Checkpoint, AFileThatIsNotThereIsNamed) {
