@@ -1,5 +1,5 @@
-// SipHash-2-4: a hash of bytes under a secret key of 128 bits. A process without the key can neither compute the hash
-// of new bytes nor find the key from hashes that it has seen (Aumasson and Bernstein, 2012).
+// SipHash-2-4: a hash of bytes under a secret key of 128 bits (Aumasson and Bernstein, 2012). A process without the key
+// cannot compute the hash of new bytes. Hashes that it has seen do not tell it the key.
 #pragma once
 
 #include <cstdint>

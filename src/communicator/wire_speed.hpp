@@ -36,9 +36,9 @@ struct WireSpeed {
   static WireSpeed from(const TuningParameters&);
 };
 
-/// One end of a measurement between two ranks. The functions below throw Error{timeout} at the deadline,
-/// Error{peer_lost} if the wire has lost a peer, Error{bootstrap} if the other rank breaks the protocol, and the errors
-/// of `check_peers`.
+/// One end of a measurement between two ranks. The functions below throw Error{timeout} at the deadline and
+/// Error{peer_lost} if the wire has lost a peer. They throw Error{bootstrap} if the other rank breaks the protocol.
+/// They also throw the errors of `check_peers`.
 struct WireEnd {
   Wire& wire;
   Rank self, other;

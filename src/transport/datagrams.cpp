@@ -278,8 +278,8 @@ bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_vie
 
 // ---- receiving ----
 
-/// Reads one or several pieces with one system call. Returns false if there are none, or after 64 datagrams that it has
-/// dropped and errors, such as the late report that the peer's port is closed.
+/// Reads one or several pieces with one system call. Returns false if there are none. Also returns false after 64
+/// datagrams that it has dropped or errors, such as the late report that the peer's port is closed.
 bool DatagramLink::read(std::uint32_t number) {
   if (incoming_ == nullptr) incoming_ = arrived_.empty_buffer();
   for (int i = 0; i < kDropsAtOnce; ++i) {

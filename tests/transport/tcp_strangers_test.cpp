@@ -1,5 +1,5 @@
-// Tests of strangers at the TCP wire, in its connect phase: processes that connect to the listener of a rank, or answer
-// at the address of a rank, without the secret of the job.
+// Tests of strangers at the TCP wire, in its connect phase. A stranger is a process without the secret of the job. It
+// connects to the listener of a rank, or answers at the address of a rank.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
