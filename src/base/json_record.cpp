@@ -68,7 +68,9 @@ double JsonRecord::number(std::string_view name, double least, double most) cons
   const json& value = at(name);
   const double number = value.is_number() ? value.get<double>() : std::nan("");
   if (!(std::isfinite(number) && number >= least && number <= most))
-    refuse_field(name, value, fmt::format("a number from {} to {}", least, most));
+    refuse_field(name, value,
+                 most == std::numeric_limits<double>::max() ? fmt::format("a number of at least {}", least)
+                                                            : fmt::format("a number from {} to {}", least, most));
   return number;
 }
 

@@ -23,7 +23,7 @@ std::string reason(const std::string& text, std::size_t most_bytes = 1 << 20) {
 }
 
 TEST(Json, RefusesATextThatIsTooDeep) {
-  for (const std::size_t depth : {17, 1000, 300'000}) {
+  for (const std::size_t depth : {17u, 1000u, 300'000u}) {
     EXPECT_EQ(reason(std::string(depth, '[')), "it has more than 16 levels");
     EXPECT_EQ(reason(std::string(depth, '[') + std::string(depth, ']')), "it has more than 16 levels");
   }
