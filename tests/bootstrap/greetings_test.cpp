@@ -23,6 +23,9 @@
 #include "support/system.hpp"
 
 namespace collectives::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BootstrapConformance);
+
 namespace {
 
 using tcp::Kind;
@@ -225,9 +228,12 @@ TEST(Rendezvous, NoiseFromAMemberIsAnErrorThatNamesARank) {
     const auto due = static_cast<std::uint64_t>(Kind::contribution);  // this frame is too long
     const std::string header = frame_header(kind, kind == due ? UINT64_MAX - bytes : bytes);
     RankThread zero(listener, 0, 2);
-    ::close(become_member(listener, 1, 2));
+    const Socket member(become_member(listener, 1, 2));
     Bootstrap* const bootstrap = zero.bootstrap();
     ASSERT_NE(bootstrap, nullptr);
+    const std::string sent = (repeat % 2 == 0 ? header : "") + noise(random, 200);
+    ::send(member.fd(), sent.data(), sent.size(), MSG_NOSIGNAL);
+    ::shutdown(member.fd(), SHUT_WR);
     const auto error = error_of([&] { bootstrap->all_gather("x", patient()); });
     ASSERT_TRUE(error);
     EXPECT_NE(std::string(error->what()).find("rank"), std::string::npos) << error->what();

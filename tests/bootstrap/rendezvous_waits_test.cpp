@@ -43,6 +43,9 @@ int connect(int fd, const sockaddr* address, socklen_t bytes) {
 }
 
 namespace collectives::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BootstrapConformance);
+
 namespace {
 
 using namespace std::chrono_literals;
