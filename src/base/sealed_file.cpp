@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,21 +21,6 @@ namespace {
 constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which vm.memfd_noexec may require
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-std::size_t write_all(int file, std::string_view text) noexcept {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t bytes = ::write(file, text.data() + written, text.size() - written);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) break;
-    written += static_cast<std::size_t>(bytes);
-  }
-  return written;
-}
 
 void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why) {
   throw Error(Errc::system, fmt::format("memory: no {} for {}: {}", bytes_text(bytes), what, why));
@@ -68,6 +54,37 @@ SealedFile make_sealed_file(std::string_view what, const std::string& name, std:
   const std::string refused = fmt::format("{}: {}", asked, error_text(error));
   if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR) refuse_memory(bytes, what, refused);
   return {Descriptor(), refused};
+}
+
+OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept {
+  char path[48];
+  const auto path_of = [&](const char* process, int descriptor) {
+    *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/fd/{}", process, descriptor).out = '\0';
+    return path;
+  };
+  char process[16];
+  *fmt::format_to_n(process, sizeof process - 1, "{}", pid).out = '\0';
+  // O_PATH finds the file without opening it, so a FIFO does not block and a device is not started.
+  const Descriptor found(::open(path_of(process, number), O_PATH | O_CLOEXEC));
+  if (!found) return {};
+  char target[16] = {};
+  struct stat status {};
+  const bool memfd = ::readlink(path_of("self", found.number()), target, sizeof target) > 0 &&
+                     std::string_view(target, sizeof target).starts_with("/memfd:") &&
+                     ::fstat(found.number(), &status) == 0 && S_ISREG(status.st_mode);
+  if (!memfd) {
+    errno = EINVAL;
+    return {};
+  }
+  Descriptor file(::open(path_of("self", found.number()), flags | O_CLOEXEC));
+  if (!file) return {};
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = ::fcntl(file.number(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(file.number(), &status) != 0) {
+    errno = EINVAL;
+    return {};
+  }
+  return {std::move(file), static_cast<std::size_t>(status.st_size)};
 }
 
 }  // namespace collectives

@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
+#include "base/text.hpp"
 #include "bootstrap/subset.hpp"
+#include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
 
 namespace collectives {
@@ -22,6 +25,12 @@ std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   std::vector<std::size_t> lengths(p);
   const std::size_t length = mine.size();
   comm.all_gather(std::span(&length, 1), lengths);
+  for (std::size_t r = 0; r < p; ++r)
+    if (lengths[r] > kMostRecordBytes)
+      throw Error(Errc::mismatch,
+                  fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
+                              bytes_text(lengths[r]), bytes_text(kMostRecordBytes)),
+                  comm.rank(), static_cast<Rank>(r), "split");
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
   comm.all_gather_v({mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;

@@ -96,7 +96,8 @@ class Talk {
   }
   /// Throws because the other rank has sent a message that the protocol does not allow.
   [[noreturn]] void refuse() const {
-    throw Error(Errc::bootstrap, fmt::format("rank {} sent a message that does not belong to the measurement of the wire", other_),
+    throw Error(Errc::bootstrap,
+                fmt::format("rank {} sent a message that does not belong to the measurement of the wire", other_),
                 kNoRank, other_);
   }
   std::int64_t heard = 0;  ///< Number that the last received message contained.

@@ -54,8 +54,8 @@ WireSpeed measure(const WireEnd&, bool first);
 /// as all other pairs. `alone`: a result of measure(), the same at both ends. Takes 30 to 60 ms.
 double measure_together(const WireEnd&, const WireSpeed& alone);
 
-/// Returns the nanoseconds by which the steady clock of the other rank is ahead of this rank's. Meanwhile the other rank
-/// calls answer_with_clock(). The error is at most half the shortest of 40 round trips.
+/// Returns the nanoseconds by which the steady clock of the other rank is ahead of this rank's. Meanwhile the other
+/// rank calls answer_with_clock(). The error is at most half the shortest of 40 round trips.
 std::int64_t ask_for_clock(const WireEnd&);
 /// Answers ask_for_clock() of the other rank.
 void answer_with_clock(const WireEnd&);

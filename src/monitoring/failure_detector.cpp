@@ -130,7 +130,7 @@ void FailureDetector::check_control() {
 
 void FailureDetector::check_between_calls(std::string_view operation) {
   check_control();
-  check_lost_peers({.sequence = arrivals_.arrived() + 1, .operation = operation});
+  check_lost_peers({.sequence = arrivals_.arrived() + 1, .signature = {}, .operation = operation});
 }
 
 void FailureDetector::check_control_and_leave() {

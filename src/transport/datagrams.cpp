@@ -87,7 +87,7 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   SocketAddress theirs = address_of(stream, ::getpeername);
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
-  std::byte first{};  // Whichever process sent it. The peer repeats a probe that is dropped here.
+  std::byte first{};  // The peer repeats a probe that is dropped here.
   for (int i = 0; i < kReadsAtOnce && ::recv(socket_.fd(), &first, sizeof first, MSG_DONTWAIT) >= 0; ++i) ++dropped_;
   const bool six = theirs.storage.ss_family == AF_INET6;
   // Makes the kernel refuse a packet that is too long for the path. The TCP stream then carries the message.

@@ -18,9 +18,9 @@
 // network, because each message is sent by UDP only once. A link that has lost a datagram uses only the stream for a
 // while, at first 0.1 s. If the lost message had several pieces, only messages of several pieces use the stream.
 //
-// Strangers. Each datagram contains a token of 128 bits, one for each direction of a link. A datagram with another token,
-// from another address, or of another form is dropped and counted. A process that can read the packets of the network
-// can read the tokens, and can then forge datagrams.
+// Strangers. Each datagram contains a token of 128 bits, one for each direction of a link. A datagram with another
+// token, from another address, or of another form is dropped and counted. A process that can read the packets of the
+// network can read the tokens, and can then forge datagrams.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.

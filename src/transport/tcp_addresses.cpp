@@ -135,14 +135,12 @@ std::vector<TcpAddress> read_published_address(std::string_view text, const std:
     refuse_published();
   const auto port = published.at("port").get<std::int64_t>();
   const json& texts = published.at("at");
-  if (port < 1 || port > kLastPort || texts.size() > kMostAddresses)
-    refuse_published();
+  if (port < 1 || port > kLastPort || texts.size() > kMostAddresses) refuse_published();
   std::vector<TcpAddress> near, far;
   if (const std::string network = network_of_this_process(); !network.empty() && published.at("network") == network)
     for (const char* loopback : {"127.0.0.1", "::1"}) near.push_back(*make_address(loopback, static_cast<int>(port)));
   for (const json& each : texts) {
-    if (!each.is_string() || each.get_ref<const std::string&>().size() >= INET6_ADDRSTRLEN)
-      refuse_published();
+    if (!each.is_string() || each.get_ref<const std::string&>().size() >= INET6_ADDRSTRLEN) refuse_published();
     if (const auto address = make_address(each.get_ref<const std::string&>(), static_cast<int>(port)))
       (std::ranges::any_of(mine, [&](const NetworkInterface& one) { return is_in_network_of(one, *address); }) ? near
                                                                                                                : far)

@@ -1,8 +1,8 @@
 // Implementation of the connect phase of the TCP network. A rank accepts connections from higher ranks and connects to
 // lower ones, in one loop. No call blocks, except for a poll of some milliseconds.
 //
-// An arrival is an accepted connection without proof, and an attempt is a connection that this rank has begun. Strangers
-// may make many arrivals. Their number is bounded, and the loop reads only those that have new bytes.
+// An arrival is an accepted connection without proof, and an attempt is a connection that this rank has begun.
+// Strangers may make many arrivals. Their number is bounded, and the loop reads only those that have new bytes.
 #include "transport/tcp_connecting.hpp"
 
 #include <fcntl.h>
@@ -211,7 +211,7 @@ class Connecting {
   /// Advances an attempt. Returns false once it has succeeded or failed.
   bool progress(Attempt& attempt, bool has_event, Clock::time_point now) {
     if (end(attempt.to, attempt.hello.channel).fd() >= 0) return false;  // Another attempt was faster.
-    if (now - attempt.since > kAnswerPatience) return false;              // try_next() will try the address again.
+    if (now - attempt.since > kAnswerPatience) return false;             // try_next() will try the address again.
     if (!has_event) return true;
     int code = 0;
     if (!attempt.connected) {

@@ -33,8 +33,7 @@ std::string_view bytes_of(const T& value) {
 /// Returns the value that `text` consists of, or nothing if the text has another length. Reads no bool, because other
 /// bytes than 0 and 1 are none.
 template <class T>
-  requires(!std::is_same_v<T, bool>)
-std::optional<T> read_as(std::string_view text) {
+requires(!std::is_same_v<T, bool>) std::optional<T> read_as(std::string_view text) {
   T value{};
   if (text.size() != sizeof value) return std::nullopt;
   std::memcpy(&value, text.data(), sizeof value);

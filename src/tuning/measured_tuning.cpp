@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -153,10 +154,10 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
     if (failure != nullptr) std::rethrow_exception(failure);
     return mine;
   };
-  const json told = exchange(bootstrap, attempt(find), deadline)[0];
+  const JsonRecord told = exchange(bootstrap, attempt(find), deadline)[0];
   TuningParameters tuning;
   read_json(told.at("tuning"), tuning, "rank 0's cache");
-  tuning.source = told.at("source").get<std::string>();
+  tuning.source = told.text("source", 2 * PATH_MAX);
   return tuning;
 }
 
@@ -174,7 +175,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const WireEnd end{wire, rank, rank == one ? other : one, deadline, [&] { bootstrap.check_peers(); }};
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
-  json told = exchange(bootstrap, attempt([&] {
+  JsonRecord told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();
                          const std::string link = wire.link(other);
                          if (link.empty()) return json::object();
@@ -183,7 +184,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                          return found ? message_of(*found) : json::object();
                        }),
                        deadline)[static_cast<std::size_t>(one)];
-  const bool known = told.contains("tuning");
+  const bool known = told.has("tuning");
   if (!known)
     told = exchange(bootstrap, attempt([&] {
                       if (rank != one && rank != other) return json::object();
@@ -201,10 +202,10 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   if (topology.hosts.size() >= 4) {
     double sum = 0;
     int pairs = 0;
-    for (const json& one_of_pair :
+    for (const JsonRecord& one_of_pair :
          exchange(bootstrap, attempt([&] { return measure_pair(topology, end, speed); }), deadline))
-      if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
-    if (sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
+      if (one_of_pair.has("us_per_byte")) sum += one_of_pair.number("us_per_byte", 0), ++pairs;
+    if (pairs > 0 && sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
     speed.put_into(numbers);
   }
   if (rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});

@@ -9,7 +9,8 @@ namespace collectives::testing {
 
 std::vector<MutationTarget> mutation_targets() {
   std::vector<MutationTarget> all;
-  for (const auto targets : {record_targets, file_targets, rendezvous_targets}) std::ranges::move(targets(), std::back_inserter(all));
+  for (const auto targets : {record_targets, file_targets, rendezvous_targets, wire_targets})
+    std::ranges::move(targets(), std::back_inserter(all));
   return all;
 }
 

@@ -47,6 +47,7 @@ struct MutationTarget {
 std::vector<MutationTarget> record_targets();
 std::vector<MutationTarget> file_targets();
 std::vector<MutationTarget> rendezvous_targets();
+std::vector<MutationTarget> wire_targets();
 /// Returns all targets of the library.
 std::vector<MutationTarget> mutation_targets();
 
