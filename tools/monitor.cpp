@@ -256,10 +256,11 @@ void print_rates(const Process& process, double seconds, const Readings& before,
     const Reading sum = now[{process.pid, number}] = read(block);
     const auto found = before.find({process.pid, number});
     const Reading old = found == before.end() ? sum : found->second;
-    fmt::print("{:>8} {:<15} {:>4} {:>10} {:>10.0f} {:>10}/s {:>8} {:>8}  {}\n", process.pid, process.command, number,
-               fmt::format("{} of {}", block.rank, block.size), static_cast<double>(sum.calls - old.calls) / seconds,
-               bytes_text(static_cast<std::size_t>(std::min(static_cast<double>(sum.bytes - old.bytes) / seconds, 9e18))),
-               share(sum.ticks - old.ticks), share(sum.waiting - old.waiting), last_operation(block, scale));
+    fmt::print(
+        "{:>8} {:<15} {:>4} {:>10} {:>10.0f} {:>10}/s {:>8} {:>8}  {}\n", process.pid, process.command, number,
+        fmt::format("{} of {}", block.rank, block.size), static_cast<double>(sum.calls - old.calls) / seconds,
+        bytes_text(static_cast<std::size_t>(std::min(static_cast<double>(sum.bytes - old.bytes) / seconds, 9e18))),
+        share(sum.ticks - old.ticks), share(sum.waiting - old.waiting), last_operation(block, scale));
   });
 }
 

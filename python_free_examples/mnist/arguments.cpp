@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "base/json_record.hpp"
 #include "replicas.hpp"
 
 namespace mnist {
@@ -339,10 +340,11 @@ void agree(collectives::Bootstrap& bootstrap, const std::function<void()>& actio
   }
   const std::vector<std::string> texts = texts_of_ranks(bootstrap, collectives::json_text(mine));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const json exit = collectives::parse_json(texts[rank]);
-    if (exit.is_null()) continue;
-    const auto text = exit.at("text").get<std::string>();
-    throw EarlyExit(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), exit.at("code"));
+    const json parsed = collectives::parse_json(texts[rank], {.most_bytes = collectives::kMostRecordBytes});
+    if (parsed.is_null()) continue;
+    const collectives::JsonRecord exit(parsed, fmt::format("the arguments of rank {}", rank));
+    const std::string text = exit.text("text", collectives::kMostRecordBytes);
+    throw EarlyExit(rank == 0 ? text : fmt::format("{} (rank {})", text, rank), exit.integer("code", 0, 255));
   }
 }
 
@@ -350,16 +352,19 @@ Arguments parse_arguments(collectives::Bootstrap& bootstrap, int argc, const cha
   Arguments arguments;
   agree(bootstrap, [&] { arguments = parse_arguments(argc, argv); });
   const json mine = common(arguments);
-  std::vector<json> of_rank;
-  for (const std::string& text : texts_of_ranks(bootstrap, collectives::json_text(mine)))
-    of_rank.push_back(collectives::parse_json(text));
-  for (std::size_t i = 0; i < mine.size(); ++i) {
+  std::vector<collectives::JsonRecord> of_rank;
+  json by_flag = json::object();
+  for (const json& flag : mine) by_flag[flag.at(0).get<std::string>()] = flag.at(1);
+  for (const std::string& text : texts_of_ranks(bootstrap, collectives::json_text(by_flag)))
+    of_rank.emplace_back(collectives::parse_json(text, {.most_bytes = collectives::kMostRecordBytes}),
+                         fmt::format("the arguments of rank {}", of_rank.size()));
+  for (const json& each : mine) {
+    const auto flag = each.at(0).get<std::string>();
     std::vector<std::string> value_of_rank;
-    for (const json& flags : of_rank) {
-      const json& value = flags.at(i).at(1);
-      value_of_rank.push_back(value.is_string() ? value.get<std::string>() : collectives::json_text(value));
-    }
-    const std::string what = "values of " + mine.at(i).at(0).get<std::string>();
+    for (const collectives::JsonRecord& flags : of_rank)
+      value_of_rank.push_back(each.at(1).is_string() ? flags.text(flag, collectives::kMostRecordBytes)
+                                                     : flags.shown(flag));
+    const std::string what = "values of " + flag;
     if (const std::string found = disagreement(what, value_of_rank); !found.empty()) refuse(found);
   }
   return arguments;

@@ -61,8 +61,8 @@ Report::Report(ReportFiles files, bool quiet)
       loss_trace_(open(files_.loss_trace)) {
   if (csv_ != nullptr)
     *csv_ << "epoch,steps,learning_rate,loss,running_train_accuracy,train_accuracy,test_accuracy,images_per_second,"
-            "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent,step_ms_median,step_ms_p95"
-         << std::endl;
+             "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent,step_ms_median,step_ms_p95"
+          << std::endl;
 }
 
 void Report::say(std::string_view line) {
@@ -96,11 +96,11 @@ void Report::epoch(const EpochReport& report) {
   epochs_.push_back(report);
   if (csv_ != nullptr)
     *csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{},{:.4f},{:.4f}",
-                        report.epoch, report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
-                        report.train_accuracy, report.test_accuracy, report.images_per_second, report.times.compute_ms,
-                        report.times.exposed_ms, report.times.hidden_ms, report.bytes_sent, report.times.median_ms,
-                        report.times.p95_ms)
-         << std::endl;
+                         report.epoch, report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
+                         report.train_accuracy, report.test_accuracy, report.images_per_second, report.times.compute_ms,
+                         report.times.exposed_ms, report.times.hidden_ms, report.bytes_sent, report.times.median_ms,
+                         report.times.p95_ms)
+          << std::endl;
   nlohmann::json line = {{"event", "epoch"},
                          {"epoch", report.epoch},
                          {"steps", report.steps},
@@ -177,7 +177,7 @@ std::string plot(const std::filesystem::path& file, std::span<const EpochReport>
   if (!gnuplot) return "no plot: gnuplot cannot be started";
   std::fwrite(script.data(), 1, script.size(), gnuplot);
   return ::pclose(gnuplot) == 0 && drawing.commit() ? fmt::format("plot: {}", file.string())
-                                : fmt::format("no plot: gnuplot failed on {}", file.string());
+                                                    : fmt::format("no plot: gnuplot failed on {}", file.string());
 }
 
 }  // namespace mnist

@@ -9,7 +9,8 @@ namespace collectives {
 
 /// Returns whether the number is the value of an Errc.
 constexpr bool is_errc(std::int64_t number) noexcept {
-  return number >= static_cast<std::int64_t>(Errc::invalid_argument) && number <= static_cast<std::int64_t>(Errc::system);
+  return number >= static_cast<std::int64_t>(Errc::invalid_argument) &&
+         number <= static_cast<std::int64_t>(Errc::system);
 }
 
 /// Returns the code with this number, or Errc::bootstrap if there is none.

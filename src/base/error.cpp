@@ -32,7 +32,11 @@ std::string_view to_string(Errc code) noexcept {
 }
 
 Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
-    : std::runtime_error(printable_lines(what)), code_(code), rank_(rank), peer_(peer), operation_(printable_lines(std::move(operation))) {}
+    : std::runtime_error(printable_lines(what)),
+      code_(code),
+      rank_(rank),
+      peer_(peer),
+      operation_(printable_lines(std::move(operation))) {}
 
 // The destructor is defined in this file, so that only one shared library contains the type information of Error. Other
 // shared libraries can therefore catch an Error.

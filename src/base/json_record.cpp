@@ -73,8 +73,8 @@ double JsonRecord::number(std::string_view name, double least, double most) cons
 }
 
 std::int64_t JsonRecord::whole(std::string_view name, const json& value, std::int64_t least, std::int64_t most) const {
-  const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX}
-                                               : value.is_number_integer();
+  const bool fits =
+      value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX} : value.is_number_integer();
   const std::int64_t number = fits ? value.get<std::int64_t>() : 0;
   if (!fits || number < least || number > most)
     refuse_field(name, value, fmt::format("a whole number from {} to {}", least, most));

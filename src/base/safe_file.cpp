@@ -53,7 +53,7 @@ Descriptor open_existing(const char* path) noexcept {
   Descriptor file(::open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) return refused(errno == ENXIO ? kNotRegular : errno);  // ENXIO: a FIFO without a reader, or a socket
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) return file = Descriptor();
+  if (::fstat(file.number(), &status) != 0) return Descriptor();
   if (S_ISCHR(status.st_mode)) return blocking(std::move(file));
   if (!S_ISREG(status.st_mode)) return refused(kNotRegular);
   if (status.st_uid != ::geteuid()) return refused(kOfOther);
@@ -116,7 +116,7 @@ Descriptor open_to_overwrite(const char* path) noexcept {
   struct stat status {};
   if (!file || own_descriptor(path) >= 0 || ::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode))
     return file;
-  if (::ftruncate(file.number(), 0) != 0) return file = Descriptor();
+  if (::ftruncate(file.number(), 0) != 0) return Descriptor();
   return file;
 }
 

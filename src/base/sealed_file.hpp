@@ -23,11 +23,11 @@ struct SealedFile {
 /// process may not create memfds.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
-/// Opens descriptor `number` of process `pid` if it is a sealed memfd, and returns it with its size. `flags`: O_RDONLY or
-/// O_RDWR. The two numbers may come from a peer: other files are not opened, and their drivers notice nothing. Returns
-/// no descriptor and sets errno if the file is missing or another one.
+/// Opens descriptor `number` of process `pid` if it is a sealed memfd, and returns it with its size. `flags`: O_RDONLY
+/// or O_RDWR. The two numbers may come from a peer: other files are not opened, and their drivers notice nothing.
+/// Returns no descriptor and sets errno if the file is missing or another one.
 struct OpenedSealedFile {
-  Descriptor file;
+  Descriptor file = Descriptor();
   std::size_t bytes = 0;
 };
 OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept;

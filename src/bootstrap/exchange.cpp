@@ -43,9 +43,7 @@ std::string error_in(const JsonRecord& record) {
   return record.has("error") ? printable_text(record.text("error", kMostErrorBytes), kMostErrorBytes) : "";
 }
 
-Errc code_in(const JsonRecord& record) {
-  return errc_of(record.integer<std::int64_t>("code", INT64_MIN, INT64_MAX));
-}
+Errc code_in(const JsonRecord& record) { return errc_of(record.integer<std::int64_t>("code", INT64_MIN, INT64_MAX)); }
 
 std::vector<JsonRecord> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
   std::vector<JsonRecord> all;

@@ -24,8 +24,7 @@ enum class OnError : std::uint8_t { rethrow, collect };
 /// Returns the objects of all ranks, by rank. A text that is no JSON object, or that exceeds kMostRecordBytes or
 /// kMostJsonDepth, becomes an object with "error" and "code". With OnError::rethrow, throws the error of the lowest
 /// failed rank.
-std::vector<JsonRecord> exchange(Bootstrap&, const nlohmann::json& mine, Deadline,
-                                 OnError on_error = OnError::rethrow);
+std::vector<JsonRecord> exchange(Bootstrap&, const nlohmann::json& mine, Deadline, OnError on_error = OnError::rethrow);
 
 /// Returns the object in the text of rank `rank`, as exchange() does.
 JsonRecord record_of(std::size_t rank, std::string_view text);

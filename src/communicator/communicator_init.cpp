@@ -44,12 +44,12 @@ using nlohmann::json;
 struct Construction {
   Bootstrap& bootstrap;
   const CommunicatorOptions& options;
-  Settings& settings;                  ///< settings, filled in from `options`
-  const TuningMeasurement* measure;    ///< functions that measure tuning values; null: built-in values are used
-  WireFactory factory;                 ///< factory of the bootstrap's own wires, such as MPI; empty: no own wires
-  std::exception_ptr refused;          ///< error of invalid settings, or null
-  Deadline deadline;                   ///< time at which an unfinished exchange fails
-  std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
+  Settings& settings;                    ///< settings, filled in from `options`
+  const TuningMeasurement* measure;      ///< functions that measure tuning values; null: built-in values are used
+  WireFactory factory;                   ///< factory of the bootstrap's own wires, such as MPI; empty: no own wires
+  std::exception_ptr refused;            ///< error of invalid settings, or null
+  Deadline deadline;                     ///< time at which an unfinished exchange fails
+  std::optional<GpuDiscovery> gpus{};    ///< GPU of this rank; set by exchange_peer_infos()
   std::vector<JsonRecord> peer_infos{};  ///< peer information by rank; set by exchange_peer_infos()
 };
 
@@ -277,16 +277,15 @@ void probe_copies(Construction& construction, const Host& host, CommunicatorCont
   context.no_device = gpus.no_device;
   context.device = gpus.release_device();
 
-  const auto refused = std::ranges::find_if(answers, [](const JsonRecord& one) { return !one.text("refused").empty(); });
+  const auto refused =
+      std::ranges::find_if(answers, [](const JsonRecord& one) { return !one.text("refused").empty(); });
   context.kernel_copy_allowed = refused == answers.end();
   if (!context.kernel_copy_allowed)
-    forbid_kernel_copy(context, static_cast<Rank>(refused - answers.begin()),
-                       refused->text("refused"));
+    forbid_kernel_copy(context, static_cast<Rank>(refused - answers.begin()), refused->text("refused"));
 
   const auto apart = std::ranges::find_if(answers, [](const JsonRecord& one) { return !one.text("apart").empty(); });
   if (apart != answers.end())
-    context.topology.gpus.apart =
-        fmt::format("rank {}: {}", apart - answers.begin(), apart->text("apart"));
+    context.topology.gpus.apart = fmt::format("rank {}: {}", apart - answers.begin(), apart->text("apart"));
   context.topology.gpus.peer_access = context.topology.gpus.everywhere && apart == answers.end();
   agree_on_nccl_in_hosts(context.topology, construction.peer_infos);
 }

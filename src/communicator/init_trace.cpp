@@ -33,9 +33,9 @@ std::mutex mutex;  // protects of_process; fork() waits until it is free
 /// Maximum difference of two hosts' steady clocks in nanoseconds: 100 years.
 constexpr std::int64_t kMostOffset = std::int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
 
-/// Opens this rank's trace file, or returns null if this rank has none. The first rank of a host with a path empties the
-/// file. If rank 0 is on another host, the first rank of the host compares its clock with that of rank 0, whether or
-/// not it has a trace. All ranks make the same exchanges.
+/// Opens this rank's trace file, or returns null if this rank has none. The first rank of a host with a path empties
+/// the file. If rank 0 is on another host, the first rank of the host compares its clock with that of rank 0, whether
+/// or not it has a trace. All ranks make the same exchanges.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -68,7 +68,8 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
   if (file == nullptr) return nullptr;
   file->most_bytes = environment().trace_bytes.value_or(TraceFile::kMostBytes);
   const JsonRecord& of_leader = told[static_cast<std::size_t>(leader)];
-  if (of_leader.has("offset")) file->clock_offset = of_leader.integer<std::int64_t>("offset", -kMostOffset, kMostOffset);
+  if (of_leader.has("offset"))
+    file->clock_offset = of_leader.integer<std::int64_t>("offset", -kMostOffset, kMostOffset);
   return file;
 }
 

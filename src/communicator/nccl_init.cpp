@@ -58,20 +58,18 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
   const Rank first = members.front();
   const auto self = static_cast<Rank>(std::ranges::find(members, context.rank) - members.begin());
   const JsonRecord told = exchange(bootstrap, attempt([&] {
-                               json peer_info = json::object();
-                               if (context.rank == first) peer_info["id"] = to_hex(context.nccl->new_id());
-                               return peer_info;
-                             }),
-                             deadline)[static_cast<std::size_t>(first)];
+                                     json peer_info = json::object();
+                                     if (context.rank == first) peer_info["id"] = to_hex(context.nccl->new_id());
+                                     return peer_info;
+                                   }),
+                                   deadline)[static_cast<std::size_t>(first)];
   const auto id = from_hex(told.text("id"));
   if (!id) told.refuse("\"id\" is no hexadecimal text");
   std::unique_ptr<NcclComm> nccl_comm;
   const json mine = attempt([&] {
     for_all("construction", context, failure_detector, [&] {
-      context.device->while_current([&] {
-        nccl_comm =
-            context.nccl->join(static_cast<int>(members.size()), *id, self);
-      });
+      context.device->while_current(
+          [&] { nccl_comm = context.nccl->join(static_cast<int>(members.size()), *id, self); });
     });
     wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
@@ -83,8 +81,8 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
   const std::vector<JsonRecord> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
   const auto failed = std::ranges::find_if(all, [](const JsonRecord& one) { return one.has("error"); });
   if (failed == all.end()) return nccl_comm;
-  throw Error(code_in(*failed), error_in(*failed), context.rank,
-              static_cast<Rank>(failed - all.begin()), "construction");
+  throw Error(code_in(*failed), error_in(*failed), context.rank, static_cast<Rank>(failed - all.begin()),
+              "construction");
 }
 
 std::unique_ptr<NcclComm> nccl_comm_split(NcclComm& nccl_comm, int color, int key, std::uint64_t sequence,

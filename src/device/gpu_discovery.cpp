@@ -38,7 +38,8 @@ template <class Bytes>
 Bytes bytes_of(const JsonRecord& gpu, std::string_view name) {
   Bytes bytes{};
   const std::vector<int> all = gpu.integers(name, 0, UINT8_MAX, bytes.size());
-  if (all.size() != bytes.size()) gpu.refuse(fmt::format("\"{}\" has {} bytes in place of {}", name, all.size(), bytes.size()));
+  if (all.size() != bytes.size())
+    gpu.refuse(fmt::format("\"{}\" has {} bytes in place of {}", name, all.size(), bytes.size()));
   std::ranges::transform(all, bytes.begin(), [](int byte) { return static_cast<std::uint8_t>(byte); });
   return bytes;
 }
@@ -58,7 +59,8 @@ std::string agree_on_nccl(const std::vector<JsonRecord>& peer_infos, std::span<c
     if (nccl(rank) == 0) return fmt::format("rank {}: {}", rank, gpu(rank).text("no_nccl"));
     if (nccl(rank) != nccl(first))
       return fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", rank, nccl(rank), first, nccl(first));
-    const std::string identity = fmt::format("{}", fmt::join(bytes_of<Device::Identity>(gpu(rank), "identity"), " ")) + gpu(rank).text("host");
+    const std::string identity =
+        fmt::format("{}", fmt::join(bytes_of<Device::Identity>(gpu(rank), "identity"), " ")) + gpu(rank).text("host");
     const auto [owner, is_first] = owners.emplace(identity, rank);
     if (!is_first)
       return fmt::format(
@@ -160,12 +162,12 @@ std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector
 
 Topology::Gpus gpus_of(const std::vector<JsonRecord>& peer_infos) {
   Topology::Gpus gpus;
-  const auto without =
-      std::ranges::find_if(peer_infos, [](const JsonRecord& peer_info) { return peer_info.object("gpu").has("missing"); });
+  const auto without = std::ranges::find_if(
+      peer_infos, [](const JsonRecord& peer_info) { return peer_info.object("gpu").has("missing"); });
   gpus.everywhere = without == peer_infos.end();
   if (!gpus.everywhere)
-    gpus.missing = fmt::format("rank {} has no GPU: {}", without - peer_infos.begin(),
-                               without->object("gpu").text("missing"));
+    gpus.missing =
+        fmt::format("rank {} has no GPU: {}", without - peer_infos.begin(), without->object("gpu").text("missing"));
   std::vector<Rank> all(peer_infos.size());
   std::iota(all.begin(), all.end(), 0);
   gpus.no_nccl = gpus.everywhere ? agree_on_nccl(peer_infos, all, uses_nccl) : gpus.missing;

@@ -205,10 +205,9 @@ std::shared_ptr<Arena::Mapping> Arena::open_mapping(int pid, int fd, std::size_t
   if (!arena)
     throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
   if (header.protocol != kProtocol)
-    throw Error(Errc::system,
-                fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
-                            "version {}: let all ranks use the same library",
-                            pid, header.protocol, kProtocol));
+    throw Error(Errc::system, fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
+                                          "version {}: let all ranks use the same library",
+                                          pid, header.protocol, kProtocol));
   if (header.bytes != bytes)
     throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
   mapping->bytes = bytes;

@@ -187,8 +187,7 @@ std::unique_ptr<Wire> Wires::connect() {
     const auto who = static_cast<Rank>(failed - outcomes.begin());
     const std::string why = error_in(*failed);
     if (i + 1 == names.size())
-      throw Error(code_in(*failed), fmt::format("rank {}: {}", who, why), with_.rank,
-                  who, "construction");
+      throw Error(code_in(*failed), fmt::format("rank {}: {}", who, why), with_.rank, who, "construction");
     if (with_.rank == 0) log_warning(who, "{}; trying {} instead", why, names[i + 1]);
   }
 }

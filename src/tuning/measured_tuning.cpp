@@ -176,14 +176,15 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
   JsonRecord told = exchange(bootstrap, attempt([&] {
-                         if (rank != one) return json::object();
-                         const std::string link = wire.link(other);
-                         if (link.empty()) return json::object();
-                         situation.wire = fmt::format("{} from {}, {} hosts", wire.name(), link, topology.hosts.size());
-                         const auto found = cache.find(situation, numbers);
-                         return found ? message_of(*found) : json::object();
-                       }),
-                       deadline)[static_cast<std::size_t>(one)];
+                               if (rank != one) return json::object();
+                               const std::string link = wire.link(other);
+                               if (link.empty()) return json::object();
+                               situation.wire =
+                                   fmt::format("{} from {}, {} hosts", wire.name(), link, topology.hosts.size());
+                               const auto found = cache.find(situation, numbers);
+                               return found ? message_of(*found) : json::object();
+                             }),
+                             deadline)[static_cast<std::size_t>(one)];
   const bool known = told.has("tuning");
   if (!known)
     told = exchange(bootstrap, attempt([&] {

@@ -135,7 +135,8 @@ std::optional<TuningParameters> TuningCache::find(const Situation& situation,
       const JsonRecord entry(nlohmann::json(*nearest), path_, Errc::invalid_argument);
       TuningParameters tuning = onto;
       read_json(entry.at("tuning"), tuning, path_);
-      tuning.source = fmt::format("measured on this machine at {}, kept in {}", printable_text(entry.text("measured", 64)), path_);
+      tuning.source =
+          fmt::format("measured on this machine at {}, kept in {}", printable_text(entry.text("measured", 64)), path_);
       return tuning;
     }
   } catch (const std::exception& error) {
