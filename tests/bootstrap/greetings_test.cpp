@@ -206,7 +206,7 @@ TEST(Greetings, QueuedBetweenTwoRendezvousDoNotDisturbTheSecond) {
   }
 }
 
-TEST(Rendezvous, LateRankHearsWhyTheOthersHaveFailed) {
+TEST(Rendezvous, LateRankGetsTheCauseOfTheFailure) {
   const Listener listener;
   RankThread zero(listener, 0, 3);
   {
@@ -335,7 +335,7 @@ TEST(Launcher, OfSeveralProcessesIsFoundUnlessAnotherStartedThisOneAlone) {
 
 // ---- Limits of descriptors -----------------------------------------------------------------------------------------
 
-TEST(Rendezvous, RankWithoutDescriptorsIsToldTheLimitAtOnce) {
+TEST(Rendezvous, RankWithoutDescriptorsGetsTheLimitAtOnce) {
   const Listener listener;
   Child child([&](Line&) {
     set_limit(RLIMIT_NOFILE, 0);
@@ -353,7 +353,7 @@ TEST(Rendezvous, RankWithoutDescriptorsIsToldTheLimitAtOnce) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Rendezvous, RankZeroWithTooFewDescriptorsTellsAllRanksAtOnce) {
+TEST(Rendezvous, RankZeroWithTooFewDescriptorsEndsAllRanksAtOnce) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
   constexpr int kRanks = 7;
   const Listener listener;
@@ -368,14 +368,14 @@ TEST(Rendezvous, RankZeroWithTooFewDescriptorsTellsAllRanksAtOnce) {
     }
     return 2;
   });
-  std::atomic<int> told = 0;
+  std::atomic<int> informed = 0;
   in_threads(kRanks - 1, [&](int i) {
     const auto error = error_of([&] { rendezvous(listener.place(i + 1, kRanks), {}, std::chrono::seconds(20)); });
     if (error && std::string(error->what()).find("no file descriptor is left: RLIMIT_NOFILE") != std::string::npos)
-      ++told;
+      ++informed;
   });
   EXPECT_EQ(child.wait(), 0);
-  EXPECT_GE(told, 1);
+  EXPECT_GE(informed, 1);
 }
 
 }  // namespace
