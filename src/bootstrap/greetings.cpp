@@ -19,7 +19,7 @@ namespace {
 using Clock = Deadline::Clock;
 
 constexpr auto kStrangerPatience = std::chrono::seconds(10);                  // Longest time from connection to proof.
-constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);  // The same if no descriptor is left.
+constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);  // That time if no descriptor is left.
 constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept then.
 constexpr int kAcceptedAtOnce = 1024;        // Connections that one call accepts, so that members get their turn.
 constexpr std::size_t kMaxLogged = 16;
