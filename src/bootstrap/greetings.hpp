@@ -8,9 +8,8 @@
 //
 // A connection without proof occupies nothing: neither its rank nor the start depend on it. It is dropped if it sends
 // other bytes, closes, or is silent for 10 s. A well-formed hello that does not fit is answered with a failure, which
-// ends only the process that sent it. A hello does not fit if it has another version,
-// size or job, or a rank that is a member.
-// Refusals are logged once each.
+// ends only the process that sent it. A hello does not fit if it has another version, size or job, or a rank that is a
+// member. Refusals are logged once each.
 //
 // After a failure of the rendezvous, all further greetings are answered with the cause (answer_with()).
 #pragma once

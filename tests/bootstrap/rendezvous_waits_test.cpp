@@ -1,6 +1,6 @@
 // Tests of waits at the start. A waiting rank reports the awaited ranks and the last answer. Names that do not resolve
-// are asked again. An error that cannot get better is thrown at once. This file replaces getaddrinfo() by a
-// function that fails for some names. Children make the waits, because their stderr is read.
+// are asked again. An error that cannot get better is thrown at once. This file replaces getaddrinfo() by a function
+// that fails for some names. Children make the waits, because their stderr is read.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
