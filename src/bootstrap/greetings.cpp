@@ -18,10 +18,10 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-constexpr auto kStrangerPatience = std::chrono::seconds(10);       // Longest time from connection to proof.
-constexpr auto kCrowdedPatience = std::chrono::milliseconds(500);  // The same if no descriptor is left.
-constexpr int kCrowdedPoll = 20;                                   // Milliseconds between attempts to accept then.
-constexpr int kAcceptedAtOnce = 1024;  // Connections that one call accepts, so that members get their turn.
+constexpr auto kStrangerPatience = std::chrono::seconds(10);                  // Longest time from connection to proof.
+constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);  // That time if no descriptor is left.
+constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept then.
+constexpr int kAcceptedAtOnce = 1024;        // Connections that one call accepts, so that members get their turn.
 constexpr std::size_t kMaxLogged = 16;
 
 }  // namespace
@@ -37,7 +37,8 @@ int Greetings::accept(const Socket& listener) {
       if (strangers_.empty()) return error;
       // If a dropped connection is a rank, it connects again.
       out_of_descriptors_ = true;
-      strangers_.remove_if([](const Stranger& each) { return Clock::now() - each.since > kCrowdedPatience; });
+      strangers_.remove_if(
+          [](const Stranger& each) { return Clock::now() - each.since > kPatienceWithoutDescriptors; });
       return 0;
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return 0;
@@ -65,7 +66,7 @@ std::vector<Greetings::Arrival> Greetings::step(const std::vector<bool>& is_memb
 int Greetings::add_interests(std::vector<pollfd>& entries, const Socket& listener) const {
   for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
   // Without a free descriptor, a waiting connection would end each poll at once.
-  if (out_of_descriptors_) return kCrowdedPoll;
+  if (out_of_descriptors_) return kPollWithoutDescriptors;
   entries.push_back({listener.fd(), POLLIN, 0});
   return 1000;
 }
@@ -75,7 +76,7 @@ void Greetings::answer_with(std::shared_ptr<const std::string> failure) {
   strangers_.remove_if([this](Stranger& stranger) {
     if (!stranger.rank) return false;
     stranger.link.post(failure_);
-    told_[static_cast<std::size_t>(*stranger.rank)] = true;
+    informed_[static_cast<std::size_t>(*stranger.rank)] = true;
     return true;
   });
 }
@@ -87,7 +88,7 @@ Greetings::State Greetings::advance(Stranger& stranger, const std::vector<bool>&
   const std::string claimed = stranger.rank ? fmt::format(" as rank {}", *stranger.rank) : "";
   if (stranger.link.has_noise() || (stranger.rank && !stranger.link.lost().empty()))
     return drop(fmt::format("a process that came{} {}", claimed, stranger.link.lost()));
-  if (!stranger.link.lost().empty()) return State::dropped;  // It closed without a word, as port scanners do.
+  if (!stranger.link.lost().empty()) return State::dropped;  // It sent nothing and closed, as port scanners do.
   if (Clock::now() - stranger.since > kStrangerPatience)
     return drop(fmt::format("a process that came{} was silent for {} s", claimed, kStrangerPatience.count()));
   return State::open;
@@ -125,7 +126,7 @@ Greetings::State Greetings::greet(Stranger& stranger, const Hello& hello, const 
   if (hello.rank == 0 || is_member[static_cast<std::size_t>(hello.rank)]) return refuse_second(stranger, hello.rank);
   if (failure_ != nullptr) {
     stranger.link.post(failure_);
-    told_[static_cast<std::size_t>(hello.rank)] = true;
+    informed_[static_cast<std::size_t>(hello.rank)] = true;
     return State::dropped;
   }
   stranger.rank = hello.rank;
@@ -140,7 +141,7 @@ Greetings::State Greetings::refuse_second(Stranger& stranger, Rank rank) {
                             place_of(world_)));
 }
 
-/// Tells the process why it is refused. The text reaches only that process.
+/// Sends the refusal to the process, and to no other one.
 Greetings::State Greetings::refuse(Stranger& stranger, Rank rank, const std::string& refusal) {
   stranger.link.post(Kind::failure, failure_bytes({Errc::bootstrap, std::max(rank, kNoRank), refusal}));
   return drop(refusal);

@@ -8,10 +8,10 @@
 //
 // A connection without proof occupies nothing: neither its rank nor the start depend on it. It is dropped if it sends
 // other bytes, closes, or is silent for 10 s. A well-formed hello that does not fit is answered with a failure, which
-// ends only the process that sent it. Such a hello has another version, size or job, or a rank that is a member.
-// Refusals are logged once each.
+// ends only the process that sent it. A hello does not fit if it has another version, size or job, or a rank that is a
+// member. Refusals are logged once each.
 //
-// After a failure of the rendezvous, answer_with() lets all further greetings hear the cause.
+// After a failure of the rendezvous, all further greetings are answered with the cause (answer_with()).
 #pragma once
 
 #include <poll.h>
@@ -37,14 +37,15 @@ class Greetings {
     Link link;
   };
 
-  explicit Greetings(const World& world) : world_(world), told_(static_cast<std::size_t>(world.size)) {}
+  explicit Greetings(const World& world) : world_(world), informed_(static_cast<std::size_t>(world.size)) {}
 
   /// Accepts all waiting connections. If no descriptor is left, drops connections that have sent no proof in 500 ms.
   /// Returns an errno if no descriptor is left and there is no connection to drop, otherwise 0.
   int accept(const Socket& listener);
   /// Begins with a connection.
   void add(Socket socket);
-  /// Advances all connections. Returns those that have sent their proof. is_member[r] tells whether rank r is a member.
+  /// Advances all connections. Returns those that have sent their proof. is_member[r] is true if rank r is
+  /// a member.
   std::vector<Arrival> step(const std::vector<bool>& is_member);
   /// Adds the events that step() and accept() wait for. Returns how long the wait may last, in milliseconds.
   int add_interests(std::vector<pollfd>& entries, const Socket& listener) const;
@@ -54,7 +55,7 @@ class Greetings {
   /// Sends `failure` to all ranks that greet from now on, and to those that have sent a hello.
   void answer_with(std::shared_ptr<const std::string> failure);
   /// Returns whether rank `rank` has received the failure.
-  bool is_told(Rank rank) const { return told_[static_cast<std::size_t>(rank)]; }
+  bool has_failure(Rank rank) const { return informed_[static_cast<std::size_t>(rank)]; }
 
   /// Logs a refusal, unless the same was logged before. At most 16 refusals are logged.
   void note(const std::string& refusal);
@@ -79,7 +80,7 @@ class Greetings {
 
   const World& world_;
   std::list<Stranger> strangers_;
-  std::vector<bool> told_;  // Whether each rank has received the failure.
+  std::vector<bool> informed_;  // Whether each rank has received the failure.
   std::shared_ptr<const std::string> failure_;
   bool out_of_descriptors_ = false;
   std::set<std::string> logged_;

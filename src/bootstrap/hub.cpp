@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 // Times at which rank 0 sends the list of missing ranks. They lie before the reports of the other ranks.
 constexpr auto kFirstList = 1s, kNextList = 5s;
-constexpr auto kAnswersAfterFailure = 1s;  // Time in which late ranks hear why the rendezvous has failed.
+constexpr auto kAnswersAfterFailure = 1s;  // Time in which late ranks receive the cause of a failure.
 
 /// Rank 0 of a rendezvous.
 class Hub final : public Member {
@@ -106,7 +106,7 @@ class Hub final : public Member {
     return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
   }
 
-  /// Makes each connection with a proof a member. The list of missing ranks tells it so.
+  /// Makes each connection with a proof a member. The list of missing ranks confirms it.
   void greet() {
     if (const int error = greetings_.accept(*listener_); error != 0)
       fail(Errc::system, "rank 0 cannot accept: " + error_text(error), 0);
@@ -211,7 +211,7 @@ class Hub final : public Member {
     end(code, what, culprit);
   }
 
-  /// Answers greetings of ranks that come late, so that they hear the cause at once. Returns when all ranks have heard
+  /// Answers greetings of ranks that come late, so that they receive the cause at once. Returns when all ranks have
   /// it, or after one second.
   void answer_late_ranks() {
     std::vector<bool> aware(ranks());
@@ -221,10 +221,10 @@ class Hub final : public Member {
     }
     const Deadline until = Deadline::in(kAnswersAfterFailure);
     while (!until.passed()) {
-      bool all_told = true;
+      bool all_have_it = true;
       for (Rank rank = 1; rank < size(); ++rank)
-        all_told = all_told && (aware[static_cast<std::size_t>(rank)] || greetings_.is_told(rank));
-      if (all_told) return;
+        all_have_it = all_have_it && (aware[static_cast<std::size_t>(rank)] || greetings_.has_failure(rank));
+      if (all_have_it) return;
       std::vector<pollfd> entries;
       const int most = greetings_.add_interests(entries, *listener_);
       wait(entries, until.milliseconds_left(most));

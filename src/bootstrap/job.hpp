@@ -39,7 +39,7 @@ constexpr std::size_t kMaxJobText = 160;
 /// torchrun counts its own restarts, so the agents of two hosts may count differently in the same attempt.
 Job job_of(const Variables& variables, std::string_view launcher);
 
-/// Returns whether two ranks belong to the same job, as far as their names can tell.
+/// Returns whether two ranks belong to the same job, as far as their names show.
 bool is_same_job(const Job& a, const Job& b);
 
 /// Returns `text` with every byte that is not printable ASCII as \x1b. Cuts the result after about `most` characters.

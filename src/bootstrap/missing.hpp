@@ -9,7 +9,7 @@
 
 namespace collectives {
 
-/// Returns the ranks that have not arrived, in ascending order. here[r] tells whether rank r has arrived.
+/// Returns the ranks that have not arrived, in ascending order. here[r] is true if rank r has arrived.
 inline std::vector<Rank> missing_ranks(const std::vector<bool>& here) {
   std::vector<Rank> missing;
   for (std::size_t rank = 0; rank < here.size(); ++rank) {

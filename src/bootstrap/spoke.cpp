@@ -30,6 +30,8 @@ constexpr auto kVerdictPatience = std::chrono::seconds(1);
 // Times between two resolutions of the name of rank 0: until it resolves, and after that, because it may change.
 constexpr auto kResolveAgain = std::chrono::seconds(1), kRefreshAddresses = std::chrono::seconds(10);
 
+constexpr auto kRealSilence = std::chrono::seconds(1);  // A listener that is silent for less may still answer.
+
 /// A rank of a rendezvous other than rank 0.
 class Spoke final : public Member {
  public:
@@ -106,7 +108,8 @@ class Spoke final : public Member {
   void introduce(Socket socket, ReportedWait& waiting) {
     Link link(std::move(socket), kMaxAnswer);
     link.post(Kind::hello, hello_of(world_));
-    last_answer_ = "a connection, and then silence";
+    const std::string earlier = std::exchange(last_answer_, "a connection, and then silence");
+    const auto since = Deadline::Clock::now();
     while (!link_) {
       if (const auto record = link.next()) {
         if (!answer(link, *record)) {
@@ -117,6 +120,8 @@ class Spoke final : public Member {
         last_answer_ = "what listens there " + link.lost();
         return;
       } else if (waiting.is_over()) {
+        // The deadline may interrupt an attempt that has just begun.
+        if (!earlier.empty() && Deadline::Clock::now() - since < kRealSilence) last_answer_ = earlier;
         return;
       } else {
         std::vector<pollfd> entries{link.interest()};

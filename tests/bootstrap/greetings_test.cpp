@@ -23,6 +23,9 @@
 #include "support/system.hpp"
 
 namespace collectives::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BootstrapConformance);
+
 namespace {
 
 using tcp::Kind;
@@ -203,7 +206,7 @@ TEST(Greetings, QueuedBetweenTwoRendezvousDoNotDisturbTheSecond) {
   }
 }
 
-TEST(Rendezvous, LateRankHearsWhyTheOthersHaveFailed) {
+TEST(Rendezvous, LateRankGetsTheCauseOfTheFailure) {
   const Listener listener;
   RankThread zero(listener, 0, 3);
   {
@@ -225,9 +228,12 @@ TEST(Rendezvous, NoiseFromAMemberIsAnErrorThatNamesARank) {
     const auto due = static_cast<std::uint64_t>(Kind::contribution);  // this frame is too long
     const std::string header = frame_header(kind, kind == due ? UINT64_MAX - bytes : bytes);
     RankThread zero(listener, 0, 2);
-    ::close(become_member(listener, 1, 2));
+    const Socket member(become_member(listener, 1, 2));
     Bootstrap* const bootstrap = zero.bootstrap();
     ASSERT_NE(bootstrap, nullptr);
+    const std::string sent = (repeat % 2 == 0 ? header : "") + noise(random, 200);
+    ::send(member.fd(), sent.data(), sent.size(), MSG_NOSIGNAL);
+    ::shutdown(member.fd(), SHUT_WR);
     const auto error = error_of([&] { bootstrap->all_gather("x", patient()); });
     ASSERT_TRUE(error);
     EXPECT_NE(std::string(error->what()).find("rank"), std::string::npos) << error->what();
@@ -329,7 +335,7 @@ TEST(Launcher, OfSeveralProcessesIsFoundUnlessAnotherStartedThisOneAlone) {
 
 // ---- Limits of descriptors -----------------------------------------------------------------------------------------
 
-TEST(Rendezvous, RankWithoutDescriptorsIsToldTheLimitAtOnce) {
+TEST(Rendezvous, RankWithoutDescriptorsGetsTheLimitAtOnce) {
   const Listener listener;
   Child child([&](Line&) {
     set_limit(RLIMIT_NOFILE, 0);
@@ -347,7 +353,7 @@ TEST(Rendezvous, RankWithoutDescriptorsIsToldTheLimitAtOnce) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Rendezvous, RankZeroWithTooFewDescriptorsTellsAllRanksAtOnce) {
+TEST(Rendezvous, RankZeroWithTooFewDescriptorsEndsAllRanksAtOnce) {
   if (kSanitized) GTEST_SKIP() << "sanitizers need descriptors";
   constexpr int kRanks = 7;
   const Listener listener;
@@ -362,14 +368,14 @@ TEST(Rendezvous, RankZeroWithTooFewDescriptorsTellsAllRanksAtOnce) {
     }
     return 2;
   });
-  std::atomic<int> told = 0;
+  std::atomic<int> informed = 0;
   in_threads(kRanks - 1, [&](int i) {
     const auto error = error_of([&] { rendezvous(listener.place(i + 1, kRanks), {}, std::chrono::seconds(20)); });
     if (error && std::string(error->what()).find("no file descriptor is left: RLIMIT_NOFILE") != std::string::npos)
-      ++told;
+      ++informed;
   });
   EXPECT_EQ(child.wait(), 0);
-  EXPECT_GE(told, 1);
+  EXPECT_GE(informed, 1);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Tests of waits at the start: a waiting rank reports the awaited ranks and the last answer, names that do not resolve
-// are asked again, and an error that cannot get better is thrown at once. This file replaces getaddrinfo() by a
-// function that fails for some names. Children make the waits, because their stderr is read.
+// Tests of waits at the start. A waiting rank reports the awaited ranks and the last answer. Names that do not resolve
+// are asked again. An error that cannot get better is thrown at once. This file replaces getaddrinfo() by a function
+// that fails for some names. Children make the waits, because their stderr is read.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netdb.h>
@@ -43,6 +43,9 @@ int connect(int fd, const sockaddr* address, socklen_t bytes) {
 }
 
 namespace collectives::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BootstrapConformance);
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -77,13 +80,13 @@ void expect_part(const std::string& text, const std::string& part) {
 }
 
 TEST(Waits, RankReportsThatRankZeroIsMissing) {
-  const Listener nobody(Listener::Kind::reserved);
+  const Listener reserved(Listener::Kind::reserved);
   const std::string text = stderr_of([&] {
     ReportedWait::set_report_times(100ms, 100ms);
-    rendezvous(nobody.place(1, 2), {}, kImpatience);
+    rendezvous(reserved.place(1, 2), {}, kImpatience);
   });
   expect_part(text, "warning: rank 1: still waiting: rank 0 did not come to the rendezvous at 127.0.0.1:" +
-                        std::to_string(nobody.port()) + " (rank 1 waited 0.");
+                        std::to_string(reserved.port()) + " (rank 1 waited 0.");
   expect_part(text, "; last answer: Connection refused");
   expect_part(text, "threw rank 0 did not come to the rendezvous");
 }
@@ -141,8 +144,8 @@ TEST(Waits, NameThatResolvesLaterIsAskedAgain) {
 }
 
 TEST(Waits, NameThatNeverResolvesIsNamedAtTheDeadline) {
-  const Listener nobody(Listener::Kind::reserved);
-  const auto error = error_of([&] { rendezvous(nobody.place(1, 2, "never.test"), {}, kImpatience); });
+  const Listener reserved(Listener::Kind::reserved);
+  const auto error = error_of([&] { rendezvous(reserved.place(1, 2, "never.test"), {}, kImpatience); });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Errc::timeout);
   expect_part(error->what(), "; last answer: host 'never.test' of rank 0 does not resolve: ");

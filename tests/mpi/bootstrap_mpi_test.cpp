@@ -2,6 +2,10 @@
 // fewer ranks. A rank outside a world waits until the world ends.
 #include <mpi.h>
 
+#include <cstdlib>
+#include <string>
+#include <utility>
+
 #include "collectives/mpi.hpp"
 #include "conformance/bootstrap_conformance.hpp"
 
@@ -48,6 +52,26 @@ TEST(BootstrapMpi, NoCommunicatorIsInvalid) {
   const auto error = error_of([] { MpiBootstrap{MPI_COMM_NULL}; });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Errc::invalid_argument);
+}
+
+TEST(BootstrapMpi, LauncherOfAnotherMpiIsRefusedAndBothAreNamed) {
+  if (MpiWorlds::most_ranks() != 1) GTEST_SKIP() << "the world of another MPI has one rank";
+  for (const auto& [variable, other] :
+       {std::pair("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"), std::pair("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}) {
+    const char* const before = std::getenv(variable);
+    const char* const other_before = std::getenv(other);
+    const std::string kept = before != nullptr ? before : "", other_kept = other_before != nullptr ? other_before : "";
+    ::setenv(variable, "2", 1);
+    ::unsetenv(other);
+    const auto error = error_of([] { MpiBootstrap{MPI_COMM_WORLD}; });
+    before != nullptr ? ::setenv(variable, kept.c_str(), 1) : ::unsetenv(variable);
+    if (other_before != nullptr) ::setenv(other, other_kept.c_str(), 1);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::bootstrap);
+    const std::string what = error->what();
+    EXPECT_NE(what.find("the launcher started 2 processes (" + std::string(variable) + "=2), but "), what.npos) << what;
+    EXPECT_NE(what.find("has a world of 1 rank"), what.npos) << what;
+  }
 }
 
 TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
