@@ -56,7 +56,7 @@ TEST(Injection, DelaysARankThatWaitsAndOneThatHasItsResult) {
       [&](Communicator& comm) {
         EXPECT_GE(time_of_barrier(comm), 190ms);  // rank 1 is late, and rank 0 is delayed while it waits
         const auto took = time_of_barrier(comm);
-        if (comm.rank() == 1) EXPECT_GE(took, 90ms);
+        EXPECT_TRUE(comm.rank() == 0 || took >= 90ms);
         std::vector<float> data(1000, 1);
         comm.all_reduce_async(data, data).wait();
         EXPECT_EQ(data, std::vector<float>(1000, 2));
