@@ -52,8 +52,8 @@ extern "C" {
 ///
 /// | error            | the communicator afterwards | what to do                                                    |
 /// | ---------------- | --------------------------- | ------------------------------------------------------------- |
-/// | INVALID_ARGUMENT | usable; nothing was sent    | correct the call                                              |
-/// | UNSUPPORTED      | usable; nothing was sent    | choose another backend, type or build                         |
+/// | INVALID_ARGUMENT | usable if all ranks fail    | correct the call                                              |
+/// | UNSUPPORTED      | usable if all ranks fail    | choose another backend, type or build                         |
 /// | MISMATCH         | broken                      | make the ranks issue the same calls                           |
 /// | TIMEOUT          | broken                      | find the missing rank, which the text names                   |
 /// | PEER_LOST        | broken                      | restart the lost rank, build a new communicator               |
@@ -264,7 +264,7 @@ COLLECTIVES_EXPORT collectives_error collectives_progress(collectives_communicat
 typedef struct collectives_options {
   size_t size;             ///< sizeof(collectives_options)
   const char* backend;     ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
-  const char* name;        ///< Name of the tensor, shown in errors. A compressor identifies the tensor by it.
+  const char* name;        ///< Name of the tensor, at most 256 bytes, equal on all ranks. A compressor needs it.
   double timeout_seconds;  ///< Deadline. 0: the communicator's. INFINITY: none.
   /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8". NULL, "f32": unchanged. A value is
   /// rounded twice at most, for any number of ranks.

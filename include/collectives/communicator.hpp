@@ -24,10 +24,10 @@
 // Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. In
 // a child of fork(), calls that communicate throw Error{invalid_argument}.
 //
-// Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends nothing, and the communicator
-// stays usable. After mismatch, timeout, peer_lost and aborted, the communicator is broken: calls that need other ranks
-// throw the same error again. After an Error{system} of a collective, test() or wait(), the communicator is broken,
-// too. The head of error.hpp lists what still works.
+// Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends no data. If all ranks throw it,
+// the communicator stays usable; otherwise ranks get mismatch. After mismatch, timeout, peer_lost, aborted and an
+// Error{system} of a collective, test() or wait(), the communicator is broken: calls that need other ranks throw the
+// same error again. The head of error.hpp lists what still works.
 //
 // Buffers. The buffers of a blocking call belong to the program again when the call ends. The buffers of an
 // asynchronous call belong to the program again when wait() ends, or when test() returns true. Both hold also for an
@@ -63,7 +63,7 @@ namespace collectives {
 /// Options of one call. For an unset option, the communicator's setting applies.
 struct Options {
   std::string_view backend = {};           ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
-  std::string_view name = {};              ///< Name of the tensor, shown in errors.
+  std::string_view name = {};              ///< Name of the tensor, at most 256 bytes. All ranks pass the same name.
   std::chrono::nanoseconds timeout = {};   ///< Maximum duration. 0: the communicator's; max(): no limit.
   std::optional<bool> deterministic = {};  ///< True: adds contributions in rank order.
   /// Format in which f32 values travel between hosts: DataType::bf16, DataType::f16 or a Codec, which must outlive the

@@ -3,8 +3,8 @@
 //
 // | code             | the communicator afterwards | what to do                                                |
 // | ---------------- | --------------------------- | --------------------------------------------------------- |
-// | invalid_argument | usable; nothing was sent    | correct the call                                          |
-// | unsupported      | usable; nothing was sent    | choose another backend, type or build                     |
+// | invalid_argument | usable if all ranks throw   | correct the call                                          |
+// | unsupported      | usable if all ranks throw   | choose another backend, type or build                     |
 // | mismatch         | broken                      | make the ranks issue the same calls                       |
 // | timeout          | broken                      | find the missing rank, which the error names              |
 // | peer_lost        | broken                      | restart the lost rank, build a new communicator           |
