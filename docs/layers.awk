@@ -21,7 +21,7 @@ BEGIN {
   row("transport shared_memory : bytes between hosts and inside one", "#f4d5d0")
   row("topology bootstrap : where ranks run, and how they meet", "#f4d5d0")
   row("compression reduction : codecs and arithmetic over spans", "#e3d9f3")
-  row("steps core base : the language of algorithms; shared basics", "#e3d9f3")
+  row("steps injection core base : language of algorithms; faults; basics", "#e3d9f3")
 
   count = 0  # numbers, from the lowest row and its last folder up
   for (r = rows; r > 0; --r) {

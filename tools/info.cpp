@@ -44,6 +44,8 @@
 #include "base/bytes.hpp"
 #include "base/environment.hpp"
 #include "base/json.hpp"
+#include "base/json_record.hpp"
+#include "base/text.hpp"
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/plan.hpp"
@@ -230,6 +232,22 @@ Json single_copy() {
           {"ptrace_scope", first_line("/proc/sys/kernel/yama/ptrace_scope")}};
 }
 
+/// Adds the numbers of one entry of the cache to `result`, if the entry is for this build and processor.
+void add_entry(Json& result, const TuningCache& cache, const JsonRecord& entry) {
+  constexpr int kMost = 1 << 30;
+  const JsonRecord of = entry.object("of");
+  const int ranks = of.integer("ranks", 0, kMost);
+  const double barrier_ns = of.has("barrier ns") && !of.at("barrier ns").is_null() ? of.number("barrier ns", 0) : 0;
+  const Situation here = situation_of(of.integer("cores", 0, kMost), ranks, of.boolean("kernel copies"), barrier_ns);
+  if (!cache.find(here)) return;
+  TuningParameters checked;
+  read_json(entry.at("tuning"), checked, cache.path());
+  Json& found = result[fmt::format("{} ranks on {} cores, a barrier in {} ns{}", ranks, here.cores, barrier_ns,
+                                   here.kernel_copy ? "" : ", without copies by the kernel")];
+  found = entry.at("tuning");
+  found["measured"] = printable_text(entry.text("measured", 64));
+}
+
 /// Returns the tuning of this machine: the numbers that the environment gives, or else the built-in numbers. The
 /// numbers that ranks have measured earlier follow.
 Json tuning() {
@@ -239,19 +257,16 @@ Json tuning() {
                  {given ? "numbers" : "built-in", to_json(given.value_or(built_in_tuning()))}};
   const TuningCache cache = TuningCache::of_user();
   result["kept in"] = cache.path().empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : cache.path();
-  for (const Json& entry : cache.entries()) {
-    const auto of = nlohmann::json(entry).value("of", nlohmann::json::object());
-    const int ranks = of.value("ranks", 0);
-    const auto barrier_ns =
-        of.contains("barrier ns") && of["barrier ns"].is_number() ? of["barrier ns"].get<double>() : 0;
-    const Situation here = situation_of(of.value("cores", 0), ranks, of.value("kernel copies", false), barrier_ns);
-    const auto numbers = cache.find(here);
-    if (!numbers) continue;
-    Json& found = result[fmt::format("{} ranks on {} cores, a barrier in {} ns{}", ranks, here.cores, barrier_ns,
-                                     here.kernel_copy ? "" : ", without copies by the kernel")];
-    found = entry.value("tuning", Json::object());
-    found["measured"] = entry.value("measured", "");
-  }
+  std::string refused;
+  const Json entries = cache.entries(&refused);
+  if (!refused.empty()) result["ignored"] = fmt::format("{}: {}", cache.path(), refused);
+  for (const Json& entry : entries) try {
+      const JsonRecord record(nlohmann::json(entry), cache.path(), Errc::invalid_argument);
+      if (record.object("of").has("wire")) continue;  // for hosts, which this program does not know
+      add_entry(result, cache, record);
+    } catch (const Error& error) {
+      result["ignored"] = error.what();
+    }
   return result;
 }
 

@@ -1,12 +1,11 @@
 // Implementation of `collectives_info watch`. Each process with a communicator has a process page: shared memory with
-// its counters and last operations. This file finds the pages through /proc/PID/fd and prints their contents.
+// its counters and last operations. This file finds the pages through /proc/PID/fd, copies them, and prints the copies.
+// The page of another user may contain any bytes. read_page() makes the copy safe to print.
 #include "tools/monitor.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,15 +38,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Unmap {
-  void operator()(const ProcessPage* page) const { ::munmap(const_cast<ProcessPage*>(page), sizeof *page); }
-};
-using Mapped = std::unique_ptr<const ProcessPage, Unmap>;
+using PageCopy = std::unique_ptr<const ProcessPage>;
 
 struct Process {
   int pid = 0;
   std::string command;
-  Mapped page;
+  PageCopy page;
 };
 
 /// Returns the id of the process `pid` inside its own PID namespace, such as that of a container.
@@ -74,53 +70,55 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// Returns the process page that the descriptor `path` of a process refers to. Returns null if the descriptor refers to
-/// something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of another
-/// version.
-Mapped page_at(const std::string& path, int pid, std::string& refused) {
+/// Returns the number that a file name consists of, or nothing.
+std::optional<int> number_in(std::string_view name) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
+  return number;
+}
+
+/// Returns a copy of the process page that descriptor `number` of a process refers to. Returns null if the descriptor
+/// refers to something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of
+/// another version.
+PageCopy page_at(int number, int pid, std::string& refused) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
   char target[64];
   const ssize_t letters = ::readlink(path.c_str(), target, sizeof target);
   if (letters < 0 || !std::string_view(target, static_cast<std::size_t>(letters))
                           .starts_with(fmt::format("/memfd:{}", ProcessPage::kName)))
     return nullptr;
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!file || ::fstat(file.number(), &status) != 0) return nullptr;
-  if (status.st_size != sizeof(ProcessPage)) {
-    refused = "its library is of another version";
-    return nullptr;
-  }
-  void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ, MAP_SHARED, file.number(), 0);
-  if (memory == MAP_FAILED) return nullptr;
-  Mapped page(static_cast<const ProcessPage*>(memory));
-  if (page->magic != ProcessPage::kMagic || page->layout != ProcessPage::kLayout)
-    refused = "its library is of another version";
-  return refused.empty() && page->process == own_number_of(pid) ? std::move(page) : nullptr;
+  const OpenedSealedFile opened = open_sealed_file(pid, number, O_RDONLY);
+  if (!opened.file) return nullptr;
+  auto page = std::make_unique<ProcessPage>();
+  const PageState state = read_page(opened.file.number(), *page);
+  if (state == PageState::other_version) refused = "its library is of another version";
+  return state == PageState::page && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }
 
 /// Returns the page of a process, or null if the process has no readable page. If the system refuses access to the
 /// descriptors of the process, sets `refused` to the reason.
-Mapped page_of(int pid, std::string& refused) {
+PageCopy page_of(int pid, std::string& refused) {
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   const auto descriptors = names_in(directory);
   if (!descriptors) refused = fmt::format("{}: {}", directory, std::strerror(errno));
   for (const std::string& name : descriptors.value_or(std::vector<std::string>{}))
-    if (Mapped page = page_at(fmt::format("{}/{}", directory, name), pid, refused)) return page;
+    if (const auto descriptor = number_in(name))
+      if (PageCopy page = page_at(*descriptor, pid, refused)) return page;
   return nullptr;
 }
 
 std::vector<Process> processes() {
   std::vector<Process> found;
   for (const std::string& name : names_in("/proc").value_or(std::vector<std::string>{})) {
-    int pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc{} || end != name.data() + name.size()) continue;
+    const auto pid = number_in(name);
+    if (!pid) continue;
     std::string refused, command;
-    Mapped page = page_of(pid, refused);
+    PageCopy page = page_of(*pid, refused);
     if (page == nullptr) continue;
-    std::ifstream file(fmt::format("/proc/{}/comm", pid));
+    std::ifstream file(fmt::format("/proc/{}/comm", *pid));
     std::getline(file, command);
-    found.push_back({pid, command, std::move(page)});
+    found.push_back({*pid, printable_text(command), std::move(page)});
   }
   std::ranges::sort(found, {}, &Process::pid);
   return found;
@@ -260,7 +258,7 @@ void print_rates(const Process& process, double seconds, const Readings& before,
     const Reading old = found == before.end() ? sum : found->second;
     fmt::print("{:>8} {:<15} {:>4} {:>10} {:>10.0f} {:>10}/s {:>8} {:>8}  {}\n", process.pid, process.command, number,
                fmt::format("{} of {}", block.rank, block.size), static_cast<double>(sum.calls - old.calls) / seconds,
-               bytes_text(static_cast<std::size_t>(static_cast<double>(sum.bytes - old.bytes) / seconds)),
+               bytes_text(static_cast<std::size_t>(std::min(static_cast<double>(sum.bytes - old.bytes) / seconds, 9e18))),
                share(sum.ticks - old.ticks), share(sum.waiting - old.waiting), last_operation(block, scale));
   });
 }

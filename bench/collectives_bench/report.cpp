@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <span>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/safe_file.hpp"
 #include "collectives/version.hpp"
 #include "collectives_bench/statistics.hpp"
 
@@ -154,16 +156,18 @@ std::size_t total_wrong(const std::vector<Result>& results) {
 }
 
 /// Closes a report file. Throws if the file was not written completely.
-void close(std::string_view flag, const std::string& path, std::ofstream& file) {
+void close(std::string_view flag, const std::string& path, OutputFile& file) {
   file.close();
   if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));
 }
 
-std::ofstream open(std::string_view flag, const std::string& path) {
-  std::ofstream file(path);
-  if (!file)
-    throw BadArguments(fmt::format("{} {}: cannot be written; valid: a path in a directory that exists", flag, path));
-  return file;
+/// Opens a report file. Returns null if `path` is empty.
+std::unique_ptr<OutputFile> open(std::string_view flag, const std::string& path) {
+  if (path.empty()) return nullptr;
+  auto file = std::make_unique<OutputFile>(path);
+  if (file->is_open()) return file;
+  throw BadArguments(fmt::format("{} {}: cannot be written: {}; valid: a path in a directory that exists", flag, path,
+                                 file_error_text(errno)));
 }
 
 }  // namespace
@@ -187,9 +191,11 @@ Setting describe(const Communicator& comm, const std::string& mpi, int argc, con
 }
 
 Report::Report(const Settings& settings) : settings_(settings), terminal_(isatty(STDERR_FILENO) == 1) {
-  if (!settings.json_file.empty()) json_ = open("--json", settings.json_file);
-  if (!settings.csv_file.empty()) csv_ = open("--csv", settings.csv_file);
+  json_ = open("--json", settings.json_file);
+  csv_ = open("--csv", settings.csv_file);
 }
+
+Report::~Report() = default;
 
 void Report::begin(const Setting& setting, double seconds_per_size) {
   const std::string cores = setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown";

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <fstream>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -12,6 +12,10 @@
 #include "collectives/communicator.hpp"
 #include "collectives_bench/measure.hpp"
 #include "collectives_bench/options.hpp"
+
+namespace collectives {
+class OutputFile;  // base/safe_file.hpp
+}
 
 namespace collectives::bench {
 
@@ -29,6 +33,7 @@ class Report {
  public:
   /// Opens the files of `settings`. Throws BadArguments if one cannot be written.
   explicit Report(const Settings& settings);
+  ~Report();
 
   void begin(const Setting& setting, double seconds_per_size);
   /// Shows the progress line: `next` is measured now, and `done` of `all` measurements have ended.
@@ -46,7 +51,7 @@ class Report {
   void write_json(const nlohmann::ordered_json& line);
 
   const Settings& settings_;
-  std::optional<std::ofstream> json_, csv_;
+  std::unique_ptr<OutputFile> json_, csv_;  ///< null: no file
   std::vector<Result> results_;
   std::optional<std::size_t> held_;  // index of an out-of-place result that waits for its in-place half
   std::string heading_;              // heading of the section being printed

@@ -12,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "base/json.hpp"
 #include "collectives_bench/statistics.hpp"
 
 namespace collectives::compare {
@@ -90,7 +91,10 @@ Samples read_samples(std::istream& lines) {
   std::string line;
   for (std::size_t number = 1; std::getline(lines, line); ++number) {
     try {
-      read_sample(nlohmann::json::parse(line), samples);
+      std::string why;
+      const nlohmann::json sample = parse_json(line, {}, &why);
+      if (sample.is_discarded()) throw std::runtime_error(why);
+      read_sample(sample, samples);
     } catch (const std::exception& error) {
       throw std::runtime_error(fmt::format("line {} is no sample: {}", number, error.what()));
     }

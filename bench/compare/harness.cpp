@@ -13,11 +13,13 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "arguments.hpp"
 #include "base/json.hpp"
+#include "base/safe_file.hpp"
 #include "collectives_bench/statistics.hpp"
 #include "noise.hpp"
 
@@ -320,7 +322,9 @@ class Journal {
  public:
   Journal(const Arguments& arguments, const SyncFile& sync) : arguments_(arguments), sync_(sync) {
     if (sync.rank() != 0) return;
-    file_ = std::fopen(arguments.output.c_str(), "a");
+    Descriptor file = open_to_append(arguments.output.c_str());
+    if (!file) throw std::runtime_error(arguments.output + ": " + file_error_text(errno));
+    file_ = ::fdopen(file.release(), "a");
     if (file_ == nullptr) fail(arguments.output);
   }
   Journal(const Journal&) = delete;

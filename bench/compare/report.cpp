@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -13,6 +14,7 @@
 #include <stdexcept>
 
 #include "analysis.hpp"
+#include "base/safe_file.hpp"
 #include "plot.hpp"
 #include "tables.hpp"
 
@@ -46,9 +48,9 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
 }
 
 void write(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream stream(file);
-  stream << text;
-  if (!stream.flush()) throw std::runtime_error(file.string() + ": cannot be written");
+  FileReplacement replacement(file.string());
+  if (!replacement.write(text) || !replacement.commit(/*to_disk=*/false))
+    throw std::runtime_error(file.string() + ": cannot be written: " + file_error_text(errno));
 }
 
 /// Judgement in words and as an exit status.

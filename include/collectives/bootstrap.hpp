@@ -54,6 +54,10 @@ class Bootstrap {
   /// All ranks call it equally often. Throws Error{timeout} that names the missing ranks, and Error{bootstrap} for a
   /// lost peer.
   virtual std::vector<std::string> all_gather(std::string_view mine, Deadline) = 0;
+  /// Throws an Error that names the peer if a rank has ended or left. Does not block. Called again and again between
+  /// two all_gather(), while ranks connect or measure. By default, does nothing: a lost rank is then noticed at the
+  /// deadline.
+  virtual void check_peers() {}
   /// Returns the name of the host of this rank. Empty: the library asks the system.
   virtual std::string host() const { return {}; }
   /// Returns the name of this rank's domain, a socket or a cache of the host. Ranks with equal names share the domain.

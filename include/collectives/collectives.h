@@ -182,6 +182,9 @@ typedef struct collectives_communicator_options {
   /// this process already uses CUDA.
   collectives_switch device_buffers;
   collectives_switch reserved;  ///< Must be COLLECTIVES_DEFAULT. A later version may use it.
+  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17" (docs/fault_injection.md).
+  /// NULL: COLLECTIVES_INJECT, except in collectives_split(). "none": no faults.
+  const char* inject;
 } collectives_communicator_options;
 
 /// Makes a communicator of the ranks that mpirun, srun, torchrun, TF_CONFIG or collectives_run started. Without any of
@@ -486,6 +489,11 @@ typedef void (*collectives_combine)(void* context, const void* next, void* accum
 COLLECTIVES_EXPORT collectives_error collectives_user_op_create(const char* name, collectives_combine combine,
                                                                 void* context, int commutative,
                                                                 collectives_user_op** op);
+/// Sets the bytes of one element of the op: a multiple of the bytes of the type, up to 1024. 0: one element of the type.
+/// The library cuts a vector only between elements of the op, and each count of a call is a number of whole ones.
+/// Requires that no operation uses the op.
+COLLECTIVES_EXPORT collectives_error collectives_user_op_set_element_bytes(collectives_user_op* op,
+                                                                           size_t element_bytes);
 /// Frees the op. Requires that no operation uses it.
 COLLECTIVES_EXPORT void collectives_user_op_free(collectives_user_op* op);
 

@@ -108,6 +108,9 @@ struct CommunicatorOptions {
   /// True: buffers may be on the GPU that is current (cudaSetDevice) to the thread that constructs the communicator. If
   /// that is not possible, all ranks throw Error{unsupported}. Empty: true if this process already uses CUDA.
   std::optional<bool> device_buffers = {};
+  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17; delay rank=1 call=5
+  /// ms=300" (docs/fault_injection.md). Empty: COLLECTIVES_INJECT, except in split(). "none": no faults.
+  std::string inject = {};
 };
 
 /// Handle of an asynchronous operation. Move-only. Destroying an unfinished Work waits for it and drops its error.
@@ -322,6 +325,9 @@ class COLLECTIVES_EXPORT Communicator {
 
 /// Group of small all-reduces. It packs tensors of equal type, op and options into one buffer, reduces them by one call
 /// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
+///
+/// No output of a tensor may overlap the input or the output of another tensor of the group. Inputs may overlap one
+/// another. run() and run_async() throw Error{invalid_argument} that names both tensors, and the group is then empty.
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);

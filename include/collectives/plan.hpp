@@ -88,7 +88,7 @@ struct Plan {
   PartialSums partial_sums = PartialSums::allowed;
   bool coded = false;        ///< True: messages are encoded by the request's codec.
   std::string codec_reason;  ///< Reason for `coded`. Empty if no codec was requested.
-  std::size_t segment = 0;   ///< Number of elements of each rank's part in one round.
+  std::size_t segment = 0;   ///< Number of elements (of the user op, if there is one) of each part in one round.
   std::size_t rounds = 1;    ///< Number of rounds. Each round performs all Steps on one segment.
   /// Ticks from the start of a round to the start of the next. In each tick, a round performs its Steps of one depth.
   std::size_t issue_interval = 1;

@@ -88,6 +88,12 @@ class Transport {
   virtual void flush(Deadline) = 0;
 };
 
+/// Fault that a wire can cause, so that a program can test how it handles it (docs/fault_injection.md).
+enum class WireFault : std::uint8_t {
+  cut,  ///< the connections to a peer end
+  lose  ///< a datagram to a peer is lost
+};
+
 /// Transport between hosts. It also sends control messages beside the data, by which ranks report failures and the
 /// calls that they have entered. A rank reads them while it waits for long, and in its next call.
 class Wire : public Transport {
@@ -119,6 +125,15 @@ class Wire : public Transport {
   virtual std::string link(Rank /*to*/) const { return {}; }
   /// Sleeps until data may have arrived or may have been sent, for at most `at_most`.
   virtual void wait_for_event(std::chrono::nanoseconds at_most) { std::this_thread::sleep_for(at_most); }
+
+  /// Returns whether the wire can cause a fault on the way to a peer. A wire that implements neither cut() nor lose()
+  /// keeps the functions of this class.
+  virtual bool can_cause(WireFault, Rank /*to*/) const noexcept { return false; }
+  /// Ends all connections to a peer. Both ends then notice the loss of the other one.
+  virtual void cut(Rank /*to*/) noexcept {}
+  /// Loses the next `datagrams` datagrams to a peer, which the wire retransmits later. 0: loses no more. Returns how
+  /// many of an earlier request are left.
+  virtual unsigned lose(Rank /*to*/, unsigned /*datagrams*/) noexcept { return 0; }
 };
 
 }  // namespace collectives

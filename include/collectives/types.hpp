@@ -192,10 +192,22 @@ struct ConstBuffer {
 /// in rank order. It combines ranks 0 and 1 first, then their result with rank 2, and so on. `combine` runs on the
 /// thread of any call, or on the progress thread. It must not throw and must not call the library. The object must
 /// outlive the call or its Work.
+///
+/// An element of the op may consist of several elements of the type. An example is a pair of a value and its place,
+/// passed as std::byte. `element_bytes` then is the length of that element. The library cuts a vector only between
+/// elements of the op. `combine` receives whole ones, and `count` still counts elements of the type. Both pointers are
+/// aligned to the largest power of two that divides `element_bytes`, at most 64.
+///
+/// Each count of such a call is a number of whole elements of the op. Any other count throws Error{invalid_argument}.
 struct UserOp {
+  /// Maximum of `element_bytes`. A message and a part of shared memory hold at least one element.
+  static constexpr std::size_t kMaxElementBytes = 1024;
+
   std::string name;
   std::function<void(const void* next, void* accumulated, std::size_t count, DataType type)> combine;
   bool commutative = true;
+  /// Bytes of one element of the op: a multiple of the bytes of the type. 0: one element of the type.
+  std::size_t element_bytes = 0;
 };
 
 /// Reduction that combines contributions.
@@ -235,6 +247,12 @@ inline constexpr ReduceOp ReduceOp::min{Kind::min, 1.0, nullptr};
 inline constexpr ReduceOp ReduceOp::max{Kind::max, 1.0, nullptr};
 
 COLLECTIVES_EXPORT std::string_view to_string(ReduceOp::Kind) noexcept;
+
+/// Returns the bytes of one element of the op: those of `type`, unless a user op has longer elements.
+constexpr std::size_t element_bytes_of(DataType type, const ReduceOp& op) noexcept {
+  const UserOp* const user = op.user_op();
+  return user != nullptr && user->element_bytes > 0 ? user->element_bytes : size_of(type);
+}
 
 /// Returns true if `type` has this reduction. A call with any other reduction throws Error{invalid_argument}.
 constexpr bool supports(DataType type, const ReduceOp& op) noexcept {

@@ -2,21 +2,21 @@
 // order of magic number, version, length, CRC, description and contents.
 #include "checkpoint.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "base/json.hpp"
+#include "base/safe_file.hpp"
 #include "dataset.hpp"
 
 namespace mnist {
@@ -58,42 +58,8 @@ std::vector<float> numbers(std::string_view bytes) {
   return values;
 }
 
-/// A file that is being written. The destructor closes it, and removes it unless it was renamed.
-class NewFile {
- public:
-  explicit NewFile(std::string path)
-      : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {}
-  ~NewFile() {
-    if (file_ < 0) return;
-    ::close(file_);
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  bool open() const { return file_ >= 0; }
-
-  /// Writes the file and renames it to `target`. Returns false and sets errno if any operation fails.
-  bool write_and_rename(std::string_view bytes, const char* target) {
-    if (!open()) return false;
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return false;
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    }
-    kept_ = ::fsync(file_) == 0 && ::rename(path_.c_str(), target) == 0;
-    return kept_;
-  }
-
- private:
-  const std::string path_;
-  const int file_;
-  bool kept_ = false;
-};
-
 [[noreturn]] void fail(const std::filesystem::path& path) {
-  throw FileError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+  throw FileError(fmt::format("{}: {}", path.string(), collectives::file_error_text(errno)));
 }
 
 /// Throws FileError if `path` exists and is no regular file.
@@ -103,8 +69,6 @@ void require_regular(const std::filesystem::path& path) {
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
     throw FileError(fmt::format("{}: not a regular file", path.string()));
 }
-
-std::string partial(const std::filesystem::path& path) { return path.string() + ".partial"; }
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view why) {
   throw FileError(fmt::format("{}: {}", path.string(), why));
@@ -260,34 +224,19 @@ std::string pack_checkpoint(const Model& model, const Optimizer& optimizer, cons
 
 void require_writable(const std::filesystem::path& path) {
   require_regular(path);
-  if (!NewFile(partial(path)).open()) fail(path);
+  if (!collectives::FileReplacement(path.string()).is_open()) fail(path);
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view bytes) {
-  if (!NewFile(partial(path)).write_and_rename(bytes, path.c_str())) fail(path);
-  // The rename is on the disk only after the folder has been flushed.
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail(path);
-  const bool flushed = ::fsync(descriptor) == 0;
-  ::close(descriptor);
-  if (!flushed) fail(path);
+  collectives::FileReplacement file(path.string());
+  if (!file.write(bytes) || !file.commit()) fail(path);
 }
 
 std::string read_whole(const std::filesystem::path& path) {
   require_regular(path);  // a folder has no bytes, and /dev/zero has no end
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(path);
-  std::string bytes;
-  std::array<char, 65536> part;
-  ssize_t count = 0;
-  while ((count = ::read(file, part.data(), part.size())) > 0 || (count < 0 && errno == EINTR))
-    if (count > 0) bytes.append(part.data(), static_cast<std::size_t>(count));
-  const int error = errno;
-  ::close(file);
-  if (count == 0) return bytes;
-  errno = error;
-  fail(path);
+  auto bytes = collectives::read_file(path.string(), std::numeric_limits<std::size_t>::max());
+  if (!bytes) fail(path);
+  return std::move(*bytes);
 }
 
 Position unpack_checkpoint(std::string_view bytes, const std::filesystem::path& path, const RunIdentity& run,

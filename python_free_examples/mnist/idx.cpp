@@ -7,11 +7,12 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
 #include <initializer_list>
-#include <iterator>
 #include <string_view>
 #include <utility>
+
+#include "base/safe_file.hpp"
 
 namespace mnist {
 namespace {
@@ -26,11 +27,9 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 }
 
 Bytes read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse_file(path, "cannot be opened");
-  Bytes bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) refuse_file(path, "cannot be read");
-  return bytes;
+  const auto bytes = collectives::read_file(path.string(), kMostBytes);
+  if (!bytes) refuse_file(path, fmt::format("cannot be read: {}", collectives::file_error_text(errno)));
+  return Bytes(bytes->begin(), bytes->end());
 }
 
 Bytes gunzip(const std::filesystem::path& path, Bytes packed) {

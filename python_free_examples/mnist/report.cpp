@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/safe_file.hpp"
 #include "dataset.hpp"
 
 namespace mnist {
@@ -17,11 +19,11 @@ namespace {
 
 constexpr int kBarWidth = 30;  // width of the progress bar in characters
 
-std::ofstream open(const std::filesystem::path& path) {
-  std::ofstream file;
-  if (path.empty()) return file;
-  file.open(path, std::ios::trunc);
-  if (!file) throw FileError(fmt::format("{}: cannot be written", path.string()));
+std::unique_ptr<collectives::OutputFile> open(const std::filesystem::path& path) {
+  if (path.empty()) return nullptr;
+  auto file = std::make_unique<collectives::OutputFile>(path.string());
+  if (!file->is_open())
+    throw FileError(fmt::format("{}: cannot be written: {}", path.string(), collectives::file_error_text(errno)));
   return file;
 }
 
@@ -57,8 +59,8 @@ Report::Report(ReportFiles files, bool quiet)
       json_(open(files_.json)),
       csv_(open(files_.csv)),
       loss_trace_(open(files_.loss_trace)) {
-  if (csv_.is_open())
-    csv_ << "epoch,steps,learning_rate,loss,running_train_accuracy,train_accuracy,test_accuracy,images_per_second,"
+  if (csv_ != nullptr)
+    *csv_ << "epoch,steps,learning_rate,loss,running_train_accuracy,train_accuracy,test_accuracy,images_per_second,"
             "compute_ms,communication_exposed_ms,communication_hidden_ms,bytes_sent,step_ms_median,step_ms_p95"
          << std::endl;
 }
@@ -70,7 +72,7 @@ void Report::say(std::string_view line) {
 }
 
 void Report::json_line(const nlohmann::json& line) {
-  if (json_.is_open()) json_ << collectives::json_text(line) << std::endl;
+  if (json_ != nullptr) *json_ << collectives::json_text(line) << std::endl;
 }
 
 void Report::progress(std::size_t epoch, std::size_t step, std::size_t steps) {
@@ -92,8 +94,8 @@ void Report::epoch(const EpochReport& report) {
                   report.test_accuracy, report.images_per_second, report.times.compute_ms, report.times.exposed_ms,
                   report.times.hidden_ms, static_cast<double>(report.bytes_sent) / 1e6));
   epochs_.push_back(report);
-  if (csv_.is_open())
-    csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{},{:.4f},{:.4f}",
+  if (csv_ != nullptr)
+    *csv_ << fmt::format("{},{},{},{:.9g},{:.6f},{:.6f},{:.6f},{:.1f},{:.4f},{:.4f},{:.4f},{},{:.4f},{:.4f}",
                         report.epoch, report.steps, report.learning_rate, report.loss, report.running_train_accuracy,
                         report.train_accuracy, report.test_accuracy, report.images_per_second, report.times.compute_ms,
                         report.times.exposed_ms, report.times.hidden_ms, report.bytes_sent, report.times.median_ms,
@@ -140,9 +142,9 @@ void Report::goal(const GoalReport& report) {
 }
 
 void Report::losses(std::size_t first_step, std::span<const double> loss_of_step) {
-  if (!loss_trace_.is_open()) return;
-  for (const double loss : loss_of_step) loss_trace_ << fmt::format("{} {:.9g}\n", first_step++, loss);
-  loss_trace_.flush();
+  if (loss_trace_ == nullptr) return;
+  for (const double loss : loss_of_step) *loss_trace_ << fmt::format("{} {:.9g}\n", first_step++, loss);
+  loss_trace_->flush();
 }
 
 void Report::finish() {
@@ -152,10 +154,12 @@ void Report::finish() {
 std::string plot(const std::filesystem::path& file, std::span<const EpochReport> epochs) {
   if (std::system("command -v gnuplot >/dev/null 2>&1") != 0)
     return fmt::format("no plot: gnuplot is not installed (it would have drawn {})", file.string());
-  std::string quoted;  // gnuplot doubles a quote inside quotes
-  for (const char letter : file.string()) quoted.append(letter == '\'' ? 2 : 1, letter);
-  std::string script = fmt::format("set terminal {} size 900,400\nset output '{}'\n$run << END\n",
-                                   file.extension() == ".png" ? "pngcairo" : "svg", quoted);
+  // gnuplot inherits a descriptor of the new file, because it would follow a link at the path.
+  collectives::FileReplacement drawing(file.string());
+  const collectives::Descriptor inherited(::dup(drawing.descriptor()));
+  if (!inherited) return fmt::format("no plot: {}: {}", file.string(), collectives::file_error_text(errno));
+  std::string script = fmt::format("set terminal {} size 900,400\nset output '/dev/fd/{}'\n$run << END\n",
+                                   file.extension() == ".png" ? "pngcairo" : "svg", inherited.number());
   for (const EpochReport& epoch : epochs)
     script += fmt::format("{} {} {} {} {}\n", epoch.epoch, epoch.loss, epoch.running_train_accuracy,
                           epoch.train_accuracy, epoch.test_accuracy);
@@ -172,7 +176,7 @@ std::string plot(const std::filesystem::path& file, std::span<const EpochReport>
   std::FILE* gnuplot = ::popen("gnuplot", "w");
   if (!gnuplot) return "no plot: gnuplot cannot be started";
   std::fwrite(script.data(), 1, script.size(), gnuplot);
-  return ::pclose(gnuplot) == 0 ? fmt::format("plot: {}", file.string())
+  return ::pclose(gnuplot) == 0 && drawing.commit() ? fmt::format("plot: {}", file.string())
                                 : fmt::format("no plot: gnuplot failed on {}", file.string());
 }
 

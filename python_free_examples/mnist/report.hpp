@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/safe_file.hpp"
 #include "compression.hpp"
 #include "step_log.hpp"
 
@@ -82,7 +83,8 @@ class Report {
  private:
   ReportFiles files_;
   bool quiet_, terminal_;
-  std::ofstream json_, csv_, loss_trace_;
+  /// Null: no file. Like streams, they keep a failure to write as their state.
+  std::unique_ptr<collectives::OutputFile> json_, csv_, loss_trace_;
   std::vector<EpochReport> epochs_;
   std::chrono::steady_clock::time_point drawn_;
 };

@@ -28,7 +28,8 @@ namespace collectives {
 namespace {
 
 constexpr std::string_view kPrefix = "COLLECTIVES_";
-constexpr std::array<std::string_view, 2> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD"};
+constexpr std::array<std::string_view, 3> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD",
+                                                                  "COLLECTIVES_JOB"};
 // Prefix of variables for the test programs. The library ignores these variables.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
 // Prefix of variables that UCX reads, and that configure UCX for this library alone. The library itself does not read
@@ -115,6 +116,8 @@ constexpr std::array kVariables = {
              [](std::string_view text, Environment& e) { return read(text, e.gpu_peers); }},
     Variable{"COLLECTIVES_HOST_ID", "any name",
              [](std::string_view text, Environment& e) { return read(text, e.host_id); }},
+    Variable{"COLLECTIVES_INJECT", "a list of faults",
+             [](std::string_view text, Environment& e) { return read(text, e.inject); }},
     Variable{"COLLECTIVES_INTERFACE", "interfaces (eth0) or beginnings of addresses (10.77.), with commas between",
              [](std::string_view text, Environment& e) {
                for (std::size_t at = 0; at <= text.size();) {
@@ -125,6 +128,7 @@ constexpr std::array kVariables = {
                }
                return true;
              }},
+    Variable{"COLLECTIVES_JOB", "any name", [](std::string_view text, Environment& e) { return read(text, e.job); }},
     Variable{"COLLECTIVES_LISTEN_FD", "the number of an open file, from 0 to 1048575",
              [](std::string_view text, Environment& e) { return read_between<0, 1048575>(text, e.listen_fd); }},
     Variable{"COLLECTIVES_LOG", "off, error, warning, info, debug",
@@ -148,9 +152,8 @@ constexpr std::array kVariables = {
     Variable{"COLLECTIVES_TRACE_BYTES", kBytes,
              [](std::string_view text, Environment& e) { return read(text, e.trace_bytes); }},
     Variable{"COLLECTIVES_TRANSPORT", "shared_memory, tcp, ucx, mpi",
-             [](std::string_view text, Environment& e) {
-               return (text == "shared_memory" || is_wire(text)) && read(text, e.transport);
-             }},
+             [](std::string_view text,
+                Environment& e) { return (text == "shared_memory" || is_wire(text)) && read(text, e.transport); }},
     Variable{"COLLECTIVES_TUNING", "default, or the path of a JSON file",
              [](std::string_view text, Environment& e) { return read(text, e.tuning); }},
     Variable{"COLLECTIVES_WIRE", "tcp, ucx, mpi",

@@ -28,6 +28,7 @@ struct Environment {
   std::optional<bool> datagrams;                  ///< COLLECTIVES_DATAGRAMS: whether tcp sends short messages by UDP
   std::optional<std::string> tuning;              ///< COLLECTIVES_TUNING: "default", or path of a JSON file with tuning
   std::optional<bool> gpu_peers;                  ///< COLLECTIVES_GPU_PEERS: whether ranks map GPU memory of peers
+  std::optional<std::string> inject;              ///< COLLECTIVES_INJECT: faults to cause (injection/faults.hpp)
   std::optional<std::string> host_id;  ///< COLLECTIVES_HOST_ID: host name; ranks with equal names share memory
   std::optional<std::string> domain;   ///< COLLECTIVES_DOMAIN: name of this process's NUMA domain
   std::optional<std::chrono::nanoseconds> timeout;  ///< COLLECTIVES_TIMEOUT: time to the deadline; max(): no deadline
@@ -39,10 +40,11 @@ struct Environment {
   std::optional<std::string> flight_recorder;       ///< COLLECTIVES_FLIGHT_RECORDER: prefix of the recorder's files
   /// COLLECTIVES_DUMP_SIGNAL: signal at which the flight recorder writes its files.
   std::optional<int> dump_signal;
-  std::optional<int> port;        ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
-  std::optional<int> cores;       ///< COLLECTIVES_CORES: number of cores that the ranks of this host may use
-  std::optional<int> listen_fd;   ///< COLLECTIVES_LISTEN_FD: listening socket that rank 0 inherits from collectives_run
-  std::optional<bool> mpi_stats;  ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of its calls
+  std::optional<int> port;       ///< COLLECTIVES_PORT: port on which rank 0 listens, 1 to 65535
+  std::optional<int> cores;      ///< COLLECTIVES_CORES: number of cores that the ranks of this host may use
+  std::optional<int> listen_fd;  ///< COLLECTIVES_LISTEN_FD: listening socket that rank 0 inherits from collectives_run
+  std::optional<std::string> job;  ///< COLLECTIVES_JOB: name of the job; ranks of other jobs are refused at the start
+  std::optional<bool> mpi_stats;   ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of its calls
   /// COLLECTIVES_MPI_AFTER: number of calls of a communicator that the drop-in leaves to MPI at first. A call counts
   /// once, and once more for each 512 bytes.
   std::optional<int> mpi_after;
@@ -58,7 +60,7 @@ Environment parse_environment(const char* const* variables);
 
 /// Returns parse_environment() of the variables that this process has now.
 Environment environment();
-/// Returns only port and listen_fd, which tell where ranks rendezvous. Ignores mistakes in other variables. The
+/// Returns only port, listen_fd and job, which belong to the rendezvous. Ignores mistakes in other variables. The
 /// communicator reports these mistakes once it can reach all ranks.
 Environment rendezvous_environment();
 

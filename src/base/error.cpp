@@ -1,10 +1,21 @@
 // Implementation of Error, the exception of the library, and names of its codes. The function that throws an Error
-// composes its text.
+// composes its text. The text may contain bytes of a peer, so Error makes it printable.
 #include "collectives/error.hpp"
 
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace collectives {
+namespace {
+
+/// Returns the text without bytes that control a terminal. Lines stay lines.
+std::string printable_lines(std::string text) {
+  make_printable(text.data(), text.size(), "\n");
+  return text;
+}
+
+}  // namespace
 
 std::string_view to_string(Errc code) noexcept {
   switch (code) {
@@ -21,7 +32,7 @@ std::string_view to_string(Errc code) noexcept {
 }
 
 Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::string operation)
-    : std::runtime_error(what), code_(code), rank_(rank), peer_(peer), operation_(std::move(operation)) {}
+    : std::runtime_error(printable_lines(what)), code_(code), rank_(rank), peer_(peer), operation_(printable_lines(std::move(operation))) {}
 
 // The destructor is defined in this file, so that only one shared library contains the type information of Error. Other
 // shared libraries can therefore catch an Error.

@@ -6,13 +6,46 @@ namespace collectives {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-json parse_json(std::string_view text) { return json::parse(text, nullptr, /*allow_exceptions=*/false); }
+namespace {
 
-json read_json_file(std::istream& file) {
-  return json::parse(file, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+struct TooDeep {};
+
+/// Returns the text of an exception of the JSON library without its beginning, "[json.exception.parse_error.101] ".
+std::string reason_in(std::string_view text) {
+  const std::size_t begin = text.starts_with('[') ? text.find("] ") : text.npos;
+  return std::string(begin == text.npos ? text : text.substr(begin + 2)).substr(0, 512);
 }
 
-ordered_json read_ordered_json_file(std::istream& file) { return ordered_json::parse(file); }
+template <class Json>
+Json parse_as(std::string_view text, const JsonFormat& format, std::string* why) {
+  const auto refuse = [&](std::string reason) {
+    if (why != nullptr) *why = std::move(reason);
+    return Json(Json::value_t::discarded);
+  };
+  if (text.size() > format.most_bytes)
+    return refuse("it has more than " + std::to_string(format.most_bytes) + " bytes");
+  const auto check_depth = [](int depth, typename Json::parse_event_t, Json&) {
+    if (depth > kMostJsonDepth) throw TooDeep();
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), check_depth, /*allow_exceptions=*/true, format.comments);
+  } catch (const TooDeep&) {
+    return refuse("it has more than " + std::to_string(kMostJsonDepth) + " levels");
+  } catch (const typename Json::exception& error) {
+    return refuse(reason_in(error.what()));
+  }
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, const JsonFormat& format, std::string* why) {
+  return parse_as<json>(text, format, why);
+}
+
+ordered_json parse_ordered_json(std::string_view text, const JsonFormat& format, std::string* why) {
+  return parse_as<ordered_json>(text, format, why);
+}
 
 std::string json_text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 

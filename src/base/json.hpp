@@ -1,24 +1,41 @@
 // Conversion between JSON values and text. A source that calls the parser or the serializer of the JSON library takes
 // five seconds longer to compile. In the library, only json.cpp therefore calls them.
+//
+// A text may come from another rank or from a file that others can write. The parser therefore refuses a text that is
+// too long or nested too deep. The serializer and the comparison of the JSON library are recursive, so they only get
+// values of this parser or of this process. No function here throws an exception of the JSON library.
 #pragma once
 
-#include <istream>
+#include <cstddef>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 namespace collectives {
 
-/// Returns the value in `text`, or a value with is_discarded() if `text` is no JSON.
-nlohmann::json parse_json(std::string_view text);
+/// Maximum depth of a value. Records, tuning files and checkpoints have at most 6 levels.
+inline constexpr int kMostJsonDepth = 16;
 
-/// Returns the value in a file, which may have comments. Throws std::exception, whose text has the line and the column,
-/// if the file is no JSON.
-nlohmann::json read_json_file(std::istream& file);
+/// Maximum number of bytes of the record that a rank sends to the others, as text. A rank with 4096 cores and
+/// the address of a UCX wire sends 25 KB.
+inline constexpr std::size_t kMostRecordBytes = std::size_t{64} << 10;
 
-/// Returns the value in a file without comments. Members of objects stay in the order of the file. Throws as
-/// read_json_file() does.
-nlohmann::ordered_json read_ordered_json_file(std::istream& file);
+/// Maximum number of bytes of a file with tuning numbers. A parsed text takes up to 30 times its bytes.
+inline constexpr std::size_t kMostTuningBytes = std::size_t{1} << 20;
+
+struct JsonFormat {
+  std::size_t most_bytes = std::numeric_limits<std::size_t>::max();
+  bool comments = false;  ///< comments as in C++ are allowed
+};
+
+/// Returns the value in `text`, or a value with is_discarded() if `text` is no JSON, too long or too deep. `why` then
+/// gets the reason, with the line and the column.
+nlohmann::json parse_json(std::string_view text, const JsonFormat& format = {}, std::string* why = nullptr);
+
+/// Returns the value like parse_json(). Members of objects stay in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const JsonFormat& format = {},
+                                          std::string* why = nullptr);
 
 /// Returns `value` as text on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::json& value);

@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <string>
@@ -62,7 +61,7 @@ void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::for
     std::string line = fmt::format("collectives: {}: ", to_string(level));
     if (rank != kNoRank) line += fmt::format("rank {}: ", rank);
     line += fmt::vformat(format, args);
-    std::ranges::replace_if(line, is_control, ' ');
+    make_printable(line.data(), line.size());
     line.push_back('\n');
     // A closed or full stderr is no reason to fail.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

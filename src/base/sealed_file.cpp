@@ -1,16 +1,17 @@
 // Implementation of sealed memfds: files in memory without a name in the file system. No process can change their size.
-// This file also makes error texts, which name the refused system call and, if known, the limit.
+// Errors name the refused system call and, if known, the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "base/error_text.hpp"
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 
@@ -19,30 +20,7 @@ namespace {
 
 constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which vm.memfd_noexec may require
 
-/// Returns "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or nothing if there is no limit.
-std::string limit_text(__rlimit_resource_t which, std::string_view name, char option, bool in_bytes = true) {
-  rlimit limit{};
-  if (::getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return fmt::format("{} is {} (raise it with ulimit -{})", name,
-                     in_bytes ? bytes_text(limit.rlim_cur) : fmt::format("{}", limit.rlim_cur), option);
-}
-
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-std::size_t write_all(int file, std::string_view text) noexcept {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t bytes = ::write(file, text.data() + written, text.size() - written);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) break;
-    written += static_cast<std::size_t>(bytes);
-  }
-  return written;
-}
 
 void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why) {
   throw Error(Errc::system, fmt::format("memory: no {} for {}: {}", bytes_text(bytes), what, why));
@@ -52,14 +30,7 @@ void refuse_mapping(std::size_t bytes, std::string_view what) {
   const int error = errno;
   std::string limit = limit_text(RLIMIT_AS, "RLIMIT_AS", 'v');
   if (limit.empty()) limit = "see vm.max_map_count and vm.overcommit_memory";
-  refuse_memory(bytes, what, fmt::format("mmap: {}; {}", std::strerror(error), limit));
-}
-
-std::string open_error_text(int error) {
-  if (error == EMFILE)
-    return fmt::format("no file descriptor is left: {}", limit_text(RLIMIT_NOFILE, "RLIMIT_NOFILE", 'n', false));
-  if (error == ENFILE) return "too many files are open on this machine: raise fs.file-max";
-  return std::strerror(error);
+  refuse_memory(bytes, what, fmt::format("mmap: {}; {}", error_text(error), limit));
 }
 
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
@@ -79,10 +50,41 @@ SealedFile make_sealed_file(std::string_view what, const std::string& name, std:
     }
   }
   const int error = errno;
-  if (error == EMFILE || error == ENFILE) refuse_memory(bytes, what, open_error_text(error));
-  const std::string refused = fmt::format("{}: {}", asked, std::strerror(error));
+  if (is_out_of_descriptors(error)) refuse_memory(bytes, what, error_text(error));
+  const std::string refused = fmt::format("{}: {}", asked, error_text(error));
   if (error == ENOMEM || error == ENOSPC || error == EFBIG || error == EINTR) refuse_memory(bytes, what, refused);
   return {Descriptor(), refused};
+}
+
+OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept {
+  char path[48];
+  const auto path_of = [&](const char* process, int descriptor) {
+    *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/fd/{}", process, descriptor).out = '\0';
+    return path;
+  };
+  char process[16];
+  *fmt::format_to_n(process, sizeof process - 1, "{}", pid).out = '\0';
+  // O_PATH finds the file without opening it, so a FIFO does not block and a device is not started.
+  const Descriptor found(::open(path_of(process, number), O_PATH | O_CLOEXEC));
+  if (!found) return {};
+  char target[16] = {};
+  struct stat status {};
+  const bool memfd = ::readlink(path_of("self", found.number()), target, sizeof target) > 0 &&
+                     std::string_view(target, sizeof target).starts_with("/memfd:") &&
+                     ::fstat(found.number(), &status) == 0 && S_ISREG(status.st_mode);
+  if (!memfd) {
+    errno = EINVAL;
+    return {};
+  }
+  Descriptor file(::open(path_of("self", found.number()), flags | O_CLOEXEC));
+  if (!file) return {};
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = ::fcntl(file.number(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(file.number(), &status) != 0) {
+    errno = EINVAL;
+    return {};
+  }
+  return {std::move(file), static_cast<std::size_t>(status.st_size)};
 }
 
 }  // namespace collectives

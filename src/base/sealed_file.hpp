@@ -7,30 +7,10 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "base/descriptor.hpp"
 
 namespace collectives {
-
-/// File descriptor that the destructor closes.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int number() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-/// Writes `text` and returns the number of bytes written. The number is below text.size() only if the system has
-/// refused the rest; errno then holds the reason. Safe in a signal handler.
-std::size_t write_all(int file, std::string_view text) noexcept;
 
 struct SealedFile {
   Descriptor file;
@@ -43,13 +23,19 @@ struct SealedFile {
 /// process may not create memfds.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
+/// Opens descriptor `number` of process `pid` if it is a sealed memfd, and returns it with its size. `flags`: O_RDONLY or
+/// O_RDWR. The two numbers may come from a peer: other files are not opened, and their drivers notice nothing. Returns
+/// no descriptor and sets errno if the file is missing or another one.
+struct OpenedSealedFile {
+  Descriptor file;
+  std::size_t bytes = 0;
+};
+OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept;
+
 /// Throws Error{system} "memory: no 2 MiB for a segment: WHY".
 [[noreturn]] void refuse_memory(std::size_t bytes, std::string_view what, std::string_view why);
 /// Throws the error of refuse_memory() after a failed mmap. The text contains errno and the limit that is the likely
 /// reason.
 [[noreturn]] void refuse_mapping(std::size_t bytes, std::string_view what);
-/// Returns the meaning in words of `error`, the errno of a call that opens a file. If `error` says that no descriptor
-/// is left, the text names the limit.
-std::string open_error_text(int error);
 
 }  // namespace collectives

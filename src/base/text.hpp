@@ -1,19 +1,49 @@
-// Numbers of bytes and lists of ranks in readable form: "64 MiB", "ranks 0-2, 4".
+// Texts for people: numbers of bytes and lists of ranks ("64 MiB", "ranks 0-2, 4"), and texts of other processes without
+// the bytes that control a terminal.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/types.hpp"
 
 namespace collectives {
 
-/// Returns whether a character would end a line or control a terminal. Bytes above 127 return false, because they may
-/// be letters in UTF-8.
-inline bool is_control(char c) noexcept { return (c >= 0 && c < ' ') || c == 127; }
+/// Returns the number of bytes of the letter at the begin of `text`, which must not be empty. Returns 0 if the first byte
+/// begins no UTF-8, or if the character ends a line or controls a terminal: a byte below 32, 127, or U+0080 to U+009F.
+inline std::size_t printable_length(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= ' ' && first != 127 ? 1 : 0;
+  const std::size_t length = first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : 4;
+  if (first < 0xc2 || first > 0xf4 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  return first == 0xc2 && byte(1) < 0xa0 ? 0 : length;
+}
+
+/// Replaces the bytes of `text` that are no printable UTF-8, each by a space. Keeps the bytes in `except`. Texts of
+/// other processes and of files pass this function before they reach a terminal, a log or an error.
+inline void make_printable(char* text, std::size_t bytes, std::string_view except = {}) noexcept {
+  for (std::size_t at = 0; at < bytes;) {
+    const std::size_t length = printable_length({text + at, bytes - at});
+    if (length == 0 && except.find(text[at]) == except.npos) text[at] = ' ';
+    at += std::max<std::size_t>(length, 1);
+  }
+}
+
+/// Returns at most `most` bytes of `text`, as make_printable() changes them. A longer text ends in "...".
+inline std::string printable_text(std::string_view text, std::size_t most = 1024) {
+  std::string kept(text.substr(0, most));
+  make_printable(kept.data(), kept.size());
+  if (text.size() > most) kept += "...";
+  return kept;
+}
 
 inline std::string bytes_text(std::size_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -44,7 +44,9 @@ class TickScale {
                   ? static_cast<double>(to.nanoseconds - from.nanoseconds) / static_cast<double>(to.ticks - from.ticks)
                   : 1.0) {}
   std::uint64_t length(std::uint64_t ticks) const noexcept {
-    return static_cast<std::uint64_t>(static_cast<double>(ticks) * rate_);
+    constexpr double kMost = 9e18;  // ticks of another process may be any number
+    const double nanoseconds = static_cast<double>(ticks) * rate_;
+    return static_cast<std::uint64_t>(nanoseconds < kMost ? nanoseconds : kMost);
   }
   std::uint64_t at(std::uint64_t ticks) const noexcept {
     return ticks >= from_.ticks ? from_.nanoseconds + length(ticks - from_.ticks)

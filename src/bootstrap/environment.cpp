@@ -30,7 +30,9 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
     constexpr int kAnyPort = 1;
     throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);
   }
-  return rendezvous(world_of(variables, ours.port, ::getppid()), ours.listen_fd, timeout);
+  World world = world_of(variables, ours.port, ::getppid());
+  world.job.user = ::getuid();
+  return rendezvous(world, ours.listen_fd, timeout);
 }
 
 }  // namespace collectives

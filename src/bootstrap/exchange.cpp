@@ -1,32 +1,59 @@
 // Functions that exchange JSON objects over a bootstrap, and convert errors to such objects. A bootstrap exchanges
-// bytes before ranks have a transport.
+// bytes before ranks have a transport. The bytes of other ranks are checked here and by JsonRecord.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include "base/errc.hpp"
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
 
 using nlohmann::json;
 
-std::vector<json> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
-  std::vector<json> all;
-  for (const std::string& text : bootstrap.all_gather(json_text(mine), deadline)) {
-    json peer_info = parse_json(text);
-    if (!peer_info.is_object())
-      peer_info = {{"error", "it has failed, or is no rank of this library"},
-                   {"code", static_cast<int>(Errc::bootstrap)}};
-    all.push_back(std::move(peer_info));
+namespace {
+
+/// Maximum number of bytes of an error text in a record.
+constexpr std::size_t kMostErrorBytes = 8192;
+
+/// Returns an error text that fits into a record, even if its bytes become U+FFFD.
+std::string sent_text(std::string_view text) { return std::string(text.substr(0, kMostErrorBytes / 3)); }
+
+}  // namespace
+
+JsonRecord record_of(std::size_t rank, std::string_view text) {
+  std::string why;
+  json object = parse_json(text, {.most_bytes = kMostRecordBytes}, &why);
+  if (!object.is_object()) {
+    if (!text.empty() && why.empty()) why = "it is no object";
+    object = {{"error", text.empty() ? "it has failed, or is no rank of this library"
+                                     : fmt::format("it sent what is no record of this library: {}", why)},
+              {"code", static_cast<int>(Errc::bootstrap)}};
   }
+  return {std::move(object), fmt::format("the record of rank {}", rank)};
+}
+
+std::string error_in(const JsonRecord& record) {
+  return record.has("error") ? printable_text(record.text("error", kMostErrorBytes), kMostErrorBytes) : "";
+}
+
+Errc code_in(const JsonRecord& record) {
+  return errc_of(record.integer<std::int64_t>("code", INT64_MIN, INT64_MAX));
+}
+
+std::vector<JsonRecord> exchange(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
+  std::vector<JsonRecord> all;
+  for (const std::string& text : bootstrap.all_gather(json_text(mine), deadline))
+    all.push_back(record_of(all.size(), text));
   for (std::size_t rank = 0; rank < all.size() && on_error == OnError::rethrow; ++rank)
-    if (all[rank].contains("error"))
-      throw Error(static_cast<Errc>(all[rank].at("code").get<int>()),
-                  fmt::format("rank {}: {}", rank, all[rank].at("error").get<std::string>()), bootstrap.rank(),
+    if (all[rank].has("error"))
+      throw Error(code_in(all[rank]), fmt::format("rank {}: {}", rank, error_in(all[rank])), bootstrap.rank(),
                   static_cast<Rank>(rank), "construction");
   return all;
 }
@@ -35,9 +62,9 @@ json attempt(const std::function<json()>& work) {
   try {
     return work();
   } catch (const Error& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
+    return {{"error", sent_text(error.what())}, {"code", static_cast<int>(error.code())}};
   } catch (const std::exception& error) {
-    return {{"error", error.what()}, {"code", static_cast<int>(Errc::system)}};
+    return {{"error", sent_text(error.what())}, {"code", static_cast<int>(Errc::system)}};
   }
 }
 

@@ -1,23 +1,21 @@
 // Implementation of rank 0 of a rendezvous (rendezvous.hpp). The connections to the other ranks carry records. A record
-// has a kind, a length and a payload. The first record of a connection is a hello: it contains the version of the
-// protocol, the rank and the number of ranks. A stranger is a connection that has not sent a valid hello yet.
+// has a kind, a length and a payload. Greetings (greetings.hpp) turn connections into members.
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdint>
-#include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
+#include "bootstrap/greetings.hpp"
 #include "bootstrap/member.hpp"
 #include "bootstrap/missing.hpp"
 #include "bootstrap/rendezvous_link.hpp"
@@ -27,44 +25,65 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr std::size_t kMaxHello = 64;                         // Maximum payload in bytes of a record from a stranger.
-constexpr auto kStrangerPatience = std::chrono::seconds(10);  // Longest time from connection to hello.
+using namespace std::chrono_literals;
+
+// Times at which rank 0 sends the list of missing ranks. They lie before the reports of the other ranks.
+constexpr auto kFirstList = 1s, kNextList = 5s;
+constexpr auto kAnswersAfterFailure = 1s;  // Time in which late ranks hear why the rendezvous has failed.
 
 /// Rank 0 of a rendezvous.
 class Hub final : public Member {
  public:
-  Hub(const World& world, Socket listener, Deadline deadline) : Member(world), links_(ranks()) {
+  Hub(const World& world, Socket listener, Deadline deadline)
+      : Member(world), links_(ranks()), early_(ranks()), greetings_(world_), listener_(std::move(listener)) {
+    make_space_for_descriptors(ranks());
     begin();
+    ReportedWait waiting = wait_for_all(deadline);
     while (!everybody_here()) {
-      greet(listener);
+      greet();
       receive_records([](Rank, Record) { return false; });
-      if (everybody_here()) break;
-      std::vector<pollfd> entries{{listener.fd(), POLLIN, 0}};
-      for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
-      wait_for_members(std::move(entries), deadline);
+      if (!everybody_here()) wait_once(waiting);
     }
-    strangers_.clear();
+    greetings_.clear();
+    listener_.reset();
     send_to_all(make_record(Kind::welcome));
+  }
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+  ~Hub() override {
+    if (leaves_well()) send_to_all(make_record(Kind::farewell));
+  }
+
+  /// Keeps the next record of each rank for the next exchange.
+  void check_peers() override {
+    rethrow_end();
+    for (Rank rank = 1; rank < size(); ++rank) {
+      auto& early = early_[static_cast<std::size_t>(rank)];
+      if (!early) early = links_[static_cast<std::size_t>(rank)]->next();
+      if (!early) fail_if_lost(rank);
+    }
   }
 
  private:
-  struct Stranger {
-    Link link;
-    Deadline patience;
-  };
-
   /// Starts a wait for all ranks. Rank 0 itself counts as arrived.
   void begin() {
     here_.assign(ranks(), false);
     here_[0] = true;
-    start_ = Deadline::Clock::now();
+    list_at_ = Deadline::Clock::now() + kFirstList;
+  }
+  ReportedWait wait_for_all(Deadline deadline) {
+    return {come_to_rendezvous(), rank(), deadline, [this] {
+              return ReportedWait::Awaited{missing_ranks(here_), greetings_.last_refusal(), world_.hint};
+            }};
   }
   bool everybody_here() const {
     return std::ranges::all_of(here_, [](bool here) { return here; });
   }
+  bool is_joining() const { return listener_.has_value(); }
 
   std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
     begin();
+    ReportedWait waiting = wait_for_all(deadline);
     std::vector<std::string> gathered(ranks());
     gathered[0] = mine;
     while (true) {
@@ -76,49 +95,86 @@ class Hub final : public Member {
         return true;
       });
       if (everybody_here()) break;
-      wait_for_members({}, deadline);
+      wait_once(waiting);
     }
-    std::string contributions;
-    for (const std::string& each : gathered) contributions += bytes_of(std::uint64_t{each.size()}) + each;
-    send_to_all(make_record(Kind::contributions, contributions));
-    deliver(deadline);
+    send_to_all(make_record(Kind::contributions, contributions_of(gathered)));
+    deliver(waiting);
     return gathered;
   }
 
-  void greet(const Socket& listener);
-  void accept_hello(Stranger& stranger, const Record& record);
+  std::shared_ptr<const std::string> list_of_missing() const {
+    return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
+  }
 
-  /// Passes each record of a connected rank to take(rank, record), which returns whether it expected the record. Fails
-  /// if a rank reports its deadline, has closed its connection, or sent an unexpected record.
+  /// Makes each connection with a proof a member. The list of missing ranks tells it so.
+  void greet() {
+    if (const int error = greetings_.accept(*listener_); error != 0)
+      fail(Errc::system, "rank 0 cannot accept: " + error_text(error), 0);
+    for (auto& [rank, link] : greetings_.step(here_)) {
+      here_[static_cast<std::size_t>(rank)] = true;
+      link.set_max_payload(max_contribution(ranks()));
+      link.post(list_of_missing());
+      links_[static_cast<std::size_t>(rank)].emplace(std::move(link));
+    }
+  }
+
+  /// Passes each record of a member to take(rank, record), which returns whether it expected the record. Fails if a
+  /// rank reports its deadline or has left. An unexpected record also fails, except while ranks connect: then the
+  /// connection is dropped, and the rank may come again.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {
       auto& link = links_[static_cast<std::size_t>(rank)];
-      if (!link) continue;
-      while (auto record = link->next()) {
-        double seconds = 0;
-        if (record->kind == Kind::give_up && read_from(record->payload, seconds)) too_late(rank, seconds);
-        if (!take(rank, std::move(*record))) {
-          fail(Errc::bootstrap, fmt::format("rank {} sent a frame that was not due", rank), rank);
-        }
+      while (link) {
+        auto record = std::exchange(early_[static_cast<std::size_t>(rank)], std::nullopt);
+        if (!record) record = link->next();
+        if (!record) break;
+        const auto seconds = record->kind == Kind::give_up ? read_seconds(record->payload) : std::nullopt;
+        if (seconds) too_late(rank, *seconds);
+        if (record->kind == Kind::farewell) fail_as_left(rank, "left it");
+        if (!take(rank, std::move(*record))) break_off(rank, "sent a frame that was not due");
       }
-      if (!link->lost().empty()) {
-        fail(Errc::bootstrap,
-             fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), link->lost()), rank);
-      }
+      if (link) fail_if_lost(rank);
     }
   }
 
-  void wait_for_members(std::vector<pollfd> entries, Deadline deadline) {
-    if (deadline.passed()) too_late(rank(), seconds_since(start_));
+  void fail_if_lost(Rank rank) {
+    const Link& link = *links_[static_cast<std::size_t>(rank)];
+    if (link.has_noise()) {
+      break_off(rank, link.lost());
+    } else if (!link.lost().empty()) {
+      fail_as_left(rank, link.lost());
+    }
+  }
+  [[noreturn]] void fail_as_left(Rank rank, const std::string& how) {
+    fail(Errc::bootstrap, fmt::format("rank {} left the rendezvous at {}: it {}", rank, place_of(world_), how), rank);
+  }
+
+  /// Drops a member that breaks the protocol.
+  void break_off(Rank rank, const std::string& why) {
+    const std::string what = fmt::format("rank {} {}", rank, why);
+    if (!is_joining()) fail(Errc::bootstrap, what, rank);
+    greetings_.note(what);
+    links_[static_cast<std::size_t>(rank)].reset();
+    here_[static_cast<std::size_t>(rank)] = false;
+  }
+
+  void wait_once(ReportedWait& waiting) {
+    if (waiting.is_over()) too_late(rank(), waiting.seconds());
+    if (Deadline::Clock::now() >= list_at_) {
+      list_at_ = Deadline::Clock::now() + kNextList;
+      send_to_all(list_of_missing());
+    }
+    std::vector<pollfd> entries;
+    const int most = is_joining() ? greetings_.add_interests(entries, *listener_) : 1000;
     for (const auto& link : links_) {
       if (link) entries.push_back(link->interest());
     }
-    wait(entries, deadline);
+    wait(entries, waiting.milliseconds_left(most));
   }
 
   /// Blocks until all records have been sent to all ranks. Records that arrive meanwhile belong to the next exchange.
-  void deliver(Deadline deadline) {
+  void deliver(ReportedWait& waiting) {
     while (true) {
       std::vector<pollfd> entries;
       for (std::size_t r = 1; r < ranks(); ++r) {
@@ -127,8 +183,8 @@ class Hub final : public Member {
         if (!here_[r]) entries.push_back({links_[r]->fd(), POLLOUT, 0});
       }
       if (entries.empty()) return;
-      if (deadline.passed()) too_late(rank(), seconds_since(start_));
-      wait(entries, deadline);
+      if (waiting.is_over()) too_late(rank(), waiting.seconds());
+      wait(entries, waiting.milliseconds_left());
     }
   }
 
@@ -141,77 +197,50 @@ class Hub final : public Member {
   [[noreturn]] void too_late(Rank waiter, double seconds) {
     auto missing = missing_ranks(here_);
     if (missing.empty()) missing = {rank()};  // All ranks have arrived, so rank 0 itself was late.
-    fail(Errc::timeout, did_not_come(missing, place_of(world_), waiter, seconds), missing.front());
+    const Rank first = missing.front();
+    const std::string text = ReportedWait::text({std::move(missing), greetings_.last_refusal(), world_.hint},
+                                                come_to_rendezvous(), waiter, seconds);
+    fail(Errc::timeout, text, first);
   }
 
   [[noreturn]] void fail(Errc code, const std::string& what, Rank culprit) {
-    const auto record = make_record(Kind::failure, bytes_of(Failure{static_cast<std::uint32_t>(code), culprit}) + what);
+    const auto record = make_record(Kind::failure, failure_bytes({code, culprit, what}));
     send_to_all(record);
-    for (Stranger& stranger : strangers_) stranger.link.post(record);
+    greetings_.answer_with(record);
+    if (is_joining() && code != Errc::timeout) answer_late_ranks();
     end(code, what, culprit);
   }
 
-  std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
-  std::vector<bool> here_;                  // Whether each rank has arrived at the current wait.
-  std::list<Stranger> strangers_;           // Connections without a complete hello.
-  Deadline::Clock::time_point start_;       // Start of the current wait.
-};
-
-/// Accepts connections and assigns those with a valid hello to their ranks. Drops other connections, such as those of
-/// port scanners.
-void Hub::greet(const Socket& listener) {
-  int refusal = 0;
-  while (true) {
-    Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.fd() < 0) {
-      refusal = errno;
-      break;
+  /// Answers greetings of ranks that come late, so that they hear the cause at once. Returns when all ranks have heard
+  /// it, or after one second.
+  void answer_late_ranks() {
+    std::vector<bool> aware(ranks());
+    for (std::size_t rank = 1; rank < ranks(); ++rank) {
+      aware[rank] = links_[rank].has_value();
+      if (aware[rank] && !links_[rank]->unsent()) links_[rank].reset();  // Late ranks may need the descriptor.
     }
-    strangers_.push_back({Link(std::move(socket), kMaxHello), Deadline::in(kStrangerPatience)});
+    const Deadline until = Deadline::in(kAnswersAfterFailure);
+    while (!until.passed()) {
+      bool all_told = true;
+      for (Rank rank = 1; rank < size(); ++rank)
+        all_told = all_told && (aware[static_cast<std::size_t>(rank)] || greetings_.is_told(rank));
+      if (all_told) return;
+      std::vector<pollfd> entries;
+      const int most = greetings_.add_interests(entries, *listener_);
+      wait(entries, until.milliseconds_left(most));
+      if (greetings_.accept(*listener_) != 0) return;
+      greetings_.step(std::vector<bool>(ranks(), false));
+    }
   }
-  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-    const auto record = stranger->link.next();
-    if (record && record->kind == Kind::hello) accept_hello(*stranger, *record);
-    const bool done = record || !stranger->link.lost().empty() || stranger->patience.passed();
-    stranger = done ? strangers_.erase(stranger) : std::next(stranger);
-  }
-  if (refusal != EMFILE && refusal != ENFILE) return;
-  // No descriptor is free. Drops the oldest connection without a hello; if it is a rank, it connects again.
-  if (strangers_.empty()) fail(Errc::system, "rank 0 cannot accept: " + error_text(refusal), 0);
-  strangers_.pop_front();
-}
 
-/// Assigns a connection to its rank. A hello with another size, another version or an already connected rank ends the
-/// rendezvous: a process is configured wrongly, and rank 0 cannot know which one.
-void Hub::accept_hello(Stranger& stranger, const Record& record) {
-  std::uint32_t version = 0;
-  if (read_from(record.payload, version) && version != kVersion) {
-    fail(Errc::bootstrap,
-         fmt::format("a process of protocol version {} came to the rendezvous at {}, which speaks version {}", version,
-                     place_of(world_), kVersion),
-         kNoRank);
-  }
-  Hello hello{};
-  if (!read_from(record.payload, hello)) return;
-  if (hello.size != size()) {
-    fail(Errc::bootstrap,
-         fmt::format("rank {} came to the rendezvous at {} as one of {} ranks, rank 0 as one of {}", hello.rank,
-                     place_of(world_), hello.size, size()),
-         hello.rank);
-  }
-  if (hello.rank < 0 || hello.rank >= size()) return;  // No process of this library sends such a rank.
-  if (here_[static_cast<std::size_t>(hello.rank)]) {
-    fail(Errc::bootstrap,
-         fmt::format("rank {} came to the rendezvous at {} twice: two processes have the same rank", hello.rank,
-                     place_of(world_)),
-         hello.rank);
-  }
-  auto& link = links_[static_cast<std::size_t>(hello.rank)];
-  link.emplace(std::move(stranger.link));
-  link->set_max_payload(kMaxContribution);
-  link->post(Kind::seen);
-  here_[static_cast<std::size_t>(hello.rank)] = true;
-}
+  std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
+  // Next record of each rank, if it arrived between two exchanges.
+  std::vector<std::optional<Record>> early_;
+  std::vector<bool> here_;                 // Whether each rank has arrived at the current wait.
+  Greetings greetings_;                    // Connections that are no members yet.
+  std::optional<Socket> listener_;         // Empty once all ranks have connected.
+  Deadline::Clock::time_point list_at_{};  // Time of the next list of missing ranks.
+};
 
 }  // namespace
 

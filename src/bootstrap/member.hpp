@@ -7,25 +7,21 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/records.hpp"
+#include "bootstrap/sockets.hpp"
 #include "bootstrap/world.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives::tcp {
-
-constexpr std::size_t kMaxContribution = std::size_t{64} << 20;  // Maximum contribution, in bytes.
-
-inline double seconds_since(Deadline::Clock::time_point start) {
-  return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
-}
 
 class Member : public Bootstrap {
  public:
@@ -35,10 +31,11 @@ class Member : public Bootstrap {
   int size() const noexcept override { return world_.size; }
 
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) final {
-    if (end_) throw *end_;
-    if (mine.size() > kMaxContribution) {
+    rethrow_end();
+    if (const std::size_t most = max_contribution(ranks()); mine.size() > most && size() > 1) {
       throw Error(Errc::invalid_argument,
-                  fmt::format("all_gather of {} bytes; the most is {}", mine.size(), kMaxContribution), rank());
+                  fmt::format("all_gather of {} bytes; the most is {} with {} ranks", mine.size(), most, size()),
+                  rank());
     }
     return exchange(mine, deadline);
   }
@@ -46,8 +43,20 @@ class Member : public Bootstrap {
  protected:
   virtual std::vector<std::string> exchange(std::string_view mine, Deadline) = 0;
 
-  [[noreturn]] void end(Errc code, const std::string& what, Rank culprit) {
-    end_.emplace(code, what, rank(), culprit);
+  /// Returns what a rank does in a wait, for texts: "come to the rendezvous at 10.0.0.1:29500".
+  std::string come_to_rendezvous() const { return "come to the rendezvous at " + place_of(world_); }
+
+  /// Returns whether this rank leaves without an error: the rendezvous has not failed, and no exception has been thrown
+  /// since this object was made.
+  bool leaves_well() const { return !end_ && std::uncaught_exceptions() <= exceptions_; }
+  /// Throws the error that has ended the rendezvous, if any.
+  void rethrow_end() const {
+    if (end_) throw *end_;
+  }
+
+  [[noreturn]] void end(Errc code, const std::string& what, Rank culprit) { end(Error(code, what, rank(), culprit)); }
+  [[noreturn]] void end(const Error& error) {
+    end_.emplace(error);
     throw *end_;
   }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
@@ -56,6 +65,7 @@ class Member : public Bootstrap {
 
  private:
   std::optional<Error> end_;
+  int exceptions_ = std::uncaught_exceptions();  // Number of exceptions in flight when this object was made.
 };
 
 }  // namespace collectives::tcp

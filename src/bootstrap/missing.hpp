@@ -1,15 +1,10 @@
-// Error texts about ranks that did not arrive at a rendezvous. In a rendezvous, all ranks connect before they have a
-// transport. The bootstrap over TCP and the bootstrap of threads use the same texts.
+// Ranks that have not arrived at a rendezvous. In a rendezvous, all ranks connect before they have a transport. The
+// bootstrap over TCP and the bootstrap of threads list them in reports and errors.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstddef>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/text.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives {
@@ -21,12 +16,6 @@ inline std::vector<Rank> missing_ranks(const std::vector<bool>& here) {
     if (!here[rank]) missing.push_back(static_cast<Rank>(rank));
   }
   return missing;
-}
-
-/// Returns "ranks 1-2 did not come to the rendezvous at 10.0.0.1:29500 (rank 0 waited 2.0 s)". `place` may be empty.
-inline std::string did_not_come(const std::vector<Rank>& missing, std::string_view place, Rank waiter, double seconds) {
-  return fmt::format("{} did not come to the rendezvous{}{} (rank {} waited {:.1f} s)", ranks_text(missing),
-                     place.empty() ? "" : " at ", place, waiter, seconds);
 }
 
 }  // namespace collectives

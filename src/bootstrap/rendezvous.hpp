@@ -3,6 +3,9 @@
 // Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
 // which sends the bytes of all ranks to all ranks.
 //
+// Connections of other processes do not disturb the start: greetings.hpp describes how a connection becomes a member.
+// While ranks wait, rank 0 sends them the list of missing ranks, which they log.
+//
 // A rank other than rank 0 reports to rank 0 when its deadline passes. If the process of such a rank ends, rank 0 sees
 // the connection close. In both cases, rank 0 ends the rendezvous and sends the cause to all ranks, so every rank
 // throws the same error. If rank 0 itself ends, every other rank throws an error that names rank 0. Later exchanges
@@ -22,9 +25,11 @@ namespace collectives {
 ///
 /// `listening` is a socket that rank 0 has inherited from its launcher (COLLECTIVES_LISTEN_FD). If the socket listens
 /// at world.port, rank 0 uses a duplicate. The original is marked close-on-exec and stays open, so that no other job
-/// takes the port.
+/// takes the port, and so that the next communicator can use it. Connections may queue at it meanwhile. The next
+/// rendezvous examines them like all others: those that do not prove to be its ranks are dropped.
 ///
-/// Throws Error{bootstrap} naming the host, port or rank at fault, or Error{timeout} naming the missing ranks.
+/// Throws Error{bootstrap} naming the host, port or rank at fault, Error{timeout} naming the missing ranks, or
+/// Error{system} if no file descriptor is left.
 std::unique_ptr<Bootstrap> rendezvous(const World& world, std::optional<int> listening,
                                       std::chrono::nanoseconds timeout);
 

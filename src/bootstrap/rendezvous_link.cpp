@@ -12,12 +12,6 @@
 
 namespace collectives::tcp {
 
-std::shared_ptr<const std::string> make_record(Kind kind, std::string_view payload) {
-  auto record = std::make_shared<std::string>(bytes_of(Header{kind, payload.size()}));
-  record->append(payload);
-  return record;
-}
-
 Link::Link(Socket socket, std::size_t max_payload) : socket_(std::move(socket)), max_payload_(max_payload) {
   set_option(socket_, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -28,9 +22,8 @@ std::optional<Record> Link::next() {
   if (!pull()) return std::nullopt;
   Header header{};
   read_from(in_, header);
-  Record record{header.kind, in_.substr(sizeof header)};
-  in_.clear();
-  return record;
+  in_.erase(0, sizeof header);
+  return Record{header.kind, std::exchange(in_, {})};
 }
 
 void Link::push() {
@@ -60,12 +53,12 @@ bool Link::pull() {
     Header header{};
     std::size_t wanted = sizeof header;
     if (read_from(in_, header)) {
-      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::failure)) {
-        lost_ = "speaks another protocol";
+      if (header.kind != Kind::hello && (header.kind < Kind::seen || header.kind > Kind::farewell)) {
+        refuse("speaks another protocol");
         return false;
       }
       if (header.bytes > max_payload_) {
-        lost_ = fmt::format("sent a frame of {} bytes, more than {}", header.bytes, max_payload_);
+        refuse(fmt::format("sent a frame of {} bytes, more than {}", header.bytes, max_payload_));
         return false;
       }
       wanted += header.bytes;

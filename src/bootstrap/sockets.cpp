@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
 
 #include "collectives/error.hpp"
 
@@ -34,15 +33,17 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
 }
 
 /// Listens at the address of rank 0. Returns 0 or an errno. If the address is numeric or "localhost", listens there
-/// only. Otherwise listens at all addresses of the host. Reason: a host name may resolve to another address here than
-/// on other hosts. Debian, for example, maps a host's own name to 127.0.1.1.
-int try_listen(const World& world, const addrinfo* addresses, Socket& listener) {
+/// only. Otherwise listens at all addresses of the host, so the name need not resolve. Reason: a host name may resolve
+/// to another address here than on other hosts. Debian, for example, maps a host's own name to 127.0.1.1.
+int try_listen(const World& world, Socket& listener) {
   in6_addr scratch{};
   const bool exact = world.address == "localhost" || ::inet_pton(AF_INET, world.address.c_str(), &scratch) == 1 ||
                      ::inet_pton(AF_INET6, world.address.c_str(), &scratch) == 1;
+  std::string unresolved;
+  const Addresses addresses = exact ? resolve(world, unresolved) : Addresses{nullptr, &::freeaddrinfo};
   int code = EADDRNOTAVAIL;
-  if (exact) {
-    for (const addrinfo* at = addresses; at && code != 0; at = at->ai_next) {
+  if (addresses != nullptr) {
+    for (const addrinfo* at = addresses.get(); at && code != 0; at = at->ai_next) {
       code = try_listen(at->ai_addr, at->ai_addrlen, listener);
     }
     return code;
@@ -83,8 +84,6 @@ bool connected_to_itself(const Socket& socket) {
 
 }  // namespace
 
-std::string error_text(int code) { return std::generic_category().message(code); }
-
 std::string place_of(const World& world) {
   const bool ipv6 = world.address.find(':') != std::string::npos;
   return fmt::format(fmt::runtime(ipv6 ? "[{}]:{}" : "{}:{}"), world.address, world.port);
@@ -94,41 +93,37 @@ void set_option(const Socket& socket, int level, int option, int value) {
   ::setsockopt(socket.fd(), level, option, &value, sizeof value);
 }
 
-void wait(std::vector<pollfd>& entries, Deadline deadline) {
-  const int ready = ::poll(entries.data(), entries.size(), deadline.milliseconds_left());
+void wait(std::vector<pollfd>& entries, int milliseconds) {
+  const int ready = ::poll(entries.data(), entries.size(), milliseconds);
   if (ready < 0 && errno != EINTR) throw Error(Errc::system, "poll: " + error_text(errno));
 }
 
 void pause(std::chrono::milliseconds time) { ::poll(nullptr, 0, static_cast<int>(time.count())); }
 
-Addresses resolve(const World& world) {
+Addresses resolve(const World& world, std::string& answer) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(world.address.c_str(), std::to_string(world.port).c_str(), &hints, &found);
-  if (code != 0) {
-    throw Error(Errc::bootstrap,
-                fmt::format("host '{}' of rank 0 does not resolve: {} (rank {}, from {})", world.address,
-                            code == EAI_SYSTEM ? error_text(errno) : ::gai_strerror(code), world.rank, world.source),
-                world.rank);
-  }
-  return {found, &::freeaddrinfo};
+  if (code == 0) return {found, &::freeaddrinfo};
+  answer = fmt::format("host '{}' of rank 0 does not resolve: {} (from {})", escaped_text(world.address),
+                       code == EAI_SYSTEM ? error_text(errno) : ::gai_strerror(code), world.source);
+  return {nullptr, &::freeaddrinfo};
 }
 
 Socket listen_at(const World& world, Deadline deadline) {
-  const Addresses addresses = resolve(world);
   const Deadline patience = Deadline::in(kPortPatience);
   while (true) {
     Socket listener;
-    const int code = try_listen(world, addresses.get(), listener);
+    const int code = try_listen(world, listener);
     if (code == 0) return listener;
     if (code == EADDRINUSE && !patience.passed() && !deadline.passed()) {
       pause(kRetry);
       continue;
     }
-    throw Error(Errc::bootstrap,
+    throw Error(is_out_of_descriptors(code) ? Errc::system : Errc::bootstrap,
                 code == EADDRINUSE ? fmt::format("port {} on {} is in use (rank 0 cannot listen): {}", world.port,
                                                  world.address, error_text(code))
                                    : fmt::format("rank 0 cannot listen at {}: {}", place_of(world), error_text(code)),
@@ -141,20 +136,20 @@ std::optional<Socket> adopt(int fd, int port) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   Socket own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (own.fd() < 0) return std::nullopt;
+  if (own.fd() < 0) throw Error(Errc::system, "rank 0 cannot listen: " + error_text(errno), 0);
   return own;
 }
 
-int try_connect(const addrinfo* address, Deadline deadline, Socket& connection) {
+int try_connect(const addrinfo* address, ReportedWait& waiting, Socket& connection) {
   Socket socket = open_socket(address->ai_family);
   if (socket.fd() < 0) return errno;
   if (::connect(socket.fd(), address->ai_addr, address->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return errno;
     std::vector<pollfd> writable{{socket.fd(), POLLOUT, 0}};
-    wait(writable, deadline);
-    while (writable[0].revents == 0) {
-      if (deadline.passed()) return EINPROGRESS;
-      wait(writable, deadline);
+    while (true) {
+      wait(writable, waiting.milliseconds_left());
+      if (writable[0].revents != 0) break;
+      if (waiting.is_over()) return EINPROGRESS;
     }
     int code = 0;
     socklen_t bytes = sizeof code;
@@ -164,6 +159,17 @@ int try_connect(const addrinfo* address, Deadline deadline, Socket& connection) 
   if (connected_to_itself(socket)) return ECONNREFUSED;
   connection = std::move(socket);
   return 0;
+}
+
+bool is_permanent(int error, const addrinfo* address) {
+  if (error == EACCES || error == EPERM || error == EAFNOSUPPORT || is_out_of_descriptors(error)) return true;
+  const bool unreachable = error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL;
+  if (!unreachable) return false;
+  if (address->ai_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address->ai_addr)->sin6_addr);
+  constexpr std::uint32_t kLoopbackNet = 127;
+  const auto ip = ntohl(reinterpret_cast<const sockaddr_in*>(address->ai_addr)->sin_addr.s_addr);
+  return address->ai_family == AF_INET && ip >> 24 == kLoopbackNet;
 }
 
 }  // namespace collectives::tcp

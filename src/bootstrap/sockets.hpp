@@ -1,5 +1,5 @@
 // TCP sockets for the rendezvous of ranks (rendezvous.hpp). All sockets are in non-blocking mode. The function wait()
-// blocks until one of several sockets has an event, until a deadline, or for one second.
+// blocks until one of several sockets has an event, or for a given time.
 #pragma once
 
 #include <netdb.h>
@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_text.hpp"
+#include "base/reported_wait.hpp"
 #include "bootstrap/world.hpp"
 #include "collectives/deadline.hpp"
 
@@ -37,28 +39,34 @@ class Socket {
   int fd_;
 };
 
-std::string error_text(int code);
+using collectives::error_text;
 /// Returns the address of rank 0 as text: "10.0.0.1:29500" or "[::1]:29500".
 std::string place_of(const World& world);
 
 void set_option(const Socket& socket, int level, int option, int value);
 
-/// Blocks until an event of `entries`, until the deadline, or for one second. Callers check their state and call again.
-void wait(std::vector<pollfd>& entries, Deadline deadline);
+/// Blocks until an event of `entries`, or for so many milliseconds. Callers check their state and call again.
+void wait(std::vector<pollfd>& entries, int milliseconds);
 void pause(std::chrono::milliseconds time);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-/// Returns the addresses of rank 0. Throws Error{bootstrap} naming the host.
-Addresses resolve(const World& world);
+/// Returns the addresses of rank 0. Returns null if its name does not resolve, and sets `answer` to the reason. A name
+/// may resolve later, because name servers learn of new hosts late.
+Addresses resolve(const World& world, std::string& answer);
 
-/// Listens as rank 0. Waits up to one second for a port in use. Throws Error{bootstrap} naming the port.
+/// Listens as rank 0. Waits up to one second for a port in use. Throws Error{bootstrap} naming the port, or
+/// Error{system} if no descriptor is left.
 Socket listen_at(const World& world, Deadline deadline);
 
 /// Returns a duplicate of an inherited listening socket. The original stays open for the next rendezvous. Returns
-/// nothing if `fd` does not listen at `port`.
+/// nothing if `fd` does not listen at `port`. Throws Error{system} if no descriptor is left.
 std::optional<Socket> adopt(int fd, int port);
 
 /// Makes one attempt to connect. Returns 0 or an errno; EINPROGRESS means that the deadline passed without a result.
-int try_connect(const addrinfo* address, Deadline deadline, Socket& connection);
+int try_connect(const addrinfo* address, ReportedWait& waiting, Socket& connection);
+
+/// Returns whether an attempt to connect that failed with `error` would always fail: the system forbids it, has no such
+/// protocol, has no descriptor left, or the loopback interface is down.
+bool is_permanent(int error, const addrinfo* address);
 
 }  // namespace collectives::tcp

@@ -1,5 +1,5 @@
 // Implementation of a rank other than rank 0 in a rendezvous (rendezvous.hpp). It connects to rank 0, sends a hello
-// with its rank, and exchanges records. A record has a kind, a length and a payload.
+// with its rank, proves that it is alive, and exchanges records. A record has a kind, a length and a payload.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "bootstrap/member.hpp"
-#include "bootstrap/missing.hpp"
 #include "bootstrap/rendezvous_link.hpp"
 #include "bootstrap/sockets.hpp"
 #include "collectives/error.hpp"
@@ -23,122 +23,181 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr std::size_t kMaxAnswer = std::size_t{1}
-                                   << 20;  // Maximum payload from a listener that may be another program.
+// Maximum payload from a listener that may be another program.
+constexpr std::size_t kMaxAnswer = std::size_t{64} << 10;
 // Time after this rank's deadline in which rank 0 may still name the cause.
 constexpr auto kVerdictPatience = std::chrono::seconds(1);
+// Times between two resolutions of the name of rank 0: until it resolves, and after that, because it may change.
+constexpr auto kResolveAgain = std::chrono::seconds(1), kRefreshAddresses = std::chrono::seconds(10);
 
 /// A rank of a rendezvous other than rank 0.
 class Spoke final : public Member {
  public:
   Spoke(const World& world, Deadline deadline) : Member(world) {
-    const auto start = Deadline::Clock::now();
-    const Addresses addresses = resolve(world);
-    std::string last_answer;
+    ReportedWait waiting(come_to_rendezvous(), rank(), deadline, [this] {
+      return ReportedWait::Awaited{{0}, last_answer_.empty() ? "none" : last_answer_, world_.hint};
+    });
+    Addresses addresses{nullptr, &::freeaddrinfo};
+    auto resolve_at = Deadline::Clock::now();
     // Tries again until rank 0 has answered. The listener may be another program, or rank 0 of a job that is ending.
-    while (!find_hub(addresses.get(), deadline, last_answer)) {
-      if (deadline.passed()) {
-        const std::string what = did_not_come({0}, place_of(world_), rank(), seconds_since(start));
-        end(Errc::timeout, fmt::format("{}; last answer: {}", what, last_answer.empty() ? "none" : last_answer), 0);
+    while (true) {
+      if (Deadline::Clock::now() >= resolve_at) {
+        if (Addresses found = resolve(world_, last_answer_); found != nullptr) addresses = std::move(found);
+        resolve_at = Deadline::Clock::now() + (addresses != nullptr ? kRefreshAddresses : kResolveAgain);
       }
+      if (find_hub(addresses.get(), waiting)) break;
+      if (waiting.is_over()) end(waiting.timeout());
       pause(kRetry);
     }
-    await(Kind::welcome, start, deadline);
+    await(Kind::welcome, deadline);
+  }
+  Spoke(const Spoke&) = delete;
+  Spoke& operator=(const Spoke&) = delete;
+  ~Spoke() override {
+    if (link_ && leaves_well()) link_->post(Kind::farewell);
+  }
+
+  void check_peers() override {
+    rethrow_end();
+    while (const auto record = hub_left_ ? std::nullopt : link_->next()) look_at(*record);
+    if (!hub_left_) fail_if_lost();
   }
 
  private:
   std::vector<std::string> exchange(std::string_view mine, Deadline deadline) override {
     link_->post(Kind::contribution, mine);
-    const std::string contributions = await(Kind::contributions, Deadline::Clock::now(), deadline);
-    std::vector<std::string> gathered;
-    std::string_view rest = contributions;
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      std::uint64_t bytes = 0;
-      if (!read_from(rest, bytes) || bytes > rest.size() - sizeof bytes) {
-        end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
-      }
-      gathered.emplace_back(rest.substr(sizeof bytes, bytes));
-      rest.remove_prefix(sizeof bytes + bytes);
-    }
-    return gathered;
+    missing_.clear();
+    auto gathered = read_contributions(await(Kind::contributions, deadline), ranks());
+    if (!gathered) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
+    return *std::move(gathered);
   }
 
-  /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets `answer` to the error of the attempt.
-  /// If the deadline interrupts an attempt to connect, `answer` keeps the error of an earlier attempt.
-  bool find_hub(const addrinfo* addresses, Deadline deadline, std::string& answer) {
+  /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets last_answer_ to the error of the
+  /// attempt. If the deadline interrupts an attempt to connect, last_answer_ keeps the error of an earlier attempt.
+  /// Fails if no later attempt can succeed.
+  bool find_hub(const addrinfo* addresses, ReportedWait& waiting) {
+    bool hopeless = addresses != nullptr;
+    int error = 0;
     for (const addrinfo* at = addresses; at && !link_; at = at->ai_next) {
       Socket socket;
-      if (const int code = try_connect(at, deadline, socket); code != 0) {
-        if (code != EINPROGRESS) answer = error_text(code);
-      } else if (auto answered = introduce(std::move(socket), deadline, answer)) {
-        link_.emplace(std::move(*answered));
+      if (const int code = try_connect(at, waiting, socket); code != 0) {
+        if (code != EINPROGRESS) last_answer_ = answer_of(code);
+        hopeless = hopeless && is_permanent(code, at);
+        error = code;
+      } else {
+        hopeless = false;
+        introduce(std::move(socket), waiting);
       }
     }
+    if (hopeless)
+      end(is_out_of_descriptors(error) ? Errc::system : Errc::bootstrap,
+          fmt::format("rank {} cannot connect to rank 0 at {}: {}", rank(), place_of(world_), last_answer_), 0);
     return link_.has_value();
   }
 
-  /// Returns the link once rank 0 has answered. Returns nothing if the listener is not rank 0, or if the deadline
-  /// passes.
-  std::optional<Link> introduce(Socket socket, Deadline deadline, std::string& answer) {
+  static std::string answer_of(int code) {
+    return code == ECONNREFUSED
+               ? error_text(code) + ": no process listens there; rank 0 has not come, or has left again"
+               : error_text(code);
+  }
+
+  /// Sets link_ once rank 0 has made this rank a member, which it states by a list of missing ranks. Returns without
+  /// link_ if the listener is not rank 0, or if the deadline passes.
+  void introduce(Socket socket, ReportedWait& waiting) {
     Link link(std::move(socket), kMaxAnswer);
-    link.post(Kind::hello, bytes_of(Hello{.rank = rank(), .size = size()}));
-    while (true) {
+    link.post(Kind::hello, hello_of(world_));
+    last_answer_ = "a connection, and then silence";
+    while (!link_) {
       if (const auto record = link.next()) {
-        if (record->kind == Kind::seen) {
-          link.set_max_payload((kMaxContribution + sizeof(std::uint64_t)) * ranks());
-          return link;
+        if (!answer(link, *record)) {
+          last_answer_ = "what listens there is not rank 0";
+          return;
         }
-        if (record->kind == Kind::failure) fail_as_reported(*record);
-        answer = "what listens there is not rank 0";
-        return std::nullopt;
+      } else if (!link.lost().empty()) {
+        last_answer_ = "what listens there " + link.lost();
+        return;
+      } else if (waiting.is_over()) {
+        return;
+      } else {
+        std::vector<pollfd> entries{link.interest()};
+        wait(entries, waiting.milliseconds_left());
       }
-      if (!link.lost().empty()) {
-        answer = "what listens there " + link.lost();
-        return std::nullopt;
-      }
-      if (deadline.passed()) {
-        if (answer.empty()) answer = "a connection, and then silence";
-        return std::nullopt;
-      }
-      std::vector<pollfd> entries{link.interest()};
-      wait(entries, deadline);
     }
   }
 
-  /// Returns the payload of the next record. Ends the rendezvous if that record has another kind than `kind`.
-  std::string await(Kind kind, Deadline::Clock::time_point start, Deadline deadline) {
-    double gave_up_after = 0;  // Seconds waited before the give_up record was sent; 0 before.
+  /// Reacts to a record of a listener. Returns whether it may be rank 0.
+  bool answer(Link& link, const Record& record) {
+    std::uint64_t number = 0;
+    if (record.kind == Kind::failure) fail_as_reported(record);
+    if (record.kind == Kind::seen && read_from(record.payload, number)) {
+      link.post(Kind::proof, bytes_of(number));
+      return true;
+    }
+    auto missing = record.kind == Kind::missing ? read_ranks(record.payload, size()) : std::nullopt;
+    if (!missing) return false;
+    missing_ = *std::move(missing);
+    link.set_max_payload((max_contribution(ranks()) + sizeof(std::uint64_t)) * ranks());
+    link_.emplace(std::move(link));
+    return true;
+  }
+
+  /// Returns the payload of the next record of kind `kind`. Meanwhile keeps the last list of missing ranks. Ends the
+  /// rendezvous if another record arrives.
+  std::string await(Kind kind, Deadline deadline) {
+    ReportedWait waiting(come_to_rendezvous(), rank(), deadline, [this] {
+      return ReportedWait::Awaited{missing_, {}, world_.hint};
+    });
+    std::optional<Deadline> verdict;  // Set once a give_up record has been sent.
+    double waited = 0;
     while (true) {
       if (auto record = link_->next()) {
         if (record->kind == kind) return std::move(record->payload);
-        if (record->kind == Kind::failure) fail_as_reported(*record);
-        end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
+        look_at(*record);
+        continue;
       }
-      if (!link_->lost().empty()) {
-        end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), link_->lost()),
-            0);
-      }
-      if (deadline.passed()) {
-        if (gave_up_after > 0) end(Errc::timeout, did_not_come({0}, place_of(world_), rank(), gave_up_after), 0);
-        gave_up_after = seconds_since(start);
-        link_->post(Kind::give_up, bytes_of(gave_up_after));  // If rank 0 is alive, its answer names the missing ranks.
-        deadline = Deadline::in(kVerdictPatience);
+      if (hub_left_) fail_as_left("left it");
+      fail_if_lost();
+      if (!verdict && waiting.is_over()) {
+        waited = waiting.seconds();
+        link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 is alive, its answer names the missing ranks.
+        verdict = Deadline::in(kVerdictPatience);
+      } else if (verdict && verdict->passed()) {
+        end(Errc::timeout, ReportedWait::text({{0}, {}, {}}, come_to_rendezvous(), rank(), waited), 0);
       }
       std::vector<pollfd> entries{link_->interest()};
-      wait(entries, deadline);
+      wait(entries, verdict ? verdict->milliseconds_left() : waiting.milliseconds_left());
     }
   }
 
-  [[noreturn]] void fail_as_reported(const Record& record) {
-    Failure failure{};
-    if (!read_from(record.payload, failure)) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
-    const bool known = failure.code >= static_cast<std::uint32_t>(Errc::invalid_argument) &&
-                       failure.code <= static_cast<std::uint32_t>(Errc::system);
-    end(known ? static_cast<Errc>(failure.code) : Errc::bootstrap, record.payload.substr(sizeof failure),
-        failure.culprit);
+  /// Takes notice of a record that may arrive at any time.
+  void look_at(const Record& record) {
+    if (record.kind == Kind::failure) fail_as_reported(record);
+    if (record.kind == Kind::farewell) {
+      hub_left_ = true;
+      return;
+    }
+    auto missing = record.kind == Kind::missing ? read_ranks(record.payload, size()) : std::nullopt;
+    if (!missing) end(Errc::bootstrap, "rank 0 sent a frame that was not due", 0);
+    missing_ = *std::move(missing);
   }
 
-  std::optional<Link> link_;  // Connection to rank 0.
+  void fail_if_lost() {
+    if (!link_->lost().empty()) fail_as_left(link_->lost());
+  }
+  [[noreturn]] void fail_as_left(const std::string& how) {
+    end(Errc::bootstrap, fmt::format("rank 0 left the rendezvous at {}: it {}", place_of(world_), how), 0);
+  }
+
+  [[noreturn]] void fail_as_reported(const Record& record) {
+    const auto failure = read_failure(record.payload);
+    if (!failure) end(Errc::bootstrap, "rank 0 sent a damaged frame", 0);
+    end(failure->code, failure->text, failure->culprit);
+  }
+
+  bool hub_left_ = false;      // Whether rank 0 has left without an error.
+  std::optional<Link> link_;   // Connection to rank 0.
+  std::string last_answer_;    // Result of the last attempt to reach rank 0.
+  std::vector<Rank> missing_;  // Missing ranks of the last list from rank 0.
 };
 
 }  // namespace

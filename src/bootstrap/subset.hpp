@@ -30,14 +30,16 @@ class SubsetBootstrap final : public Bootstrap {
 
   /// Makes a bootstrap for a subset. The list `members` holds the subset's ranks in the group, in the order of their
   /// new ranks; `self` is this rank in the group. All ranks of the group make `exchanges` exchanges.
+  /// `check`: function of check_peers(); may be empty.
   SubsetBootstrap(std::string_view name, Rank self, std::vector<Rank> members, int exchanges, Exchange exchange,
-                  ParentInfo parent)
+                  ParentInfo parent, std::function<void()> check = {})
       : name_(name),
         self_(self),
         members_(std::move(members)),
         exchanges_left_(exchanges),
         exchange_(std::move(exchange)),
-        parent_(std::move(parent)) {}
+        parent_(std::move(parent)),
+        check_(std::move(check)) {}
 
   std::string_view name() const noexcept override { return name_; }
   Rank rank() const noexcept override {
@@ -51,6 +53,10 @@ class SubsetBootstrap final : public Bootstrap {
     std::vector<std::string> ours;
     for (const Rank member : members_) ours.push_back(all[static_cast<std::size_t>(member)]);
     return ours;
+  }
+
+  void check_peers() override {
+    if (check_) check_();
   }
 
   std::string host() const override { return parent_.host; }
@@ -82,6 +88,7 @@ class SubsetBootstrap final : public Bootstrap {
   int exchanges_left_;
   Exchange exchange_;
   ParentInfo parent_;
+  std::function<void()> check_;
 };
 
 }  // namespace collectives

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "bootstrap/missing.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
@@ -30,7 +32,6 @@ class Rendezvous {
   int size() const { return static_cast<int>(left_.size()); }
 
   std::vector<std::string> exchange(Rank rank, std::string_view mine, Deadline deadline) {
-    const auto start = Deadline::Clock::now();
     std::shared_ptr<const std::vector<std::string>> contributions;
     {
       std::unique_lock lock(mutex_);
@@ -39,6 +40,9 @@ class Rendezvous {
       slots_[me] = mine;
       here_[me] = true;
       const std::uint64_t round = round_;
+      ReportedWait waiting("come to the rendezvous of threads", rank, deadline, [this] {
+        return ReportedWait::Awaited{missing_ranks(here_), {}, {}};
+      });
       if (++arrived_ == slots_.size()) {
         last_round_ = std::make_shared<const std::vector<std::string>>(std::move(slots_));
         open_round(left_.size());
@@ -47,23 +51,27 @@ class Rendezvous {
       }
       while (round_ == round) {
         look_for_the_gone();
-        if (!end_ && deadline.passed()) {
-          const auto missing = missing_ranks(here_);
-          const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
-          finish({Errc::timeout, did_not_come(missing, {}, rank, waited.count()), missing.front()});
-        }
+        if (!end_ && waiting.is_over()) finish({Errc::timeout, waiting.text(), missing_ranks(here_).front()});
         if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
-        changed_.wait_for(lock, std::chrono::milliseconds(deadline.milliseconds_left()));
+        changed_.wait_for(lock, std::chrono::milliseconds(waiting.milliseconds_left()));
       }
       contributions = last_round_;
     }
     return *contributions;
   }
 
-  void leave(Rank rank) {
+  /// `failed`: whether an exception ends the rank.
+  void leave(Rank rank, bool failed) {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
+    if (failed && !end_)
+      finish({Errc::bootstrap, fmt::format("rank {} left the rendezvous: an error has ended it", rank), rank});
     changed_.notify_all();
+  }
+
+  void check_peers(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    if (end_) throw Error(end_->code, end_->reason, rank, end_->culprit);
   }
 
  private:
@@ -110,7 +118,9 @@ class ThreadsBootstrap final : public Bootstrap {
  public:
   ThreadsBootstrap(std::shared_ptr<Rendezvous> rendezvous, Rank rank)
       : rendezvous_(std::move(rendezvous)), rank_(rank) {}
-  ~ThreadsBootstrap() override { rendezvous_->leave(rank_); }
+  ThreadsBootstrap(const ThreadsBootstrap&) = delete;
+  ThreadsBootstrap& operator=(const ThreadsBootstrap&) = delete;
+  ~ThreadsBootstrap() override { rendezvous_->leave(rank_, std::uncaught_exceptions() > 0); }
 
   std::string_view name() const noexcept override { return "threads"; }
   Rank rank() const noexcept override { return rank_; }
@@ -118,6 +128,7 @@ class ThreadsBootstrap final : public Bootstrap {
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
     return rendezvous_->exchange(rank_, mine, deadline);
   }
+  void check_peers() override { rendezvous_->check_peers(rank_); }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;

@@ -89,6 +89,8 @@ void choose_rendezvous_point(World& world, const Variables& variables, std::stri
   }
   world.address = address ? *address : fallback_host;
   world.port = port ? number("MASTER_PORT", *port, 1, kLargestPort) : port_of_job(job);
+  // The id computes the port, so it is equal on all ranks. With MASTER_PORT, ranks of several hosts may see other ids.
+  if (!port && !job.empty()) world.job.text = fmt::format("{} {}", world.source, job);
 }
 
 /// Returns 127.0.0.1 if all ranks are on this host, else an empty text. The variable `local_size` holds the number of
@@ -246,10 +248,22 @@ std::optional<World> from_slurm(const Variables& variables) {
     const std::string nodes = first_of(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
     const std::string host =
         first_host(first_of(variables, {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}));
+    const std::string step = first_of(variables, {"SLURM_JOB_ID"}) + "." + first_of(variables, {"SLURM_STEP_ID"});
     choose_rendezvous_point(world, variables, nodes == "1" || (nodes.empty() && host.empty()) ? "127.0.0.1" : host,
-                            first_of(variables, {"SLURM_JOB_ID"}) + "." + first_of(variables, {"SLURM_STEP_ID"}));
+                            step);
+    world.job.text = "Slurm step " + step;
   }
   return world;
+}
+
+/// Returns a hint if the processes of a batch job of Slurm were not started by srun. In the shell of a batch job, Slurm
+/// sets SLURM_JOB_ID and the number of tasks, but not SLURM_STEP_ID.
+std::string hint_of(const World& world, const Variables& variables) {
+  const auto* tasks = find(variables, "SLURM_NTASKS");
+  const bool in_batch_shell = find(variables, "SLURM_JOB_ID") && !find(variables, "SLURM_STEP_ID");
+  return in_batch_shell && tasks && *tasks == std::to_string(world.size)
+             ? "started without srun? SLURM_JOB_ID is set, and SLURM_STEP_ID is not"
+             : "";
 }
 
 }  // namespace
@@ -261,7 +275,12 @@ World world_of(const Variables& variables, std::optional<int> port, long parent)
   if (!world) world = from_pmi(variables, parent);
   if (!world) world = from_slurm(variables);
   if (world) {
-    if (port && world->size > 1) world->port = *port;
+    if (port && world->size > 1) {
+      world->port = *port;
+      if (world->source == "PMI") world->job = {};  // Its id names the parent process, of which each host has one.
+    }
+    world->job = job_of(variables, world->job.text);
+    world->hint = hint_of(*world, variables);
     return *std::move(world);
   }
 

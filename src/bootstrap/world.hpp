@@ -2,11 +2,10 @@
 // environment variables that launchers set. The function is pure: it gets the variables as an argument.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 
+#include "bootstrap/job.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives {
@@ -14,12 +13,12 @@ namespace collectives {
 struct World {
   Rank rank = 0;
   int size = 1;
-  std::string address;  ///< Host name or IP address at which rank 0 listens; empty if size is 1.
-  int port = 0;         ///< Port at which rank 0 listens; 0 if size is 1.
-  std::string source;   ///< Source of these values: "RANK", "TF_CONFIG", "Open MPI", "PMI", "Slurm" or "nobody".
+  std::string address;    ///< Host name or IP address at which rank 0 listens; empty if size is 1.
+  int port = 0;           ///< Port at which rank 0 listens; 0 if size is 1.
+  std::string source;     ///< Source of these values: "RANK", "TF_CONFIG", "Open MPI", "PMI", "Slurm" or "nobody".
+  Job job = {};           ///< Names of the job. world_of() leaves out the user.
+  std::string hint = {};  ///< Probable cause if other ranks do not come, such as "started without srun?"; may be empty.
 };
-
-using Variables = std::map<std::string, std::string, std::less<>>;
 
 /// Returns the first complete description among these variables:
 ///

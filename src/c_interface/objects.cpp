@@ -104,6 +104,10 @@ collectives_error collectives_user_op_create(const char* name, collectives_combi
   });
 }
 
+collectives_error collectives_user_op_set_element_bytes(collectives_user_op* op, size_t element_bytes) {
+  return guarded(__func__, [&] { require(op, "op").op.element_bytes = element_bytes; });
+}
+
 void collectives_user_op_free(collectives_user_op* op) { delete op; }
 
 // ---- codecs ----

@@ -136,6 +136,7 @@ CommunicatorOptions options_of(const collectives_communicator_options* options) 
   result.deterministic = switched(c_options.deterministic, "deterministic");
   result.progress_thread = switched(c_options.progress_thread, "progress_thread");
   result.device_buffers = switched(c_options.device_buffers, "device_buffers");
+  result.inject = view_of(c_options.inject);
   return result;
 }
 

@@ -201,6 +201,11 @@ void Communicator::Impl::progress() {
   queue_.progress_all();
 }
 
+void Communicator::Impl::check_peers(std::string_view operation) {
+  const auto lock = progress_thread_.guard();
+  resources.failure_detector->check_between_calls(operation);
+}
+
 void Communicator::Impl::retune(const TuningParameters& tuning) {
   resources.context.tuning = tuning;
   resources.context.public_tuning = tuning;
@@ -230,6 +235,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 Communicator::Impl::~Impl() {
   progress_thread_.stop();
   queue_.end();
+  if (resources.context.injection != nullptr) resources.context.injection->report_missed(queue_.next_sequence() - 1);
   device_memories_.detach();
   if (!queue_.has_failed()) device_calls_.leave();
   pool_.for_each([this](Work::State& state) {

@@ -4,11 +4,11 @@
 // call until its work has ended. Operations begin in the order of the calls.
 //
 // The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. If the queue is empty,
-// run() first makes up to kSpinAttempts attempts to complete an operation on host memory. The operation enters the
-// queue only if all attempts fail. After it has queued an operation, run() waits until that operation ends. A program
-// may pass a GPU stream to a call. If NCCL performs that call, run() waits only until NCCL has put all work into
-// streams.
+// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. An operation on host memory
+// enters the queue if the queue holds other operations. If the queue is empty, run() first tries up to kSpinAttempts
+// times to complete the operation. The operation enters the queue only if it is still unfinished after that. After it
+// has queued an operation, run() waits until that operation ends. A program may pass a GPU stream to a call. If NCCL
+// performs that call, run() waits only until NCCL has put all work into streams.
 //
 // A call that this rank refuses, because its arguments are invalid or the library cannot perform it, throws an error and
 // becomes a refusal in the queue. Ranks that perform the call find the refusal and fail (operation_queue.hpp).
@@ -106,6 +106,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   bool test(Work::State& state);
   /// Progresses the unfinished operations without waiting.
   void progress();
+  /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
+  /// "split"; the error names it.
+  void check_peers(std::string_view operation);
   /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
   /// not connect these ranks. All ranks call it.
   std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);

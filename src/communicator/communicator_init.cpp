@@ -15,11 +15,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/environment.hpp"
-#include "base/json.hpp"
+#include "base/json_record.hpp"
 #include "base/log.hpp"
 #include "base/random_word.hpp"
 #include "bootstrap/exchange.hpp"
@@ -48,7 +50,7 @@ struct Construction {
   std::exception_ptr refused;          ///< error of invalid settings, or null
   Deadline deadline;                   ///< time at which an unfinished exchange fails
   std::optional<GpuDiscovery> gpus{};  ///< GPU of this rank; set by exchange_peer_infos()
-  std::vector<json> peer_infos{};      ///< peer information by rank; set by exchange_peer_infos()
+  std::vector<JsonRecord> peer_infos{};  ///< peer information by rank; set by exchange_peer_infos()
 };
 
 /// Throws Error{invalid_argument} if the settings name an unknown wire or transport. Also checks the wire if there is
@@ -67,11 +69,12 @@ void check_names(const Settings& settings, const WireFactory& factory) {
 }
 
 /// Fills in `settings` from `options`. Returns the error of invalid settings, or null.
-std::exception_ptr resolve_settings(const CommunicatorOptions& options, const WireFactory& factory,
-                                    Settings& settings) {
+std::exception_ptr resolve_settings(const Bootstrap& bootstrap, const CommunicatorOptions& options,
+                                    const WireFactory& factory, Settings& settings) {
   try {
     settings = resolve_options(options);
     check_names(settings, factory);
+    check_ranks(settings.faults, bootstrap.size(), bootstrap.rank());
   } catch (const Error&) {
     settings.timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
     return std::current_exception();
@@ -104,10 +107,10 @@ json peer_info_of(Construction& construction) {
                     {"backend", settings.backend},
                     {"deterministic", settings.deterministic},
                     {"gpu", gpus.peer_info(settings.backend)},
-                    {"context", next_context ? next_context->load() : 0}});
+                    {"context", next_context ? next_context->load() : 0},
+                    {"trace", trace_number(settings.trace)}});
   if (rank != 0) return peer_info;
   peer_info["token"] = fmt::format("{:016x}{:016x}", random_word(), random_word());
-  peer_info["trace"] = has_trace_identity() ? "" : settings.trace;
   if (const auto given = given_tuning(options)) {
     peer_info["tuning"] = to_json(*given);
     peer_info["tuning_source"] = given->source;
@@ -116,8 +119,8 @@ json peer_info_of(Construction& construction) {
 }
 
 /// Performs phase 1, one exchange: the ranks exchange hosts, library versions, settings and GPUs. Rank 0 adds a token
-/// that identifies the job on the wire, and the file of the trace. It also adds the tuning, if the program or the
-/// environment gives one. A rank with invalid settings reports its error here, so that all ranks throw it.
+/// that identifies the job on the wire. It also adds the tuning, if the program or the environment gives one. No rank
+/// sends a path that others open. A rank with invalid settings reports its error here, so that all ranks throw it.
 void exchange_peer_infos(Construction& construction) {
   construction.peer_infos =
       exchange(construction.bootstrap, attempt([&] { return peer_info_of(construction); }), construction.deadline);
@@ -125,26 +128,26 @@ void exchange_peer_infos(Construction& construction) {
 
 /// Throws Error{mismatch} if a setting that must be equal on all ranks differs between a rank and rank 0.
 void agree_on_settings(const Construction& construction) {
-  const std::vector<json>& peer_infos = construction.peer_infos;
+  const std::vector<JsonRecord>& peer_infos = construction.peer_infos;
   for (const char* agreed : {"protocol", "backends", "transport", "wire", "deterministic"})
     for (std::size_t rank = 1; rank < peer_infos.size(); ++rank)
-      if (peer_infos[rank].at(agreed) != peer_infos[0].at(agreed))
+      if (peer_infos[rank].shown(agreed) != peer_infos[0].shown(agreed))
         throw Error(Errc::mismatch,
                     fmt::format("construction: rank {} has {} {}, rank 0 has {}", rank, agreed,
-                                json_text(peer_infos[rank].at(agreed)), json_text(peer_infos[0].at(agreed))),
+                                peer_infos[rank].shown(agreed), peer_infos[0].shown(agreed)),
                     construction.bootstrap.rank(), static_cast<Rank>(rank), "construction");
 }
 
 /// Fills in the topology and the properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
 /// NCCL does not connect the ranks.
 void set_topology(const Construction& construction, const HostMap& host_map, CommunicatorContext& context) {
-  const std::vector<json>& peer_infos = construction.peer_infos;
+  const std::vector<JsonRecord>& peer_infos = construction.peer_infos;
   context.oversubscribed = host_map.oversubscribed(context.rank);
   context.threads = host_map.host_of(context.rank).threads;
   context.topology = host_map.topology;
   context.topology.gpus = gpus_of(peer_infos);
   const auto insists =
-      std::ranges::find_if(peer_infos, [](const json& peer_info) { return peer_info.at("backend") == "nccl"; });
+      std::ranges::find_if(peer_infos, [](const JsonRecord& peer_info) { return peer_info.text("backend") == "nccl"; });
   if (insists != peer_infos.end() && !context.topology.gpus.nccl)
     throw Error(Errc::unsupported,
                 fmt::format("construction: backend \"nccl\" was asked for: {}", context.topology.gpus.no_nccl),
@@ -155,11 +158,11 @@ void set_topology(const Construction& construction, const HostMap& host_map, Com
 /// Otherwise the ranks measure one on `first_host`, the host of rank 0, in further exchanges (measured_tuning.hpp).
 /// Without a function to measure, returns the built-in tuning.
 TuningParameters choose_tuning(const Construction& construction, const Host& first_host) {
-  const json& of_rank_0 = construction.peer_infos[0];
-  if (of_rank_0.contains("tuning")) {
+  const JsonRecord& of_rank_0 = construction.peer_infos[0];
+  if (of_rank_0.has("tuning")) {
     TuningParameters tuning;
     read_json(of_rank_0.at("tuning"), tuning, "rank 0's options");
-    tuning.source = of_rank_0.at("tuning_source").get<std::string>();
+    tuning.source = of_rank_0.text("tuning_source", 2 * PATH_MAX);
     return tuning;
   }
   if (construction.measure == nullptr) return built_in_tuning();
@@ -169,11 +172,16 @@ TuningParameters choose_tuning(const Construction& construction, const Host& fir
 
 /// Returns the lowest context number that no rank has used for a wire. A context number keeps the wires of several
 /// communicators apart.
-std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
+std::size_t unused_wire_context(const std::vector<JsonRecord>& peer_infos) {
+  constexpr std::size_t kMostContexts = std::size_t{1} << 40;
   std::size_t context = 0;
-  for (const json& peer_info : peer_infos) context = std::max(context, peer_info.at("context").get<std::size_t>());
+  for (const JsonRecord& peer_info : peer_infos)
+    context = std::max(context, peer_info.integer<std::size_t>("context", 0, kMostContexts));
   return context;
 }
+
+/// Number of characters of the token that identifies the job on the wire.
+constexpr std::size_t kTokenDigits = 32;
 
 /// Performs phase 2, which connects hosts by a wire. Makes no exchange with one host, and at least two with several.
 /// The ranks first exchange which wires they have, and later the result of each attempt to connect (wires.hpp). If no
@@ -182,7 +190,7 @@ std::size_t unused_wire_context(const std::vector<json>& peer_infos) {
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
   Bootstrap& bootstrap = construction.bootstrap;
   Settings& settings = construction.settings;
-  const json& of_rank_0 = construction.peer_infos[0];
+  const JsonRecord& of_rank_0 = construction.peer_infos[0];
   const std::size_t wire_context = unused_wire_context(construction.peer_infos);
   if (context.topology.one_host()) {
     const auto& next_context = construction.factory.next_context;
@@ -197,19 +205,20 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
   TuningParameters& tuning = context.tuning;
   Wires wires({.rank = context.rank,
                .hosts = context.topology.hosts,
-               .token = of_rank_0.at("token").get<std::string>(),
-               .frame_bytes = std::max(tuning.frame_bytes, tuning.wire_frame_bytes),
+               .token = of_rank_0.text("token", kTokenDigits),
+               .frame_bytes = std::max({tuning.frame_bytes, tuning.wire_frame_bytes, UserOp::kMaxElementBytes}),
                .asked_for = settings.wire,
                .factory = construction.factory,
                .context = wire_context,
-               .deadline = construction.deadline},
+               .deadline = construction.deadline,
+               .check_peers = [&bootstrap] { bootstrap.check_peers(); }},
               [&](const std::function<json()>& said) {
                 return exchange(bootstrap, attempt(said), construction.deadline, OnError::collect);
               });
   context.wire = wires.connect();
   settings.wire = context.wire->name();
   tuning.wire_frames = std::min(tuning.wire_frames, static_cast<std::size_t>(context.wire->frames()));
-  if (!of_rank_0.contains("tuning") && construction.measure != nullptr)
+  if (!of_rank_0.has("tuning") && construction.measure != nullptr)
     construction.measure->of_wire(bootstrap, context.topology, *context.wire, tuning, construction.deadline);
 }
 
@@ -223,19 +232,18 @@ void create_arena(const Construction& construction, const Host& host, Communicat
                          .subgroups = context.topology.levels().empty() ? 1 : SubgroupMemory::kSubgroups,
                          .inline_bytes = context.tuning.inline_bytes,
                          .chunk_bytes = Staged::longest_chunk(ranks, context.tuning),
-                         .frame_bytes = context.tuning.frame_bytes};
+                         .frame_bytes = std::max(context.tuning.frame_bytes, UserOp::kMaxElementBytes)};
   const auto create = [&]() -> json {
     if (context.rank != leader) return json::object();
     context.arena = Arena::create(shape);
     return {{"arena", context.arena->handle()}};
   };
-  const std::vector<json> handles = exchange(construction.bootstrap, attempt(create), construction.deadline);
+  const std::vector<JsonRecord> handles = exchange(construction.bootstrap, attempt(create), construction.deadline);
 
   const auto join = [&] {
     const int local = static_cast<int>(std::ranges::find(host.ranks, context.rank) - host.ranks.begin());
     if (context.rank != leader)
-      context.arena =
-          Arena::join(handles[static_cast<std::size_t>(leader)].at("arena").get<std::string>(), shape, local);
+      context.arena = Arena::join(handles[static_cast<std::size_t>(leader)].text("arena"), shape, local);
     return json::object();
   };
   exchange(construction.bootstrap, attempt(join), construction.deadline);
@@ -256,30 +264,45 @@ void forbid_kernel_copy(CommunicatorContext& context, Rank refused, const std::s
   tuning.single_copy_bytes = tuning.single_copy_reduce_bytes = Tuning::kNever;
 }
 
+/// Refuses injected faults that have no meaning here. Requires that the hosts are connected.
+void check_faults(CommunicatorContext& context) {
+  if (context.injection == nullptr) return;
+  std::vector<Rank> remote;
+  for (const std::vector<Rank>& host : context.topology.hosts)
+    if (std::ranges::count(host, context.rank) == 0) remote.insert(remote.end(), host.begin(), host.end());
+  context.injection->connect(context.wire.get(), std::move(remote));
+}
+
+/// Causes the injected faults of a phase of the construction, which is call 0.
+void cause_faults(const CommunicatorContext& context, Fault::Phase phase) {
+  if (context.injection != nullptr) context.injection->enter(0, phase);
+}
+
 /// Performs phase 5, one exchange. The ranks test whether the operating system copies between their memories, and
 /// whether their GPUs can access one another's memory. They exchange the reasons of failed tests. Requires that all
 /// ranks have mapped the arena. Ranks that are threads of one process need no copies by the system.
 void probe_copies(Construction& construction, const Host& host, CommunicatorContext& context) {
   GpuDiscovery& gpus = *construction.gpus;
   const auto probe = [&] {
+    check_faults(context);
     return json{{"refused", context.threads ? std::string() : PeerMemory::kernel_refuses(*context.arena)},
                 {"apart", gpus.why_no_peer_access(host, construction.peer_infos)}};
   };
-  const std::vector<json> answers = exchange(construction.bootstrap, attempt(probe), construction.deadline);
+  const std::vector<JsonRecord> answers = exchange(construction.bootstrap, attempt(probe), construction.deadline);
   context.nccl = gpus.nccl;
   context.no_device = gpus.no_device;
   context.device = gpus.release_device();
 
-  const auto refused = std::ranges::find_if(answers, [](const json& one) { return one.at("refused") != ""; });
+  const auto refused = std::ranges::find_if(answers, [](const JsonRecord& one) { return !one.text("refused").empty(); });
   context.kernel_copy_allowed = refused == answers.end();
   if (!context.kernel_copy_allowed)
     forbid_kernel_copy(context, static_cast<Rank>(refused - answers.begin()),
-                       refused->at("refused").get<std::string>());
+                       refused->text("refused"));
 
-  const auto apart = std::ranges::find_if(answers, [](const json& one) { return one.at("apart") != ""; });
+  const auto apart = std::ranges::find_if(answers, [](const JsonRecord& one) { return !one.text("apart").empty(); });
   if (apart != answers.end())
     context.topology.gpus.apart =
-        fmt::format("rank {}: {}", apart - answers.begin(), apart->at("apart").get<std::string>());
+        fmt::format("rank {}: {}", apart - answers.begin(), apart->text("apart"));
   context.topology.gpus.peer_access = context.topology.gpus.everywhere && apart == answers.end();
   agree_on_nccl_in_hosts(context.topology, construction.peer_infos);
 }
@@ -289,7 +312,7 @@ void probe_copies(Construction& construction, const Host& host, CommunicatorCont
 CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOptions& options, Settings& settings,
                                       const TuningMeasurement* measure) {
   const WireFactory factory = bootstrap.wire_factory();
-  const std::exception_ptr refused = resolve_settings(options, factory, settings);
+  const std::exception_ptr refused = resolve_settings(bootstrap, options, factory, settings);
   CommunicatorContext context;
   context.rank = bootstrap.rank();
   Construction construction{.bootstrap = bootstrap,
@@ -306,12 +329,17 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   const HostMap host_map(construction.peer_infos);
   const Host& host = host_map.host_of(context.rank);
   set_topology(construction, host_map, context);
+  context.injection = Injection::of_rank(settings.faults, context.rank, context.threads);
   context.tuning = choose_tuning(construction, host_map.hosts.front());
-  context.trace = construction.peer_infos[0].value("trace", "");
+  context.trace = settings.trace;
+  for (const JsonRecord& peer_info : construction.peer_infos) context.trace_numbers.push_back(peer_info.text("trace"));
 
+  cause_faults(context, Fault::Phase::begin);
   connect_hosts(construction, context);
+  cause_faults(context, Fault::Phase::sent);
   create_arena(construction, host, context);
   probe_copies(construction, host, context);
+  cause_faults(context, Fault::Phase::end);
   context.public_tuning = context.tuning;
   return context;
 }

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
@@ -21,6 +22,7 @@
 #include "communicator/settings.hpp"
 #include "core/tuning_parameters.hpp"
 #include "device/device.hpp"
+#include "injection/injection.hpp"
 #include "shared_memory/arena.hpp"
 #include "topology/host_map.hpp"
 
@@ -40,7 +42,10 @@ struct CommunicatorContext {
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
   bool kernel_copy_allowed = false;  ///< whether, on every host, the system copies between memories of ranks
-  std::string trace;                 ///< trace file to open; empty: no trace, or one is open already
+  std::string trace;                 ///< path of this rank's trace: COLLECTIVES_TRACE of its own environment
+  /// trace_number() of each rank, which is empty if the rank opens no trace. Ranks with equal numbers share a file.
+  std::vector<std::string> trace_numbers;
+  std::unique_ptr<Injection> injection;  ///< faults that this rank causes; null: none
 };
 
 /// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "communicator/communicator_impl.hpp"
+#include "communicator/group_overlap.hpp"
 
 namespace collectives {
 
@@ -87,6 +88,7 @@ struct Group::Impl {
 
   Communicator::Impl* comm = nullptr;
   std::vector<Pack> packs;
+  std::vector<Tensor> tensors;  // of all packs, in the order of the calls of all_reduce()
 };
 
 Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) { impl_->comm = comm.impl_.get(); }
@@ -99,6 +101,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   std::exception_ptr refused;
   impl_->comm->check_member(call, options, refused);  // throws, for example for an unknown backend, before data is sent
+  impl_->tensors.push_back({input, output});
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
         pack.op == op && pack.backend == options.backend && pack.options.timeout == options.timeout &&
@@ -126,6 +129,9 @@ Work Group::run_async() {
   // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
   const auto packs = std::make_shared<std::vector<Impl::Pack>>(std::move(impl_->packs));
   impl_->packs.clear();
+  const std::vector<Tensor> tensors = std::move(impl_->tensors);
+  impl_->tensors.clear();
+  check_apart(tensors, impl_->comm->resources.rank());
   auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (Impl::Pack& pack : *packs)

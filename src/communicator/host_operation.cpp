@@ -42,7 +42,7 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.input_stream = nullptr;
   // The plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
-  const std::size_t element = size_of(job.type);
+  const std::size_t element = element_bytes_of(job.type, job.op);
   const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;
   const bool part_in = call.collective == Collective::all_gather,
              part_out = call.collective == Collective::reduce_scatter;

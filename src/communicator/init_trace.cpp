@@ -1,12 +1,20 @@
 // Implementation of trace_identity(), which opens a trace while a communicator is constructed. A trace has one file per
-// host. On each host except rank 0's, the first rank also measures by how much the host's clock differs from rank 0's.
+// host. Each rank opens the path of its own environment, and sends no path to others. On each host except rank 0's, the
+// first rank also measures by how much the host's clock differs from rank 0's.
 #include "communicator/init_trace.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "base/environment.hpp"
 #include "base/fork.hpp"
@@ -22,48 +30,63 @@ thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
 
-/// Opens the trace file of this rank's host. The first rank of the host creates the file. If rank 0 is on another
-/// host, the first rank also compares its clock with that of rank 0.
+/// Maximum difference of two hosts' steady clocks in nanoseconds: 100 years.
+constexpr std::int64_t kMostOffset = std::int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
+
+/// Opens this rank's trace file, or returns null if this rank has none. The first rank of a host with a path empties the
+/// file. If rank 0 is on another host, the first rank of the host compares its clock with that of rank 0, whether or
+/// not it has a trace. All ranks make the same exchanges.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(
       std::ranges::find_if(hosts, [&](const auto& ranks) { return std::ranges::count(ranks, context.rank) > 0; }) -
       hosts.begin());
   const Rank leader = hosts[here].front();
+  const auto end_to = [&](Rank other) {
+    return WireEnd{*context.wire, context.rank, other, deadline, [&] { bootstrap.check_peers(); }};
+  };
+  const auto number_of = [&](Rank rank) { return context.trace_numbers[static_cast<std::size_t>(rank)]; };
+  const std::string mine = number_of(context.rank);
+  const bool begins = context.rank == *std::ranges::find(hosts[here], mine, number_of);
   std::shared_ptr<TraceFile> file;
   const auto told = exchange(bootstrap, attempt([&] {
-                               nlohmann::json mine = nlohmann::json::object();
-                               if (context.rank == 0)
-                                 mine["bytes"] = environment().trace_bytes.value_or(TraceFile::kMostBytes);
-                               if (context.rank != leader) return mine;
-                               if (here > 0) mine["offset"] = ask_for_clock(*context.wire, hosts[0].front(), deadline);
-                               for (std::size_t host = 1; here == 0 && host < hosts.size(); ++host)
-                                 answer_with_clock(*context.wire, hosts[host].front(), deadline);
-                               file = std::make_shared<TraceFile>(context.trace, here, true);
-                               return mine;
+                               nlohmann::json record = nlohmann::json::object();
+                               if (context.rank == leader && here > 0)
+                                 record["offset"] = ask_for_clock(end_to(hosts[0].front()));
+                               for (std::size_t host = 1; context.rank == hosts[0].front() && host < hosts.size(); ++host)
+                                 answer_with_clock(end_to(hosts[host].front()));
+                               if (!mine.empty() && begins)
+                                 file = std::make_shared<TraceFile>(context.trace, here, true);
+                               return record;
                              }),
                              deadline);
   exchange(bootstrap, attempt([&] {  // the other ranks open the file after the first one has created it
-             if (file == nullptr) file = std::make_shared<TraceFile>(context.trace, here, false);
+             if (!mine.empty() && !begins) file = std::make_shared<TraceFile>(context.trace, here, false);
              return nlohmann::json::object();
            }),
            deadline);
-  file->most_bytes = told[0].at("bytes").get<std::size_t>();
-  file->clock_offset = told[static_cast<std::size_t>(leader)].value("offset", std::int64_t{0});
+  if (file == nullptr) return nullptr;
+  file->most_bytes = environment().trace_bytes.value_or(TraceFile::kMostBytes);
+  const JsonRecord& of_leader = told[static_cast<std::size_t>(leader)];
+  if (of_leader.has("offset")) file->clock_offset = of_leader.integer<std::int64_t>("offset", -kMostOffset, kMostOffset);
   return file;
 }
 
 }  // namespace
 
-bool has_trace_identity() {
+std::string trace_number(const std::string& path) {
   hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
-  return of_thread || of_process;
+  if (path.empty() || of_thread || of_process) return "";
+  std::error_code unknown;  // a folder that was removed
+  const std::string absolute = std::filesystem::absolute(path, unknown).string();
+  return fmt::format("{:016x}", std::hash<std::string>()(absolute));
 }
 
 TraceIdentity trace_identity(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   std::shared_ptr<TraceFile> file;
-  if (!context.trace.empty()) file = begin_trace(bootstrap, context, deadline);
+  if (std::ranges::any_of(context.trace_numbers, [](const std::string& number) { return !number.empty(); }))
+    file = begin_trace(bootstrap, context, deadline);
   hold_over_forks<mutex>();
   const std::lock_guard lock(mutex);
   if (!of_thread) {

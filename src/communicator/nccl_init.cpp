@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hex.hpp"
 #include "base/wait.hpp"
 #include "bootstrap/exchange.hpp"
 
@@ -31,18 +32,6 @@ void for_all(std::string_view operation, const CommunicatorContext& context, Fai
                                     fmt::format("{}: rank {}: {}", operation, context.rank, error.what()));
     failure_detector.throw_failure();
   }
-}
-
-std::string to_hex(const std::string& bytes) {
-  std::string text;
-  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
-}
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return bytes;
 }
 
 /// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
@@ -68,18 +57,20 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
   const Deadline deadline = Deadline::in(timeout);
   const Rank first = members.front();
   const auto self = static_cast<Rank>(std::ranges::find(members, context.rank) - members.begin());
-  const json told = exchange(bootstrap, attempt([&] {
+  const JsonRecord told = exchange(bootstrap, attempt([&] {
                                json peer_info = json::object();
                                if (context.rank == first) peer_info["id"] = to_hex(context.nccl->new_id());
                                return peer_info;
                              }),
                              deadline)[static_cast<std::size_t>(first)];
+  const auto id = from_hex(told.text("id"));
+  if (!id) told.refuse("\"id\" is no hexadecimal text");
   std::unique_ptr<NcclComm> nccl_comm;
   const json mine = attempt([&] {
     for_all("construction", context, failure_detector, [&] {
       context.device->while_current([&] {
         nccl_comm =
-            context.nccl->join(static_cast<int>(members.size()), from_hex(told.at("id").get<std::string>()), self);
+            context.nccl->join(static_cast<int>(members.size()), *id, self);
       });
     });
     wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
@@ -89,10 +80,10 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
   // After this exchange every rank knows whether all are connected.
-  const std::vector<json> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
-  const auto failed = std::ranges::find_if(all, [](const json& one) { return one.contains("error"); });
+  const std::vector<JsonRecord> all = exchange(bootstrap, mine, Deadline::in(timeout), OnError::collect);
+  const auto failed = std::ranges::find_if(all, [](const JsonRecord& one) { return one.has("error"); });
   if (failed == all.end()) return nccl_comm;
-  throw Error(static_cast<Errc>(failed->at("code").get<int>()), failed->at("error").get<std::string>(), context.rank,
+  throw Error(code_in(*failed), error_in(*failed), context.rank,
               static_cast<Rank>(failed - all.begin()), "construction");
 }
 

@@ -74,6 +74,17 @@ void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock
 
 // ---- progress ----
 
+bool OperationQueue::step_with_faults(Operation& operation) {
+  if (operation.is_queued()) {
+    injection_->enter(next_sequence(), Fault::Phase::begin);
+    start(operation);
+    enter_phase(operation, Fault::Phase::sent);
+  }
+  if (!progress_begun(operation)) return false;
+  enter_phase(operation, Fault::Phase::end);
+  return true;
+}
+
 void OperationQueue::progress() noexcept {
   retire();
   while (!queue_.empty()) {
@@ -112,6 +123,7 @@ void OperationQueue::retire() noexcept {
     const std::shared_ptr<Operation> oldest = in_flight_.share();
     const bool retired = finish_if(*oldest, [&] {
       if (!device_calls_.retire(*oldest)) return false;
+      enter_phase(*oldest, Fault::Phase::end);
       in_flight_.pop();
       return true;
     });
@@ -285,6 +297,7 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
     return operation.finished();
   };
   try {
+    enter_phase(operation, Fault::Phase::wait);
     if (resources_.context.device != nullptr)
       failure_detector.set_waiting_for_gpu(!queue_.empty() && waits_for_gpu(queue_.front()));
     failure_detector.check_peers(call);

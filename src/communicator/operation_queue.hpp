@@ -65,7 +65,10 @@ class OperationQueue final : public ProgressEngine::Member {
   using Lock = std::unique_lock<std::mutex>;
 
   OperationQueue(const CommunicatorResources& resources, const DeviceCalls& device_calls)
-      : resources_(resources), device_calls_(device_calls), sequence_(resources) {}
+      : resources_(resources),
+        device_calls_(device_calls),
+        injection_(resources.context.injection.get()),
+        sequence_(resources) {}
 
   // ---- issuing ----
 
@@ -129,6 +132,13 @@ class OperationQueue final : public ProgressEngine::Member {
   inline bool step(Operation& operation) noexcept;
   /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
   inline bool step_or_throw(Operation& operation);
+  inline void start(Operation& operation);
+  inline bool progress_begun(Operation& operation);
+  /// Does what step_or_throw() does, and causes the injected faults of each phase.
+  bool step_with_faults(Operation& operation);
+  void enter_phase(const Operation& operation, Fault::Phase phase) const {
+    if (injection_ != nullptr) injection_->enter(operation.sequence, phase);
+  }
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
@@ -149,6 +159,7 @@ class OperationQueue final : public ProgressEngine::Member {
 
   const CommunicatorResources& resources_;
   const DeviceCalls& device_calls_;
+  Injection* const injection_;  // faults that the program has asked for; null: none
   CallSequence sequence_;
   OperationFifo queue_;
   OperationFifo in_flight_;  // operations whose work is all in GPU streams, oldest first
@@ -179,17 +190,24 @@ bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept
   return true;
 }
 
+void OperationQueue::start(Operation& operation) {
+  sequence_.announce(operation);
+  const std::uint64_t started = resources_.observer->time(operation);
+  if (!operation.on_device) resources_.executor->start(operation.job);  // peers receive it before the arrival record
+  sequence_.publish(operation, started);
+  if (operation.on_device) device_calls_.start(operation);
+}
+
+bool OperationQueue::progress_begun(Operation& operation) {
+  return operation.on_device ? device_calls_.progress(operation)
+                             : progress_on_host(operation, *resources_.executor, *resources_.observer);
+}
+
 bool OperationQueue::step_or_throw(Operation& operation) {
-  Executor& executor = *resources_.executor;
-  Observer& observer = *resources_.observer;
-  if (operation.is_queued()) {
-    sequence_.announce(operation);
-    const std::uint64_t started = observer.time(operation);
-    if (!operation.on_device) executor.start(operation.job);  // peers receive the data before the arrival record
-    sequence_.publish(operation, started);
-    if (operation.on_device) device_calls_.start(operation);
-  }
-  return operation.on_device ? device_calls_.progress(operation) : progress_on_host(operation, executor, observer);
+  if (injection_ != nullptr) [[unlikely]]
+    return step_with_faults(operation);
+  if (operation.is_queued()) start(operation);
+  return progress_begun(operation);
 }
 
 bool OperationQueue::step(Operation& operation) noexcept {

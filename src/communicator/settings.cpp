@@ -33,6 +33,9 @@ Settings resolve_options(const CommunicatorOptions& options) {
   settings.trace = from_environment.trace.value_or("");
   settings.flight_recorder = from_environment.flight_recorder.value_or("");
   settings.dump_signal = from_environment.dump_signal;
+  settings.faults = options.inject.empty()
+                        ? parse_faults(from_environment.inject.value_or("none"), "COLLECTIVES_INJECT")
+                        : parse_faults(options.inject, "CommunicatorOptions::inject");
   settings.wire = !options.wire.empty() ? options.wire : from_environment.wire.value_or("");
   if (!settings.transport.empty() && settings.transport != "shared_memory") settings.wire = settings.transport;
   return settings;

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.hpp"
 #include "collectives/plan.hpp"
 #include "core/tuning_parameters.hpp"
+#include "injection/faults.hpp"
 
 namespace collectives {
 
@@ -23,6 +25,7 @@ struct Settings {
   std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
   std::string wire;       ///< transport between hosts; empty: the best that all ranks have
   std::string trace, flight_recorder;  ///< beginnings of paths: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
+  std::vector<Fault> faults;           ///< faults to cause: COLLECTIVES_INJECT
   std::optional<int> dump_signal;      ///< signal on which the last operations are written: COLLECTIVES_DUMP_SIGNAL
 };
 

@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
+#include "base/text.hpp"
 #include "bootstrap/subset.hpp"
+#include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
 
 namespace collectives {
@@ -34,6 +37,12 @@ std::vector<std::string> exchange(auto& comm, std::string_view mine) {
   std::vector<std::size_t> lengths(p);
   const std::size_t length = mine.size();
   gather(comm, std::span(&length, 1), lengths);
+  for (std::size_t r = 0; r < p; ++r)
+    if (lengths[r] > kMostRecordBytes)
+      throw Error(Errc::mismatch,
+                  fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
+                              bytes_text(lengths[r]), bytes_text(kMostRecordBytes)),
+                  comm.resources.rank(), static_cast<Rank>(r), "split");
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
   gather(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;
@@ -64,12 +73,14 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
   if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = tuning();
+  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
     SubsetBootstrap bootstrap(
         "split", rank(), std::move(members), kInitExchanges,
-        [this](std::string_view text, Deadline) { return exchange(*impl_, text); }, impl_->resources.parent_info);
+        [this](std::string_view text, Deadline) { return exchange(*impl_, text); }, impl_->resources.parent_info,
+        [this] { impl_->check_peers("split"); });
     if (color < 0) return bootstrap.join_remaining_exchanges(Deadline::never());
     try {
       part = Communicator(

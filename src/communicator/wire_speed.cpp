@@ -6,6 +6,8 @@
 // same time. Swaps give the time per byte.
 #include "communicator/wire_speed.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -14,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "base/wait.hpp"
 #include "collectives/error.hpp"
 #include "reduction/reduction.hpp"
@@ -67,7 +70,14 @@ Train twice(const Train& train, const Wire& wire) {
 /// One end of the measurement: sends messages to the other end, and receives messages from it.
 class Talk {
  public:
-  Talk(Wire& wire, Rank other, Deadline deadline) : wire_(wire), other_(other), deadline_(deadline) {}
+  explicit Talk(const WireEnd& end)
+      : wire_(end.wire),
+        other_(end.other),
+        waiting_(
+            "answer in the measurement of the wire", end.self, end.deadline,
+            [other = end.other] { return ReportedWait::Awaited{.ranks = {other}}; }, [this, &end] { check(end); }) {}
+  Talk(const Talk&) = delete;
+  Talk& operator=(const Talk&) = delete;
 
   void send(std::size_t bytes, std::int64_t number = 0) {
     until([&] { return wire_.acquire_frame(other_) != nullptr; });
@@ -79,9 +89,16 @@ class Talk {
     until([&] { return wire_.receive(other_) != nullptr; });
     const Message& message = *wire_.receive(other_);
     const std::size_t bytes = message.bytes;
+    if (message.tag != kTag || bytes < sizeof heard) refuse();
     std::memcpy(&heard, message.data, sizeof heard);
     wire_.release(other_);
     return bytes;
+  }
+  /// Throws because the other rank has sent a message that the protocol does not allow.
+  [[noreturn]] void refuse() const {
+    throw Error(Errc::bootstrap,
+                fmt::format("rank {} sent a message that does not belong to the measurement of the wire", other_),
+                kNoRank, other_);
   }
   std::int64_t heard = 0;  ///< Number that the last received message contained.
   /// Whether a wait for a message sleeps instead of polling.
@@ -105,6 +122,17 @@ class Talk {
 
  private:
   static constexpr unsigned kTurnsAlone = 8;  // Number of polls before each yield: the other rank may need this core.
+  static constexpr unsigned kTurnsPerCheck = 64;
+
+  /// Throws if a peer is gone. The bootstrap or the wire may notice that.
+  void check(const WireEnd& end) {
+    if (end.check_peers) end.check_peers();
+    while (wire_.poll_control()) continue;  // No rank has made a call yet, so no message concerns one.
+    if (const auto lost = wire_.poll_failed_peer())
+      throw Error(Errc::peer_lost,
+                  fmt::format("rank {} was lost while the wire was measured ({})", lost->first, lost->second), end.self,
+                  lost->first);
+  }
 
   template <class Done>
   void until(Done&& done) {
@@ -113,8 +141,7 @@ class Talk {
       wire_.progress();
       if (dozing) wire_.wait_for_event(std::chrono::milliseconds(1));
       if (turn > kTurnsAlone) backoff.wait();
-      if (turn % 64 == 0 && deadline_.passed())
-        throw Error(Errc::timeout, "measuring the wire took too long", kNoRank, other_);
+      if (turn % kTurnsPerCheck == 0) waiting_.turn();
     }
   }
 
@@ -128,7 +155,7 @@ class Talk {
 
   Wire& wire_;
   Rank other_;
-  Deadline deadline_;
+  ReportedWait waiting_;
   std::map<std::byte*, std::size_t> cleared_;  // Number of cleared bytes of each frame.
 };
 
@@ -178,6 +205,7 @@ ShortTimes measure_short_messages(Talk& talk, bool first, int in_a_row) {
     const std::size_t with_this = several.size() + 1;
     const bool enough = with_this >= kTrains || (with_this >= kFewestTrains && us_since(started) >= kTrips);
     again = trip(talk, first, in_a_row, enough ? 2 * kShort : kShort, several) == kShort;
+    if (again && with_this >= kTrains) talk.refuse();
   }
   return {.round_trip = undisturbed(single), .whole_train = undisturbed(several)};
 }
@@ -190,6 +218,11 @@ double measure_long_messages(Talk& talk, const Wire& wire, bool first, double ro
   // Next action of the measurement. The first rank decides. It tells the other rank by the length of a message.
   enum Next : std::size_t { kOver = kShort, kAgain = 2 * kShort, kTwice = 3 * kShort };
   int swaps = 0;
+  const auto allowed = [&](std::size_t told) {
+    const bool may_double = swaps == 0 && 2 * train.messages <= kMostFrames;
+    if (told != kOver && !(told == kAgain && swaps + 1 < kSwaps) && !(told == kTwice && may_double)) talk.refuse();
+    return told;
+  };
   auto begun = Clock::now();
   const auto started = begun;
   for (std::size_t next = kTwice; next != kOver;) {
@@ -200,7 +233,7 @@ double measure_long_messages(Talk& talk, const Wire& wire, bool first, double ro
     talk.swap(train);
     const double time = us_since(begun) - round_trip / 2;
     if (!first)
-      next = talk.take();
+      next = allowed(talk.take());
     else if (swaps == 0 && time < kLongEnough && 2 * train.messages <= kMostFrames)
       next = kTwice;
     else
@@ -260,8 +293,9 @@ WireSpeed WireSpeed::from(const TuningParameters& tuning) {
           .reduce_us_per_byte = tuning.reduce_us_per_byte};
 }
 
-WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
-  Talk talk(wire, other, deadline);
+WireSpeed measure(const WireEnd& end, bool first) {
+  Talk talk(end);
+  const Wire& wire = end.wire;
   const int in_a_row = std::max(2, wire.frames() - 1);
   const ShortTimes times = measure_short_messages(talk, first, in_a_row);
   const double us_per_byte = measure_long_messages(talk, wire, first, times.round_trip);
@@ -273,8 +307,9 @@ WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline) {
           .reduce_us_per_byte = measure_fold()};
 }
 
-double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline) {
-  Talk talk(wire, other, deadline);
+double measure_together(const WireEnd& end, const WireSpeed& alone) {
+  Talk talk(end);
+  const Wire& wire = end.wire;
   Train train = first_train(wire);
   while (alone.us_per_byte * train.all() < kTogether && 2 * train.messages <= kMostFrames) train = twice(train, wire);
   talk.swap({1, train.bytes});  // Waits for the other rank, which may be busy.
@@ -289,8 +324,8 @@ double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline
   return times[times.size() / 2] / train.all();
 }
 
-std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline) {
-  Talk talk(wire, other, deadline);
+std::int64_t ask_for_clock(const WireEnd& end) {
+  Talk talk(end);
   auto shortest = std::chrono::nanoseconds::max();
   std::int64_t ahead = 0;
   for (int trip = 0; trip < kClockTrips; ++trip) {
@@ -299,13 +334,15 @@ std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline) {
     talk.send(kShort);
     talk.take();
     const std::chrono::nanoseconds took = Clock::now().time_since_epoch() - asked;
-    if (took < shortest) shortest = took, ahead = talk.heard - (asked + took / 2).count();
+    if (took >= shortest) continue;
+    shortest = took;
+    if (__builtin_sub_overflow(talk.heard, (asked + took / 2).count(), &ahead)) talk.refuse();
   }
   return ahead;
 }
 
-void answer_with_clock(Wire& wire, Rank other, Deadline deadline) {
-  Talk talk(wire, other, deadline);
+void answer_with_clock(const WireEnd& end) {
+  Talk talk(end);
   for (int trip = 0; trip < kClockTrips; ++trip) {
     talk.dozing = trip == 0;
     talk.take();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 
 #include "collectives/deadline.hpp"
@@ -35,20 +36,28 @@ struct WireSpeed {
   static WireSpeed from(const TuningParameters&);
 };
 
-/// Measures the wire between the calling rank and `other`. Both ranks call it. Exactly one of them passes first = true.
-/// Takes 20 to 60 ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms. Throws
-/// Error{timeout}.
-WireSpeed measure(Wire& wire, Rank other, bool first, Deadline deadline);
+/// One end of a measurement between two ranks. The functions below throw Error{timeout} at the deadline,
+/// Error{peer_lost} if the wire has lost a peer, Error{bootstrap} if the other rank breaks the protocol, and the errors
+/// of `check_peers`.
+struct WireEnd {
+  Wire& wire;
+  Rank self, other;
+  Deadline deadline;
+  std::function<void()> check_peers = {};  ///< Throws if a rank is gone; may be empty.
+};
 
-/// Returns the microseconds per byte and direction while all pairs of hosts send. The calling rank and `other` both
-/// call it, at the same time as all other pairs. `alone`: a result of measure(), the same at both ends. Takes 30 to 60
-/// ms.
-double measure_together(Wire& wire, Rank other, const WireSpeed& alone, Deadline deadline);
+/// Measures the wire between the two ranks. Both ranks call it. Exactly one of them passes first = true. Takes 20 to 60
+/// ms. Takes longer if the wire is slower than 1 Gbit/s or its round trip exceeds 4 ms.
+WireSpeed measure(const WireEnd&, bool first);
 
-/// Returns the nanoseconds by which the steady clock of `other` is ahead of this rank's. Meanwhile `other` calls
-/// answer_with_clock(). The error is at most half the shortest of 40 round trips. Throws Error{timeout}.
-std::int64_t ask_for_clock(Wire& wire, Rank other, Deadline deadline);
-/// Answers ask_for_clock() of `other`.
-void answer_with_clock(Wire& wire, Rank other, Deadline deadline);
+/// Returns the microseconds per byte and direction while all pairs of hosts send. Both ranks call it, at the same time
+/// as all other pairs. `alone`: a result of measure(), the same at both ends. Takes 30 to 60 ms.
+double measure_together(const WireEnd&, const WireSpeed& alone);
+
+/// Returns the nanoseconds by which the steady clock of the other rank is ahead of this rank's. Meanwhile the other
+/// rank calls answer_with_clock(). The error is at most half the shortest of 40 round trips.
+std::int64_t ask_for_clock(const WireEnd&);
+/// Answers ask_for_clock() of the other rank.
+void answer_with_clock(const WireEnd&);
 
 }  // namespace collectives

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -72,17 +73,40 @@ void check_op(const Call& call, Rank rank) {
     refuse(call, rank, "the user op has no function");
 }
 
-/// Checks that input and output have the same number of elements.
-void check_equal_counts(const Call& call, Rank rank) {
-  if (call.input.count != call.output.count)
-    refuse(call, rank, fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));
-}
-
 /// Number of elements of a buffer, and the name of the buffer in error messages.
 struct NamedCount {
   const char* name;
   std::size_t count;
 };
+
+/// Checks the element of a user op, and that all counts of the call are whole elements. `counts` are those of the
+/// buffers that the rank uses.
+void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCount> counts) {
+  const DataType type = call.input.type;
+  const std::size_t bytes = element_bytes_of(type, call.op), each = bytes / size_of(type);
+  if (bytes == size_of(type)) return;
+  const std::string& name = call.op.user_op()->name;
+  if (bytes % size_of(type) != 0 || bytes > UserOp::kMaxElementBytes)
+    refuse(call, rank,
+           fmt::format("element_bytes of user op \"{}\" is {}: it must be a multiple of {}, the bytes of {}, up to {}",
+                       name, bytes, size_of(type), to_string(type), UserOp::kMaxElementBytes));
+  const auto check = [&](std::size_t count, const auto& text_of_name) {
+    if (count % each != 0)
+      refuse(
+          call, rank,
+          fmt::format("{} has {} elements of {}, which is no multiple of {}: an element of user op \"{}\" has {} bytes",
+                      text_of_name(), count, to_string(type), each, name, bytes));
+  };
+  for (const NamedCount& one : counts) check(one.count, [&] { return one.name; });
+  for (std::size_t r = 0; r < call.counts.size(); ++r)
+    check(call.counts[r], [r] { return fmt::format("counts[{}]", r); });
+}
+
+/// Checks that input and output have the same number of elements.
+void check_equal_counts(const Call& call, Rank rank) {
+  if (call.input.count != call.output.count)
+    refuse(call, rank, fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));
+}
 
 /// Checks that `whole` has exactly `ranks` times as many elements as `mine`. Returns the element of `whole` at which
 /// this rank's part begins.
@@ -162,6 +186,9 @@ void check_arguments(const Call& call, Rank rank, int size) {
   if (reduces(call.collective)) check_op(call, rank);
 
   const std::uintptr_t in_place = check_shape(call, rank, size);
+  if (reduces(call.collective))
+    check_elements(call, rank,
+                   {{"input", has_input ? call.input.count : 0}, {"output", has_output ? call.output.count : 0}});
   if (has_input && has_output && reinterpret_cast<std::uintptr_t>(call.output.data) != in_place &&
       overlap(call.input.data, in_bytes, call.output.data, out_bytes))
     refuse(call, rank, "input and output overlap without being in place");
@@ -227,7 +254,8 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     if (call.op.kind() == ReduceOp::Kind::pre_scaled_sum)
       signature.op_detail = std::bit_cast<std::uint64_t>(call.op.factor());
     if (const UserOp* user = call.op.user_op())
-      signature.op_detail = hash_bytes(user->name.data(), user->name.size(), user->commutative ? 1 : 2);
+      signature.op_detail = hash_bytes(user->name.data(), user->name.size(),
+                                       (user->commutative ? 1 : 2) + 4 * element_bytes_of(signature.type, call.op));
   }
   signature.wire = wire;
   signature.force = force && !(wire == WireName());

@@ -14,13 +14,15 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <vector>
 
 #include "base/bytes.hpp"
 #include "base/json.hpp"
+#include "base/json_record.hpp"
 #include "base/log.hpp"
+#include "base/safe_file.hpp"
+#include "base/text.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -130,11 +132,11 @@ void read_json(const nlohmann::json& given, TuningParameters& tuning, std::strin
   for_each_field(tuning, [&](const char* name, auto& field) {
     known.emplace_back(name);
     if (object.contains(name) && !read(object.at(name), field))
-      refuse(fmt::format("{} is {}, which is no fitting number", name, json_text(object.at(name))));
+      refuse(fmt::format("{} is {}, which is no fitting number", name, shown_value(object.at(name))));
   });
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
-      refuse(fmt::format("unknown field \"{}\"; known: {}", name, fmt::join(known, ", ")));
+      refuse(fmt::format("unknown field \"{}\"; known: {}", printable_text(name, 100), fmt::join(known, ", ")));
   // These fields become sizes of memory areas, so each must lie within limits.
   for (const auto& [name, bytes, least, most] :
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
@@ -178,15 +180,12 @@ TuningParameters tuning_of_file(const std::string& path) {
     throw Error(Errc::invalid_argument, fmt::format("tuning in {}: {}", path, why));
   };
   TuningParameters tuning = built_in_tuning();
-  std::ifstream file(path);
-  if (!file) refuse(std::error_code(errno, std::generic_category()).message());
-  try {
-    read_json(read_json_file(file), tuning, path);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {  // the file cannot be read, or is no JSON
-    refuse(error.what());
-  }
+  const auto text = read_file(path, kMostTuningBytes);
+  if (!text) refuse(file_error_text(errno));
+  std::string why;
+  const nlohmann::json object = parse_json(*text, {.comments = true}, &why);
+  if (object.is_discarded()) refuse(why);
+  read_json(object, tuning, path);
   tuning.source = path;
   return tuning;
 }

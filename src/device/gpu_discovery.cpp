@@ -5,9 +5,13 @@
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -29,28 +33,38 @@ namespace {
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
+/// Returns a field of a record that is a list of as many bytes as `Bytes` holds.
+template <class Bytes>
+Bytes bytes_of(const JsonRecord& gpu, std::string_view name) {
+  Bytes bytes{};
+  const std::vector<int> all = gpu.integers(name, 0, UINT8_MAX, bytes.size());
+  if (all.size() != bytes.size()) gpu.refuse(fmt::format("\"{}\" has {} bytes in place of {}", name, all.size(), bytes.size()));
+  std::ranges::transform(all, bytes.begin(), [](int byte) { return static_cast<std::uint8_t>(byte); });
+  return bytes;
+}
+
 /// Returns the reason why NCCL cannot connect the GPUs of `ranks`, or an empty text if it can. Requires that all these
 /// ranks have a GPU. `allows`: one of the two functions above.
-std::string agree_on_nccl(const std::vector<json>& peer_infos, std::span<const Rank> ranks,
+std::string agree_on_nccl(const std::vector<JsonRecord>& peer_infos, std::span<const Rank> ranks,
                           bool (*allows)(std::string_view backend)) {
-  const auto peer_info = [&](Rank rank) -> const json& { return peer_infos[static_cast<std::size_t>(rank)]; };
-  const auto gpu = [&](Rank rank) -> const json& { return peer_info(rank).at("gpu"); };
+  const auto peer_info = [&](Rank rank) -> const JsonRecord& { return peer_infos[static_cast<std::size_t>(rank)]; };
+  const auto gpu = [&](Rank rank) { return peer_info(rank).object("gpu"); };
+  const auto nccl = [&](Rank rank) { return gpu(rank).integer("nccl", 0, INT_MAX); };
   const Rank first = ranks.front();
+  std::map<std::string, Rank> owners;  // first rank of each GPU
   for (const Rank rank : ranks) {
-    if (const auto backend = peer_info(rank).at("backend").get<std::string>(); !allows(backend))
+    if (const std::string backend = peer_info(rank).text("backend"); !allows(backend))
       return fmt::format("rank {}: backend \"{}\" was asked for when the communicator was made", rank, backend);
-    if (gpu(rank).at("nccl") == 0) return fmt::format("rank {}: {}", rank, gpu(rank).at("no_nccl").get<std::string>());
-    if (gpu(rank).at("nccl") != gpu(first).at("nccl"))
-      return fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", rank, gpu(rank).at("nccl").get<int>(), first,
-                         gpu(first).at("nccl").get<int>());
-    for (const Rank before : ranks) {
-      if (before == rank) break;
-      if (gpu(before).at("identity") == gpu(rank).at("identity") && gpu(before).at("host") == gpu(rank).at("host"))
-        return fmt::format(
-            "ranks {} and {} are on one GPU, which NCCL refuses: make another one current for each (cudaSetDevice), or "
-            "set NCCL_HOSTID differently for each, which makes hosts of them",
-            before, rank);
-    }
+    if (nccl(rank) == 0) return fmt::format("rank {}: {}", rank, gpu(rank).text("no_nccl"));
+    if (nccl(rank) != nccl(first))
+      return fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", rank, nccl(rank), first, nccl(first));
+    const std::string identity = fmt::format("{}", fmt::join(bytes_of<Device::Identity>(gpu(rank), "identity"), " ")) + gpu(rank).text("host");
+    const auto [owner, is_first] = owners.emplace(identity, rank);
+    if (!is_first)
+      return fmt::format(
+          "ranks {} and {} are on one GPU, which NCCL refuses: make another one current for each (cudaSetDevice), or "
+          "set NCCL_HOSTID differently for each, which makes hosts of them",
+          owner->second, rank);
   }
   return "";
 }
@@ -120,21 +134,21 @@ json GpuDiscovery::peer_info(std::string_view backend) {
   return peer_info;
 }
 
-std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector<json>& peer_infos) const {
+std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector<JsonRecord>& peer_infos) const {
   if (device_ == nullptr || host.ranks.size() == 1) return "";
   if (!environment().gpu_peers.value_or(true)) return "COLLECTIVES_GPU_PEERS is off";
   for (const Rank peer : host.ranks) {
-    const json& peer_info = peer_infos[static_cast<std::size_t>(peer)];
-    const json& gpu = peer_info.at("gpu");
-    if (gpu.contains("missing")) continue;
+    const JsonRecord& peer_info = peer_infos[static_cast<std::size_t>(peer)];
+    const JsonRecord gpu = peer_info.object("gpu");
+    if (gpu.has("missing")) continue;
     std::string why;
-    if (peer_info.at("pid") == ::getpid()) {
-      why = device_->peer_access().enable(gpu.at("identity").get<Device::Identity>());
-    } else if (gpu.contains("not opened")) {
-      why = gpu.at("not opened").get<std::string>();
+    if (peer_info.integer("pid", 0, INT_MAX) == ::getpid()) {
+      why = device_->peer_access().enable(bytes_of<Device::Identity>(gpu, "identity"));
+    } else if (gpu.has("not opened")) {
+      why = gpu.text("not opened");
     } else {
       try {
-        device_->peer_access().close(device_->peer_access().open(gpu.at("opened by").get<Device::Handle>()));
+        device_->peer_access().close(device_->peer_access().open(bytes_of<Device::Handle>(gpu, "opened by")));
       } catch (const Error& error) {
         why = error.what();
       }
@@ -144,14 +158,14 @@ std::string GpuDiscovery::why_no_peer_access(const Host& host, const std::vector
   return "";
 }
 
-Topology::Gpus gpus_of(const std::vector<json>& peer_infos) {
+Topology::Gpus gpus_of(const std::vector<JsonRecord>& peer_infos) {
   Topology::Gpus gpus;
   const auto without =
-      std::ranges::find_if(peer_infos, [](const json& peer_info) { return peer_info.at("gpu").contains("missing"); });
+      std::ranges::find_if(peer_infos, [](const JsonRecord& peer_info) { return peer_info.object("gpu").has("missing"); });
   gpus.everywhere = without == peer_infos.end();
   if (!gpus.everywhere)
     gpus.missing = fmt::format("rank {} has no GPU: {}", without - peer_infos.begin(),
-                               without->at("gpu").at("missing").get<std::string>());
+                               without->object("gpu").text("missing"));
   std::vector<Rank> all(peer_infos.size());
   std::iota(all.begin(), all.end(), 0);
   gpus.no_nccl = gpus.everywhere ? agree_on_nccl(peer_infos, all, uses_nccl) : gpus.missing;
@@ -159,7 +173,7 @@ Topology::Gpus gpus_of(const std::vector<json>& peer_infos) {
   return gpus;
 }
 
-void agree_on_nccl_in_hosts(Topology& topology, const std::vector<json>& peer_infos) {
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<JsonRecord>& peer_infos) {
   Topology::Gpus& gpus = topology.gpus;
   if (!gpus.everywhere || gpus.peer_access || !has_multi_rank_hosts(topology)) return;
   for (const std::vector<Rank>& ranks : topology.hosts)

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_record.hpp"
 #include "collectives/topology.hpp"
 #include "device/device.hpp"
 #include "topology/host_map.hpp"
@@ -37,7 +38,7 @@ class GpuDiscovery {
   nlohmann::json peer_info(std::string_view backend);
   /// Returns the reason why this rank's GPU cannot access the GPU memory of its host. Returns an empty text if the GPU
   /// can. The text is also empty if this rank has no GPU, or is alone on its host.
-  std::string why_no_peer_access(const Host&, const std::vector<nlohmann::json>& peer_infos) const;
+  std::string why_no_peer_access(const Host&, const std::vector<JsonRecord>& peer_infos) const;
 
   /// Returns the GPU, or null if there is none. Frees the memory that the peers try to open. Requires that all ranks
   /// have called why_no_peer_access() before.
@@ -54,9 +55,9 @@ class GpuDiscovery {
 
 /// Derives the GPU fields of the topology from the peer information of all ranks. Leaves `apart`, `peer_access` and
 /// `nccl_in_hosts` at their defaults.
-Topology::Gpus gpus_of(const std::vector<nlohmann::json>& peer_infos);
+Topology::Gpus gpus_of(const std::vector<JsonRecord>& peer_infos);
 /// Determines whether NCCL connects the GPUs inside each host, and stores the answer in `topology`. Does nothing if no
 /// device path needs the answer, for example on one host. Requires the other fields of Topology::Gpus.
-void agree_on_nccl_in_hosts(Topology& topology, const std::vector<nlohmann::json>& peer_infos);
+void agree_on_nccl_in_hosts(Topology& topology, const std::vector<JsonRecord>& peer_infos);
 
 }  // namespace collectives

@@ -1,11 +1,11 @@
 // MultiNodePath: performs an all-reduce on GPU memory across several hosts, of which some have several ranks. It is a
 // device path, a way to perform calls on GPU memory.
 //
-// A rail is one rank of each host, all with the same local number. The vector is cut into slices, one per rail. A call
-// has these phases:
+// A rail is one rank of each host, all with the same local number. The vector is cut into slices, at most one per rail.
+// A plan may use only one slice. A call has these phases:
 //
-// 1. The GPUs of each host add the vectors of its ranks. Afterwards, the GPU of each rank on a rail holds the slice of
-//    that rail, with the sum over the host.
+// 1. The GPUs of each host add the vectors of its ranks. Afterwards, the GPU of each rank that owns a slice holds the
+//    sum of that slice over its host.
 // 2. Each rank copies its slice to pinned memory, CPU memory that the GPU can access.
 // 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.

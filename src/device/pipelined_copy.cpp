@@ -25,7 +25,7 @@ PipelinedCopy::~PipelinedCopy() {
 void PipelinedCopy::start(const Job& job, const Endpoints& endpoints) {
   endpoints_ = endpoints;
   parts_ = job.args.parts;
-  element_ = size_of(job.type);
+  element_ = element_bytes_of(job.type, job.op);
   rounds_ = job.plan->rounds;
   const std::size_t segment = rounds_ > 1 ? job.plan->segment : std::max<std::size_t>(parts_.longest(), 1);
   const std::size_t piece = std::max(kPieceBytes, kGroupBytes / static_cast<std::size_t>(std::max(parts_.size(), 1)));

@@ -43,7 +43,7 @@ Executor::Executor(const RankView& view, std::vector<Route> routes, HostCollecti
 
 void Executor::start_steps() {
   const Job& job = *job_;
-  coding_ = {size_of(job.type), job.codec};
+  coding_ = {element_bytes_of(job.type, job.op), job.codec};
   if (job.codec != nullptr) coded_step_.start(job);
   places_.start(job);
   messages_.start(job.tag);

@@ -12,7 +12,7 @@ HostEngine::HostEngine(const RankView& view, HostCollectives host_collectives)
 
 void HostEngine::begin_host_step(const Step& step, const HostOperands& with) {
   subgroup_ = step.subgroup;
-  host_collective(subgroup_).describe(step, with.type, task_);
+  host_collective(subgroup_).describe(step, element_bytes_of(with.type, with.op), task_);
   host_collective(subgroup_).start(task_, with);
 }
 

@@ -17,7 +17,7 @@ class ValuePlaces {
   /// Starts with the buffers of `job`, which has no partial result yet.
   void start(const Job& job) noexcept {
     job_ = &job;
-    element_ = size_of(job.type);
+    element_ = element_bytes_of(job.type, job.op);
     worked_ = {};
     work_at_ = nullptr;
   }

@@ -31,8 +31,11 @@ void ControlProtocol::poll() {
 void ControlProtocol::receive(Rank from, std::string_view bytes) {
   ControlMessage message = decode_control_message(bytes);
   if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
-    failure_sent_ = true;  // The sender sends the failure to all hosts itself.
-    const Failure& failure = abort->failure;
+    // This rank passes the failure on, because it may leave before a host has the failure of the first sender. A wire
+    // that detects no failed peers must not be given a message for a rank that has ended.
+    if (!wire_.detects_peer_failure()) failure_sent_ = true;
+    Failure failure = abort->failure;
+    if (failure.peer >= view_.world.size()) failure.peer = kNoRank;
     failure_.store(failure.code, failure.peer, failure.operation, failure.text);
   } else if (auto* const arrival = std::get_if<ArrivalMessage>(&message)) {
     arrivals_.add_records(std::move(arrival->records));
@@ -87,12 +90,14 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
 }
 
 std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
-  while (auto lost = wire_.poll_failed_peer())
+  while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
-  for (const Rank rank : view_.world.members) {
+    lost_.push_back(lost->first);
+  }
+  for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
     const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
-    if (end.cause.empty() || done) continue;
+    if (done) continue;
     return LostRank{rank, end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
                                    : fmt::format("its process or host is gone ({})", end.cause)};
   }

@@ -8,8 +8,9 @@
 //              The other hosts thus find missing ranks and different calls. A rank that has found different calls sends
 //              all records of its host, so that all hosts know the first call that differs. A rank that refuses a call
 //              sends the record of this call at once.
-//   abort      A rank that throws a failure sends it, unless another host has sent it. The ranks of the other hosts
-//              store and throw the same failure.
+//   abort      A rank that throws a failure sends it, also if it has received it. A rank may leave before it has told
+//              all others, and these then have it from another rank. The ranks of the other hosts store and throw the
+//              same failure.
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
 //
@@ -68,9 +69,10 @@ class ControlProtocol {
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
+  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
-  /// Returns the first rank of another host that was lost before it completed the call. A rank that left after it had
+  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// completed the call is not lost, unless the wire still waits for data from it.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
@@ -96,7 +98,8 @@ class ControlProtocol {
   std::uint64_t records_sent_ = 0;      // Number of the last call in which the newest records were sent.
   std::uint64_t all_records_sent_ = 0;  // Number of the last call in which all records were sent.
   std::chrono::steady_clock::time_point call_begun_{};
-  std::vector<End> ends_;  // By rank.
+  std::vector<End> ends_;   // By rank.
+  std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.
 };
 
 }  // namespace collectives

@@ -125,6 +125,7 @@ void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseco
 }
 
 void FailureDetector::report_lost(const CallInfo& call, Rank rank, std::string_view how) {
+  check_control();  // Another rank may have sent the cause of this loss.
   const std::string op = call_text(call);
   report_failure(Errc::peer_lost, rank, op, fmt::format("{}: rank {} was lost: {}", op, rank, how));
   throw_failure();
@@ -141,6 +142,11 @@ void FailureDetector::check_peers(const CallInfo& call) {
 void FailureDetector::check_control() {
   if (control_) control_->poll();
   check();
+}
+
+void FailureDetector::check_between_calls(std::string_view operation) {
+  check_control();
+  check_lost_peers({.sequence = arrivals_.arrived() + 1, .signature = {}, .operation = operation});
 }
 
 void FailureDetector::check_control_and_leave() {

@@ -99,6 +99,9 @@ class FailureDetector {
   /// Reads control messages, then throws the failure of the communicator, if any. A rank that waits for no peer calls
   /// this function.
   void check_control();
+  /// Throws the failure of the communicator, or if a rank has ended or left. Every rank must take part in a later call.
+  /// `operation`: what this rank does between two calls.
+  void check_between_calls(std::string_view operation);
   /// Calls check_control() for the last time. Afterwards this rank sends arrival records only if the wire detects
   /// failed peers.
   void check_control_and_leave();

@@ -2,9 +2,9 @@
 // part of shared memory that stores the failure.
 #include "monitoring/first_failure.hpp"
 
-#include <algorithm>
 #include <cstring>
 
+#include "base/errc.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
 
@@ -13,13 +13,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Copies text and cuts it to `kSpace` bytes, including a zero byte at the end. Replaces control characters by spaces,
-/// so that the text stays on one line.
+/// Copies text and cuts it to `kSpace` bytes, including a zero byte at the end. Makes it printable, so that the text
+/// stays on one line.
 template <std::size_t kSpace>
 void copy_printable(char (&to)[kSpace], std::string_view text) noexcept {
-  const std::string_view all = text.substr(0, kSpace - 1);
-  char* const end = std::ranges::transform(all, to, [](char c) { return is_control(c) ? ' ' : c; }).out;
-  *end = '\0';
+  const std::size_t bytes = text.copy(to, kSpace - 1);
+  make_printable(to, bytes);
+  to[bytes] = '\0';
 }
 
 /// Returns the text in an array, up to the first zero byte. Without a zero byte, returns the whole array.
@@ -42,7 +42,7 @@ void FirstFailure::store(Errc code, Rank peer, std::string_view operation, std::
 
 std::optional<Failure> FirstFailure::read() const {
   if (block_.state.load(std::memory_order_acquire) != kComplete) return std::nullopt;
-  return Failure{static_cast<Errc>(block_.code), block_.peer, text_in(block_.operation), text_in(block_.text)};
+  return Failure{errc_of(block_.code), block_.peer, text_in(block_.operation), text_in(block_.text)};
 }
 
 std::optional<Failure> FirstFailure::wait(std::chrono::nanoseconds patience) const {

@@ -3,19 +3,19 @@
 // a file or to stderr.
 #include "monitoring/flight_recorder.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 
 #include "base/log.hpp"
-#include "base/sealed_file.hpp"
+#include "base/safe_file.hpp"
 #include "collectives/plan.hpp"
 #include "core/collective.hpp"
 
@@ -113,8 +113,7 @@ constexpr int kUnset = 0;
 std::atomic<int> signal_in_use{kUnset};
 
 void append(const char* path, std::string_view text) noexcept {
-  const Descriptor file(*path == '\0' ? ::dup(STDERR_FILENO)
-                                      : ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const Descriptor file = *path == '\0' ? Descriptor(::dup(STDERR_FILENO)) : open_to_append(path);
   write_all(file.number(), text);
 }
 
@@ -276,9 +275,9 @@ void FlightRecorder::write_out(const std::string& path, std::string_view why,
                                std::string_view progress_text) const noexcept {
   char text[kTextBytes];
   const std::size_t bytes = operations_text(text, block_, TickScale(page_of_this_process()->begun), why, progress_text);
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const Descriptor file = open_to_append(path.c_str());
   if (!file || write_all(file.number(), {text, bytes}) != bytes)
-    log_warning(block_.rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}", path, std::strerror(errno));
+    log_warning(block_.rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}", path, file_error_text(errno));
 }
 
 std::string recorder_path(std::string_view prefix, Rank rank) {

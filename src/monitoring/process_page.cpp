@@ -3,7 +3,11 @@
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -15,6 +19,7 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/sealed_file.hpp"
+#include "base/text.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -66,6 +71,38 @@ ProcessPage& usable_page() {
   return *now;
 }
 
+/// Reads bytes at an offset of a file. Returns false if the file has fewer.
+bool read_at(int file, std::ptrdiff_t at, void* to, std::size_t bytes) noexcept {
+  auto* const begin = static_cast<char*>(to);
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t part = ::pread(file, begin + done, bytes - done, at + static_cast<off_t>(done));
+    if (part < 0 && errno == EINTR) continue;
+    if (part <= 0) return false;
+    done += static_cast<std::size_t>(part);
+  }
+  return true;
+}
+
+/// Ends a text by a zero byte, and makes it printable.
+template <std::size_t kSpace>
+void make_valid(char (&text)[kSpace]) noexcept {
+  text[kSpace - 1] = '\0';
+  make_printable(text, std::strlen(text));
+}
+
+void make_valid(OperationEntry& entry) noexcept {
+  make_valid(entry.name);
+  make_valid(entry.shape.plan);
+  entry.shape.long_enough = false;  // a byte that is neither 0 nor 1 is no bool
+}
+
+/// Makes the fields of a block valid, except its operations.
+void make_valid(CommunicatorBlock& block) noexcept {
+  make_valid(block.transport);
+  make_valid(block.backend);
+  block.listed = true;
+}
+
 }  // namespace
 
 CommunicatorBlock& claim_block() {
@@ -94,6 +131,29 @@ void give_back(CommunicatorBlock& block) noexcept {
   // A forked child does not free a block that it has inherited: the block belongs to its parent.
   if (page_owner->is_current() && &block >= now->blocks && &block < now->blocks + kBlocksPerProcess)
     block.used.store(0, std::memory_order_release);
+}
+
+PageState read_page(int file, ProcessPage& copy) noexcept {
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return PageState::no_page;
+  if (status.st_size != sizeof(ProcessPage)) return PageState::other_version;
+  if (!read_at(file, 0, &copy, sizeof copy)) return PageState::no_page;
+  if (copy.magic != ProcessPage::kMagic) return PageState::no_page;
+  if (copy.layout != ProcessPage::kLayout) return PageState::other_version;
+  for (CommunicatorBlock& block : copy.blocks) {
+    if (block.used.load(std::memory_order_relaxed) == 0) continue;
+    const auto at = reinterpret_cast<const char*>(block.operations) - reinterpret_cast<const char*>(&copy);
+    OperationEntry again[kRecentOperations];
+    if (!read_at(file, at, again, sizeof again)) return PageState::no_page;
+    make_valid(block);
+    for (std::size_t i = 0; i < kRecentOperations; ++i) {
+      OperationEntry& entry = block.operations[i];
+      const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
+      if (again[i].sequence.load(std::memory_order_relaxed) != sequence) entry.sequence.store(0);
+      make_valid(entry);
+    }
+  }
+  return PageState::page;
 }
 
 const ProcessPage* page_of_this_process() noexcept { return page.load(std::memory_order_acquire); }

@@ -86,6 +86,17 @@ struct ProcessPage {
   CommunicatorBlock blocks[kBlocksPerProcess];
 };
 
+/// Result of read_page().
+enum class PageState : std::uint8_t {
+  page,           ///< The copy is valid.
+  other_version,  ///< The file has another size or layout.
+  no_page,        ///< The file is no page, or was cut.
+};
+/// Copies the page in `file`, which may be that of another process and of another user. The copy is safe to print:
+/// texts are terminated and printable, numbers of types are valid, and entries that were written meanwhile are empty.
+/// The file is read by read(), so a page that is cut raises no signal.
+PageState read_page(int file, ProcessPage& copy) noexcept;
+
 /// Returns a cleared block of this process's page.
 CommunicatorBlock& claim_block();
 void give_back(CommunicatorBlock&) noexcept;

@@ -2,7 +2,6 @@
 // JSON, and write the trace files.
 #include "monitoring/trace.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +13,9 @@
 #include <iterator>
 #include <utility>
 
+#include "base/error_text.hpp"
 #include "base/log.hpp"
-#include "base/sealed_file.hpp"
+#include "base/safe_file.hpp"
 #include "collectives/version.hpp"
 #include "monitoring/flight_recorder.hpp"
 
@@ -54,9 +54,9 @@ std::string_view name_of(Trace::Phase phase) noexcept {
 
 TraceFile::TraceFile(const std::string& path, std::size_t host, bool begins)
     : path_(host == 0 ? path : fmt::format("{}.host{}", path, host)),
-      fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins ? O_TRUNC : 0), 0644)) {
+      fd_(begins ? open_to_overwrite(path_.c_str()).release() : open_to_append(path_.c_str()).release()) {
   if (fd_ < 0)
-    throw Error(Errc::system, fmt::format("COLLECTIVES_TRACE: opening {}: {}", path_, open_error_text(errno)));
+    throw Error(Errc::system, fmt::format("COLLECTIVES_TRACE: opening {}: {}", path_, file_error_text(errno)));
   if (begins && host == 0)
     append(
         fmt::format("[\n{{\"ph\":\"M\",\"pid\":0,\"name\":\"process_labels\",\"args\":{{\"labels\":\"collectives "

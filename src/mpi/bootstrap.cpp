@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
@@ -13,9 +14,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
+#include "base/wait.hpp"
+#include "bootstrap/launcher.hpp"
 #include "collectives/error.hpp"
 #include "collectives/mpi.hpp"
 #include "mpi/transport.hpp"
@@ -48,32 +53,48 @@ struct Gather {
   std::string contributions;
 };
 
+constexpr std::string_view kRendezvous = "come to the MPI rendezvous; MPI does not state which one is missing";
+
 /// Blocks until the request has completed. Returns false if the deadline has passed first.
-bool wait_for(MPI_Request request, Deadline deadline) {
+bool wait_for(MPI_Request request, ReportedWait& waiting) {
   Backoff backoff(kLongestSleepBetweenCalls);
   while (true) {
     int done = 0;
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return true;
-    if (deadline.passed()) return false;
+    if (waiting.is_over()) return false;
     backoff.wait();
   }
 }
 
-Error too_late(Rank rank, int size, Deadline::Clock::time_point start) {
-  const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
-  return Error(
-      Errc::timeout,
-      fmt::format("rank {} waited {:.1f} s for the other ranks at the MPI rendezvous (MPI does not say which of "
-                  "the {} did not come)",
-                  rank, waited.count(), size),
-      rank);
+/// Returns the first part of the version of MPI: "Open MPI v4.1.4" or "MPICH Version: 4.0.2".
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, static_cast<std::size_t>(length));
+  version.resize(std::min(version.size(), version.find_first_of(",\n")));
+  std::ranges::replace(version, '\t', ' ');
+  return version;
+}
+
+/// Throws if a launcher has started several processes, and MPI makes a world of one rank of each. The launcher then
+/// belongs to another MPI than the program.
+void check_launcher() {
+  int world = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world), "MPI_Comm_size");
+  if (world != 1) return;
+  const auto launcher = launcher_of_several();
+  if (!launcher) return;
+  throw Error(Errc::bootstrap,
+              fmt::format("the launcher started {0} processes ({1}={0}), but {2} has a world of 1 rank: start the "
+                          "program by the mpirun of the MPI that it was built for",
+                          launcher->processes, launcher->variable, mpi_version()));
 }
 
 }  // namespace
 
 MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout) : shared_(std::make_shared<Shared>()) {
-  const auto start = Deadline::Clock::now();
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -82,13 +103,15 @@ MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::chrono::nanoseconds timeout) : sh
                 finalized ? "MpiBootstrap after MPI_Finalize" : "MpiBootstrap before MPI_Init: initialize MPI first");
   }
   if (comm == MPI_COMM_NULL) throw Error(Errc::invalid_argument, "MpiBootstrap(MPI_COMM_NULL)");
+  check_launcher();
   check_mpi(MPI_Comm_rank(comm, &shared_->rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &shared_->size), "MPI_Comm_size");
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Comm_idup(comm, &shared_->comm, &request), "MPI_Comm_idup");
-  if (!wait_for(request, Deadline::in(timeout))) {
+  ReportedWait waiting(kRendezvous, shared_->rank, Deadline::in(timeout));
+  if (!wait_for(request, waiting)) {
     keep_for_mpi(shared_);
-    shared_->end = too_late(shared_->rank, shared_->size, start);
+    shared_->end = waiting.timeout();
     throw *shared_->end;
   }
   check_mpi(MPI_Comm_set_errhandler(shared_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -102,13 +125,13 @@ int MpiBootstrap::size() const noexcept { return shared_->size; }
 
 std::vector<std::string> MpiBootstrap::all_gather(std::string_view mine, Deadline deadline) {
   if (shared_->end) throw *shared_->end;
-  const auto start = Deadline::Clock::now();
+  ReportedWait waiting(kRendezvous, rank(), deadline);
   const auto ranks = static_cast<std::size_t>(size());
   auto gather = std::make_shared<Gather>();
   const auto finish = [&](MPI_Request request) {
-    if (wait_for(request, deadline)) return;
+    if (wait_for(request, waiting)) return;
     keep_for_mpi(gather);
-    shared_->end = too_late(rank(), size(), start);
+    shared_->end = waiting.timeout();
     throw *shared_->end;
   };
 

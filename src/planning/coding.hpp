@@ -11,7 +11,7 @@
 namespace collectives {
 
 struct Coding {
-  std::size_t element = 1;       ///< Size of a plain value in bytes.
+  std::size_t element = 1;       ///< Size of a plain value in bytes, or of an element of a user op.
   const Codec* codec = nullptr;  ///< Codec of the messages. Null: messages hold plain values.
 
   /// Returns the size in bytes of a message of `count` elements.
@@ -31,7 +31,7 @@ struct Coding {
 
 /// Returns the form of the elements in the messages of a plan.
 inline Coding coding_of(const Request& request, const Plan& plan) noexcept {
-  return {size_of(request.type), plan.coded ? request.codec : nullptr};
+  return {element_bytes_of(request.type, request.op), plan.coded ? request.codec : nullptr};
 }
 
 }  // namespace collectives

@@ -28,7 +28,7 @@ void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, 
   const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};
   const Algorithm& algorithm = *plan.algorithm;
   if (algorithm.in_one_message != nullptr && algorithm.in_one_message(spec)) return;
-  const std::size_t element = size_of(request.type);
+  const std::size_t element = element_bytes_of(request.type, request.op);
   const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
   const std::size_t most = std::max<std::size_t>(1, message_bytes / element) * pieces;
   const std::size_t unit = std::clamp<std::size_t>(kShortestGpuMessage / element, 1, most);

@@ -28,9 +28,9 @@ std::string explain(const Plan& plan, const Request& request, const Topology& to
   }
   text += fmt::format("  {}", plan.name);
   if (plan.rounds > 1)
-    text +=
-        fmt::format(", {} rounds of segments of {}{}", plan.rounds, bytes_text(plan.segment * size_of(request.type)),
-                    plan.rounds_in_flight > 1 ? fmt::format(", {} under way at once", plan.rounds_in_flight) : "");
+    text += fmt::format(", {} rounds of segments of {}{}", plan.rounds,
+                        bytes_text(plan.segment * element_bytes_of(request.type, request.op)),
+                        plan.rounds_in_flight > 1 ? fmt::format(", {} under way at once", plan.rounds_in_flight) : "");
   text += fmt::format(": {}\n", plan.reason);
   if (plan.partial_sums == PartialSums::forbidden && topology.ranks() > 1)
     text += fmt::format("  direct exchange: contributions travel unsummed, their owner adds them in rank order{}\n",

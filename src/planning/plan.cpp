@@ -2,16 +2,16 @@
 // candidate algorithm by the cost model (cost.hpp). It takes the algorithm with the lowest estimate.
 //
 // All ranks choose the same plan, because they choose from equal inputs. The inputs are the topology, the tuning and
-// the Request. A Request contains those arguments of the call that are equal on all ranks. A call with top-k adds its
-// TopKOptions, and the number k of elements to select. Price: a plan cannot use properties that differ between ranks,
-// such as addresses of buffers.
+// the Request. A Request contains those arguments of the call that are equal on all ranks. In a call with top-k, the
+// TopKOptions and the number k of elements to select are inputs, too. Price: a plan cannot use properties that differ
+// between ranks, such as addresses of buffers.
 //
 // Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
 // cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
 // (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. If a plan for host memory
 // sends messages, its segments are so short that no message exceeds a limit:
 //
-//   512 KiB  if each host has one rank, or if a hierarchical all-reduce sends sums of hosts
+//   512 KiB  if each host has one rank, or if a hierarchical all-reduce adds inside each host before it sends
 //   64 KiB   in all other plans
 //
 // These lengths are the built-in values of two numbers of the tuning, wire_frame_bytes and frame_bytes. The function
@@ -86,12 +86,21 @@ struct HostDescriber final : StepSink {
   const TuningParameters& tuning_;
 };
 
+/// Returns the bytes of an element, between which vectors are cut.
+std::size_t element_of(const Request& request) { return element_bytes_of(request.type, request.op); }
+
+/// Returns how many elements of the op `count` elements of the type are.
+std::size_t in_elements(const Request& request, std::size_t count) {
+  return count / (element_of(request) / size_of(request.type));
+}
+
 Parts parts_of(const Request& request, const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                std::vector<std::size_t>& offsets) {
-  if (!algorithm.by_part(spec, topology)) return Parts::equal({0, request.count}, 1);
-  if (request.counts.empty()) return Parts::equal({0, request.count}, topology.ranks());
+  const Range whole{0, in_elements(request, request.count)};
+  if (!algorithm.by_part(spec, topology)) return Parts::equal(whole, 1);
+  if (request.counts.empty()) return Parts::equal(whole, topology.ranks());
   offsets.assign(1, 0);
-  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
+  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + in_elements(request, count));
   return Parts::listed(offsets.data(), topology.ranks());
 }
 
@@ -183,7 +192,7 @@ std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const 
 Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, const Topology& topology,
               const TuningParameters& tuning) {
   const CollectiveSpec spec = spec_of(request, coded);
-  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
+  const Coding coding{element_of(request), coded ? request.codec : nullptr};
   Plan plan;
   plan.algorithm = &algorithm;
   plan.tuning_source = tuning.source;
@@ -195,7 +204,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
   const RoundArgs args{spec, parts_of(request, algorithm, spec, topology, offsets), request.root};
   const std::size_t longest = args.parts.longest();
   const RankView view(topology, 0);
-  HostDescriber host{size_of(request.type), topology, tuning};
+  HostDescriber host{element_of(request), topology, tuning};
   if (algorithm.backend == "hierarchical" && topology.one_host()) algorithm.emit(view, args, host);
   const Cost cost = cost_of(algorithm, args, coding, topology, tuning, plan.estimate);
   plan_overlap(plan, static_cast<std::size_t>(algorithm.depths(spec, topology)),
@@ -217,7 +226,7 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     plan_host_step(plan, host.task, longest, topology, tuning);
   } else {
     // The results of one level should still be in the cache for the next level. Its sums also need memory.
-    plan.segment = kTwoLevelBytes / size_of(request.type);
+    plan.segment = kTwoLevelBytes / element_of(request);
   }
   plan.rounds = rounds_of(plan.segment);
   plan.rounds_in_flight = std::max<std::size_t>(1, std::min(plan.rounds_in_flight, plan.rounds));
@@ -245,7 +254,7 @@ namespace {
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
           const Topology& topology, const TuningParameters& tuning) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
-         request.count <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
+         in_elements(request, request.count) <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is
@@ -254,7 +263,7 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
                                    const TuningParameters& tuning) {
   std::vector<Plan> candidates;
   const CollectiveSpec spec = spec_of(request, coded);
-  const Coding coding{size_of(request.type), coded ? request.codec : nullptr};
+  const Coding coding{element_of(request), coded ? request.codec : nullptr};
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
         (algorithm.possible == nullptr || algorithm.possible(spec, topology)) &&

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -73,27 +74,28 @@ std::string details_of(const Call& call, const Options& options, const Codec* co
 /// together through shared memory.
 class SingleStep final : public StepSink {
  public:
-  SingleStep(const HostCollective& host_collective, DataType type) : host_collective_(host_collective), type_(type) {}
+  SingleStep(const HostCollective& host_collective, std::size_t element_bytes)
+      : host_collective_(host_collective), element_bytes_(element_bytes) {}
   void operator()(const Step& step) override {
     call_.reset();
     if (++steps_ > 1 || step.kind == Step::Kind::exchange || step.subgroup != Subgroup::host ||
         step.source != Place::input || (step.destination != Place::output && step.kind != Step::Kind::host_barrier))
       return;
     call_.emplace().finish = step.finish;
-    host_collective_.describe(step, type_, call_->task);
+    host_collective_.describe(step, element_bytes_, call_->task);
   }
   std::optional<HostCall> take() { return std::move(call_); }
 
  private:
   const HostCollective& host_collective_;
-  const DataType type_;
+  const std::size_t element_bytes_;
   std::size_t steps_ = 0;
   std::optional<HostCall> call_;
 };
 
 std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& view, const RoundArgs& args,
-                                    DataType type, const HostCollective& host_collective) {
-  SingleStep step(host_collective, type);
+                                    std::size_t element_bytes, const HostCollective& host_collective) {
+  SingleStep step(host_collective, element_bytes);
   algorithm.emit(view, args, step);
   return step.take();
 }
@@ -166,19 +168,21 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->plan = std::move(made.plan);
   planned->sparse = std::move(made.sparse);
   planned->shape = shape_of(signature, planned->plan);
-  const Range whole{0, signature.count};
+  // Parts are counted in elements of the op, so that no cut lies inside one.
+  const std::size_t element = element_bytes_of(signature.type, call.op), each = element / size_of(signature.type);
+  const Range whole{0, signature.count / each};
   if (!planned->plan.algorithm->by_part(spec_of(*planned), topology_)) {
     planned->parts = Parts::equal(whole, 1);
   } else if (!call.has_counts || signature.count == 0) {
     planned->parts = Parts::equal(whole, ranks);
   } else {
     planned->offsets.resize(call.counts.size() + 1);
-    std::inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1);
+    std::transform_inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1, std::plus<>(),
+                                  [each](std::size_t count) { return count / each; });
     planned->parts = Parts::listed(planned->offsets.data(), ranks);
   }
   if (topology_.one_host() && planned->plan.rounds == 1)
-    planned->single_step =
-        single_step(*planned->plan.algorithm, view_, args_of(*planned), planned->signature.type, host_collective_);
+    planned->single_step = single_step(*planned->plan.algorithm, view_, args_of(*planned), element, host_collective_);
   return planned;
 }
 

@@ -16,22 +16,25 @@ namespace collectives {
 namespace {
 
 /// Performs a fold by a user op, block by block. Combines each block in a buffer on the stack, because an out may be
-/// any of the sources. Copies unaligned elements, because a user op receives only aligned ones.
-void fold_by_user(const UserOp& op, DataType type, const Operands& all) {
-  constexpr std::size_t kBlockBytes = 8192;
+/// any of the sources. Copies unaligned elements, because a user op receives only aligned ones. A block holds whole
+/// elements of the op.
+void fold_by_user(const ReduceOp& reduction, DataType type, const Operands& all) {
+  constexpr std::size_t kBlockBytes = 8 * UserOp::kMaxElementBytes, kMostAligned = 64;
   alignas(64) std::byte accumulated[kBlockBytes];
   alignas(64) std::byte aligned[kBlockBytes];
-  const std::size_t size = size_of(type), block = kBlockBytes / size;
+  const UserOp& op = *reduction.user_op();
+  const std::size_t size = element_bytes_of(type, reduction), block = kBlockBytes / size;
+  const std::size_t alignment = std::min(size & (~size + 1), kMostAligned);  // the lowest bit that is set
   for (std::size_t begin = 0; begin < all.count; begin += block) {
     const std::size_t count = std::min(block, all.count - begin), offset = begin * size;
     std::memcpy(accumulated, all.sources.front().data + offset, count * size);
     for (const Source& source : all.sources.subspan(1)) {
       const std::byte* next = source.data + offset;
-      if (reinterpret_cast<std::uintptr_t>(next) % size != 0) {
+      if (reinterpret_cast<std::uintptr_t>(next) % alignment != 0) {
         std::memcpy(aligned, next, count * size);
         next = aligned;
       }
-      op.combine(next, accumulated, count, type);
+      op.combine(next, accumulated, count * (size / size_of(type)), type);
     }
     for (std::byte* const out : all.outs) std::memcpy(out + offset, accumulated, count * size);
   }
@@ -88,7 +91,7 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
     return copy(outs, sources[0].data, count * size_of(type), stores);
   const ReduceOp::Kind kind = kind_of(op, finish_ranks);
   const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
-  if (kind == ReduceOp::Kind::user) return fold_by_user(*op.user_op(), type, all);
+  if (kind == ReduceOp::Kind::user) return fold_by_user(op, type, all);
   if (stores != Stores::cached) return fold_streaming(loop_of(kind, type), type, all, stores);
   loop_of(kind, type)(all);
 }

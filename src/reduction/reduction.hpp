@@ -43,7 +43,7 @@ enum class Stores : std::uint8_t { cached, streaming, streaming_but_first };
 void fence_streams() noexcept;
 
 /// Computes out[i] = sources[0][i] . sources[1][i] . ... for `count` elements and every out of `outs`. The dot is the
-/// op, applied from left to right.
+/// op, applied from left to right. `count` counts elements of the op, element_bytes_of(type, op) bytes each.
 ///
 /// Loads each source once and stores the result to each out, in one pass. Requires at least one source and one out.
 /// Pointers may be unaligned. An out may be equal to a source; other overlap is not allowed.

@@ -10,37 +10,74 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
+#include "base/fork.hpp"
 #include "base/random_word.hpp"
 #include "base/round_up.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
+#include "collectives/types.hpp"
 
 namespace collectives {
 namespace {
 
-constexpr std::size_t kLongestElement = 8;  // bytes of the longest element type
-
 constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
 constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
+
+/// Random number of 128 bits that names one arena. Only ranks that got the handle know it.
+struct ArenaToken {
+  std::uint64_t high = 0, low = 0;
+  auto operator<=>(const ArenaToken&) const = default;
+};
 
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t protocol;
-  std::uint64_t token;  // random number that no other file has, even if its descriptor has the same number
+  ArenaToken token;
   std::uint64_t bytes;
 };
+
+/// Fields of a handle.
+struct ArenaHandle {
+  int pid = 0, fd = -1;
+  ArenaToken token;
+};
+
+/// Reads "PID FD TOKEN", whose token has 32 hexadecimal digits. Returns nothing for any other text.
+std::optional<ArenaHandle> parse_handle(std::string_view text) {
+  ArenaHandle handle;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&](auto& value, int base, std::size_t digits, char after) {
+    const char* const begin = at;
+    const char* const limit = begin + std::min<std::size_t>(digits, static_cast<std::size_t>(end - begin));
+    const auto [rest, error] = std::from_chars(begin, limit, value, base);
+    at = rest;
+    if (error != std::errc() || (base == 16 && rest != begin + digits)) return false;
+    return after == 0 || (at != end && *at++ == after);
+  };
+  const bool read = number(handle.pid, 10, 10, ' ') && number(handle.fd, 10, 10, ' ') &&
+                    number(handle.token.high, 16, 16, 0) && number(handle.token.low, 16, 16, 0) && at == end;
+  if (!read || handle.pid <= 0 || handle.fd < 0) return std::nullopt;
+  return handle;
+}
 
 [[noreturn]] void fail(std::string_view what) {
   const int error = errno;
   const bool forbidden = error == EACCES || error == EPERM;
   throw Error(Errc::system,
-              fmt::format("shared memory: {}: {}{}", what, open_error_text(error),
+              fmt::format("shared memory: {}: {}{}", what, error_text(error),
                           forbidden ? "; the ranks of a host must be one user's, in one user namespace, and see one "
                                       "another in /proc"
                                     : ""));
@@ -48,18 +85,47 @@ struct ArenaHeader {
 
 }  // namespace
 
+namespace {
+std::mutex arenas_mutex;  // protects the registry below; fork() waits until it is free
+}
+
 struct Arena::Mapping {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
-  std::uint64_t token = 0;
+  ArenaToken token;
   Descriptor file;
 
   Mapping() = default;
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
+    if (listed) {
+      const std::lock_guard lock(arenas_mutex);
+      registry().erase(token);
+    }
     if (base != nullptr) ::munmap(base, bytes);
   }
+
+  /// Arenas that this process has created, by token. Ranks of one process find their mapping here.
+  static std::map<ArenaToken, std::weak_ptr<Mapping>>& registry() {
+    static auto& all = *new std::map<ArenaToken, std::weak_ptr<Mapping>>;  // threads may outlive static objects
+    return all;
+  }
+  static void list(const std::shared_ptr<Mapping>& mapping) {
+    hold_over_forks<arenas_mutex>();
+    const std::lock_guard lock(arenas_mutex);
+    registry().emplace(mapping->token, mapping);
+    mapping->listed = true;
+  }
+  /// Returns the mapping, or null if this process has created no arena with this token.
+  static std::shared_ptr<Mapping> find(const ArenaToken& token) {
+    hold_over_forks<arenas_mutex>();
+    const std::lock_guard lock(arenas_mutex);
+    const auto found = registry().find(token);
+    return found == registry().end() ? nullptr : found->second.lock();
+  }
+
+  bool listed = false;
   void map() {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
     if (at == MAP_FAILED) refuse_mapping(bytes, kArenaName);
@@ -84,7 +150,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kCollectivesAhead * lines_bytes_, page);
   // Even a short chunk has space for an element of every rank.
-  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * kLongestElement), page);
+  staging_bytes_ = kLongestChunks * round_up(std::max(shape.chunk_bytes, ranks * UserOp::kMaxElementBytes), page);
   channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
@@ -105,7 +171,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
     refuse_memory(mapping->bytes, kArenaName, made.refused + "; let the container or seccomp filter permit it");
   mapping->file = std::move(made.file);
   mapping->map();
-  mapping->token = random_word();
+  mapping->token = {random_word(), random_word()};
 
   // Fresh pages are zero, the initial value of every counter. Objects with a constructor are constructed here, once.
   arena->base_ = mapping->base;
@@ -118,45 +184,51 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
       new (&arena->host_collective_block(subgroup, local)) HostCollectiveBlock;
   }
   arena->hold_place();
+  Mapping::list(mapping);
   return arena;
 }
 
 std::string Arena::handle() const {
-  return fmt::format("{} {} {} {}", ::getpid(), mapping_->file.number(), mapping_->token,
-                     reinterpret_cast<std::uintptr_t>(&mapping_));
+  return fmt::format("{} {} {:016x}{:016x}", ::getpid(), mapping_->file.number(), mapping_->token.high,
+                     mapping_->token.low);
+}
+
+std::shared_ptr<Arena::Mapping> Arena::open_mapping(int pid, int fd, std::size_t bytes) {
+  auto mapping = std::make_shared<Mapping>();
+  OpenedSealedFile opened = open_sealed_file(pid, fd, O_RDWR);
+  mapping->file = std::move(opened.file);
+  if (!mapping->file && errno != EINVAL) fail(fmt::format("opening the arena of process {}", pid));
+  ArenaHeader header{};
+  const bool arena = mapping->file &&
+                     ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
+                     header.magic == kMagic && header.bytes == opened.bytes;
+  if (!arena)
+    throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
+  if (header.protocol != kProtocol)
+    throw Error(Errc::system,
+                fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
+                            "version {}: let all ranks use the same library",
+                            pid, header.protocol, kProtocol));
+  if (header.bytes != bytes)
+    throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
+  mapping->bytes = bytes;
+  mapping->token = header.token;
+  mapping->map();
+  return mapping;
 }
 
 std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& shape, int self) {
-  int pid = 0, fd = -1;
-  unsigned long long token = 0, address = 0;
-  if (std::sscanf(std::string(handle).c_str(), "%d %d %llu %llu", &pid, &fd, &token, &address) != 4)
-    throw Error(Errc::system, "shared memory: not an invitation");
-
-  std::shared_ptr<Mapping> mapping;
-  if (pid == ::getpid()) {
-    mapping = *reinterpret_cast<const std::shared_ptr<Mapping>*>(static_cast<std::uintptr_t>(address));
-  } else {
-    mapping = std::make_shared<Mapping>();
-    const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
-    mapping->file = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (!mapping->file) fail(fmt::format("opening the arena of process {}", pid));
-    ArenaHeader header{};
-    const bool arena =
-        ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} && header.magic == kMagic;
-    if (arena && header.protocol != kProtocol)
-      throw Error(Errc::system,
-                  fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
-                              "version {}: let all ranks use the same library",
-                              pid, header.protocol, kProtocol));
-    if (!arena || header.token != token)
-      throw Error(Errc::system, fmt::format("shared memory: {} is not the arena that was offered", path));
-    mapping->bytes = header.bytes;
-    mapping->token = token;
-    mapping->map();
-  }
-  std::unique_ptr<Arena> arena(new Arena(mapping, shape, self));
-  if (arena->total_ != mapping->bytes)
+  const std::optional<ArenaHandle> from = parse_handle(handle);
+  if (!from) throw Error(Errc::system, "shared memory: not the handle of an arena");
+  const std::size_t bytes = Arena(nullptr, shape, self).total_;
+  std::shared_ptr<Mapping> mapping = Mapping::find(from->token);
+  if (mapping == nullptr) mapping = open_mapping(from->pid, from->fd, bytes);
+  if (mapping->token != from->token)
+    throw Error(Errc::system,
+                fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", from->pid, from->fd));
+  if (mapping->bytes != bytes)
     throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
+  std::unique_ptr<Arena> arena(new Arena(mapping, shape, self));
   arena->base_ = mapping->base;
   arena->hold_place();
   return arena;
@@ -169,7 +241,7 @@ Arena::~Arena() {
 
 void Arena::hold_place() {
   RankBlock& mine = block(self_);
-  probe_ = mapping_->token + static_cast<std::uint64_t>(self_);
+  probe_ = mapping_->token.low + static_cast<std::uint64_t>(self_);
   mine.probe.store(probe_, std::memory_order_release);
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);

@@ -19,10 +19,11 @@
 // space. It takes memory only for the pages that have been touched.
 //
 // Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file by
-// /proc/PID/fd/N, the descriptor of that rank. They check the arena's random token. The arena vanishes with the last
-// process that has it open, however that process ends. Ranks that are threads of one process share one mapping. These
-// ranks run the same code as ranks in processes. The thread sanitizer can therefore check that code. Price of /proc:
-// ranks in different PID or user namespaces count as ranks of different hosts.
+// /proc/PID/fd/N, the descriptor of that rank. They check the arena's size, its seals and its random token. The arena
+// vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
+// share one mapping, which they find by the token. These ranks run the same code as ranks in processes. The thread
+// sanitizer can therefore check that code. Price of /proc: ranks in different PID or user namespaces count as ranks of
+// different hosts.
 //
 // Deaths. Each rank holds an open-file-description lock on one byte of the file. The kernel releases the lock when the
 // process ends, for whatever reason. A peer detects the death by asking the kernel whether the byte is still locked. No
@@ -260,6 +261,7 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
+  static std::shared_ptr<Mapping> open_mapping(int pid, int fd, std::size_t bytes);
   std::size_t place(int subgroup, int local) const noexcept {
     return static_cast<std::size_t>(subgroup) * static_cast<std::size_t>(shape_.ranks) +
            static_cast<std::size_t>(local);

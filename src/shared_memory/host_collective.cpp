@@ -19,8 +19,8 @@ HostCollective::HostCollective(SubgroupMemory subgroup, const TuningParameters& 
       staged_(subgroup_, tuning, oversubscribed),
       zero_copy_(subgroup_, tuning, peer_memory, oversubscribed) {}
 
-void HostCollective::describe(const Step& step, DataType type, HostTask& task) const {
-  collectives::describe(step, size_of(type), subgroup_.ranks(), oversubscribed_, tuning_, task);
+void HostCollective::describe(const Step& step, std::size_t element_bytes, HostTask& task) const {
+  collectives::describe(step, element_bytes, subgroup_.ranks(), oversubscribed_, tuning_, task);
   if (subgroup_.has_one_cache()) task.stores_to_staging = Stores::cached;
 }
 

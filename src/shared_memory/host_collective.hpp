@@ -45,7 +45,7 @@ class HostCollective {
   HostCollective(SubgroupMemory, const TuningParameters&, PeerMemory&, bool oversubscribed);
 
   /// Describes a host Step, a collective of ranks of one host, in a task. The task is for start() of this object only.
-  void describe(const Step&, DataType, HostTask&) const;
+  void describe(const Step&, std::size_t element_bytes, HostTask&) const;
   /// Begins a collective. The task and the operands must not change until the collective has finished.
   void start(const HostTask& task, const HostOperands& with) {
     task_ = &task;

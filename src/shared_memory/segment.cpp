@@ -17,8 +17,10 @@
 #include <cstring>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
 #include "base/log.hpp"
 #include "base/random_word.hpp"
 #include "base/round_up.hpp"
@@ -179,22 +181,25 @@ Segment::Made Segment::made_of() const {
 
 Mapping map_segment(const SegmentAddress& address) {
   const std::string path = fmt::format("/proc/{}/fd/{}", address.pid, address.fd);
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file) {
+  OpenedSealedFile opened;
+  errno = EINVAL;
+  if (std::in_range<int>(address.pid) && std::in_range<int>(address.fd))
+    opened = open_sealed_file(static_cast<int>(address.pid), static_cast<int>(address.fd), O_RDWR);
+  if (!opened.file && errno != EINVAL) {
     const int error = errno;
-    throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, open_error_text(error)));
+    throw Error(Errc::system, fmt::format("memory: opening {}: {}", path, error_text(error)));
   }
-  // A closed descriptor may name another file by now. A foreign file may shrink.
+  // A closed descriptor may name another file by now.
   char target[128];
-  const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", file.number()).c_str(), target, sizeof target);
-  struct stat status {};
+  const ssize_t length =
+      !opened.file ? -1
+                   : ::readlink(fmt::format("/proc/self/fd/{}", opened.file.number()).c_str(), target, sizeof target);
   if (length < 0 ||
       std::string_view(target, static_cast<std::size_t>(length)).find(file_name(address.token)) ==
           std::string_view::npos ||
-      ::fstat(file.number(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) != address.bytes ||
-      (::fcntl(file.number(), F_GET_SEALS) & F_SEAL_SHRINK) == 0)
+      opened.bytes != address.bytes)
     throw Error(Errc::system, fmt::format("memory: {} is not the segment that was announced", path));
-  Mapping memory = map(file, address.bytes);
+  Mapping memory = map(opened.file, address.bytes);
   collectives::prefault(memory.data(), memory.bytes());
   return memory;
 }

@@ -1,15 +1,16 @@
 // Implementation of the staged protocol. The head of staged.hpp explains the protocol, its slices and its chunks.
 //
-// Three functions perform the moves on a chunk:
+// A rank performs up to three actions on each chunk, called moves. One function performs each move:
 //
 //   stage()    copies values from this rank's input to its ring
 //   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result
 //   collect()  copies slices of peers from their rings to the result
 //
-// In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. If an all-gather
-// or a broadcast is not in place, collect() also copies this rank's own slice from the input to the result. In a
-// one-shot all-reduce, no rank owns a slice. A chunk is then a range of the vector. Every rank stages its whole vector,
-// and collect() reduces the vectors of all ranks.
+// In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. In an all-gather
+// that is not in place, collect() also copies this rank's own slice from the input to the result. In a broadcast that
+// is not in place, the root copies its whole vector. In a one-shot all-reduce, no rank owns a slice. Every rank stages
+// its whole vector, and collect() reduces the vectors of all ranks. A chunk of a one-shot all-reduce is one contiguous
+// range of the vector. In all other collectives, a chunk has elements of every slice.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
 // ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is

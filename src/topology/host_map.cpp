@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/environment.hpp"
+#include "base/error_text.hpp"
 #include "base/sealed_file.hpp"
 #include "collectives/error.hpp"
 #include "topology/domain.hpp"
@@ -27,7 +30,7 @@ using nlohmann::json;
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
-  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, open_error_text(errno)));
+  if (!std::getline(file, line)) throw Error(Errc::system, fmt::format("opening {}: {}", path, error_text(errno)));
   return line;
 }
 
@@ -79,38 +82,47 @@ std::string machine_name() {
   return line;
 }
 
+/// Maximum number of cores of a machine. Linux permits 8192 on x86-64 and 4096 on ARM.
+constexpr int kMostCores = 1 << 20;
+
+/// Returns the numbers of the cores that a rank may use. Affinity masks have CPU_SETSIZE cores.
+std::vector<int> affinity_of(const JsonRecord& peer_info) {
+  return peer_info.integers("affinity", 0, kMostCores, CPU_SETSIZE);
+}
+
 /// Returns the number of cores that the ranks of one host may use together. If the ranks have different affinity masks,
 /// counts the cores that occur in any mask. The count is at most the sum of the cores of all ranks.
-int cores_together(const std::vector<const json*>& ranks) {
+int cores_together(const std::vector<const JsonRecord*>& ranks) {
   std::vector<int> all;
-  int sum = 0, most = 0;
+  std::int64_t sum = 0;
+  int most = 0;
   bool same = true;
-  for (const json* rank : ranks) {
-    const auto mine = rank->at("affinity").get<std::vector<int>>();
+  for (const JsonRecord* rank : ranks) {
+    const auto mine = affinity_of(*rank);
     all.insert(all.end(), mine.begin(), mine.end());
-    same = same && mine == ranks.front()->at("affinity").get<std::vector<int>>();
-    const int cores = rank->at("cores").get<int>();
+    same = same && mine == affinity_of(*ranks.front());
+    const int cores = rank->integer("cores", 1, kMostCores);
     sum += cores;
     most = std::max(most, cores);
   }
   if (same) return most;
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
-  return std::min(sum, static_cast<int>(all.size()));
+  return static_cast<int>(std::min(sum, static_cast<std::int64_t>(all.size())));
 }
 
 /// Finds machines that several hosts share. Containers or namespaces can divide one machine into several hosts. Sets
 /// the number of cores of each machine to the sum over its hosts. Limits the sum to the number of different cores in
 /// the affinity masks, unless a rank of the machine has COLLECTIVES_CORES. If no two hosts share a machine, the lists
 /// of machines stay empty.
-void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
+void find_machines(Topology& topology, const std::vector<JsonRecord>& peer_infos) {
   std::vector<std::string> names;
   std::vector<std::vector<int>> cores;  // cores of each machine
   std::vector<bool> cores_set;
   for (const auto& members : topology.hosts) {
-    std::vector<const json*> here;
+    std::vector<const JsonRecord*> here;
     for (const Rank rank : members) here.push_back(&peer_infos[static_cast<std::size_t>(rank)]);
-    const auto name = here.front()->at("machine").get<std::string>();
+    const auto name = here.front()->text("machine");
     const auto found = name.empty() ? names.end() : std::ranges::find(names, name);
     const auto machine = static_cast<std::size_t>(found - names.begin());
     if (found == names.end()) {
@@ -121,10 +133,10 @@ void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
     }
     topology.machines.push_back(static_cast<int>(machine));
     topology.machine_cores[machine] += cores_together(here);
-    for (const json* peer_info : here) {
-      const auto mine = peer_info->at("affinity").get<std::vector<int>>();
+    for (const JsonRecord* peer_info : here) {
+      const auto mine = affinity_of(*peer_info);
       cores[machine].insert(cores[machine].end(), mine.begin(), mine.end());
-      cores_set[machine] = cores_set[machine] || peer_info->at("cores_set").get<bool>();
+      cores_set[machine] = cores_set[machine] || peer_info->boolean("cores_set");
     }
   }
   if (names.size() == topology.hosts.size()) {
@@ -141,11 +153,11 @@ void find_machines(Topology& topology, const std::vector<json>& peer_infos) {
 
 /// Returns the number of each rank's domain, for the ranks of one host. Returns an empty list if any rank has no domain
 /// name.
-std::vector<int> domains_of(const std::vector<json>& peer_infos) {
+std::vector<int> domains_of(const std::vector<JsonRecord>& peer_infos) {
   std::vector<std::string> names;
   std::vector<int> domains;
-  for (const json& peer_info : peer_infos) {
-    const auto name = peer_info.at("domain").get<std::string>();
+  for (const JsonRecord& peer_info : peer_infos) {
+    const std::string name = peer_info.text("domain");
     if (name.empty()) return {};
     const auto found = std::ranges::find(names, name);
     domains.push_back(static_cast<int>(found - names.begin()));
@@ -167,20 +179,19 @@ json discover_host(const Bootstrap& bootstrap, std::string_view transport) {
           {"pid", ::getpid()}};
 }
 
-Host::Host(const std::vector<Rank>& members, const std::vector<json>& peer_infos) : ranks(members) {
-  std::vector<const json*> theirs;
+Host::Host(const std::vector<Rank>& members, const std::vector<JsonRecord>& peer_infos) : ranks(members) {
+  std::vector<const JsonRecord*> theirs;
   for (const Rank rank : ranks) theirs.push_back(&peer_infos[static_cast<std::size_t>(rank)]);
   cores = cores_together(theirs);
-  threads = std::ranges::all_of(
-      theirs, [&](const json* peer_info) { return peer_info->at("pid") == theirs.front()->at("pid"); });
-  for (const json* peer_info : theirs) processes.push_back(peer_info->at("pid").get<int>());
+  for (const JsonRecord* peer_info : theirs) processes.push_back(peer_info->integer("pid", 0, INT_MAX));
+  threads = std::ranges::all_of(processes, [&](int process) { return process == processes.front(); });
 }
 
 bool Host::has(Rank rank) const { return std::ranges::find(ranks, rank) != ranks.end(); }
 
-HostMap::HostMap(const std::vector<json>& peer_infos) {
+HostMap::HostMap(const std::vector<JsonRecord>& peer_infos) {
   std::vector<std::string> names;
-  for (const json& peer_info : peer_infos) names.push_back(peer_info.at("host").get<std::string>());
+  for (const JsonRecord& peer_info : peer_infos) names.push_back(peer_info.text("host"));
   topology = Topology::from_hosts(names, 0);
   if (topology.one_host())
     topology.domains = domains_of(peer_infos);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_record.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/topology.hpp"
 
@@ -24,7 +25,7 @@ nlohmann::json discover_host(const Bootstrap&, std::string_view transport);
 
 /// One host of the map.
 struct Host {
-  Host(const std::vector<Rank>& members, const std::vector<nlohmann::json>& peer_infos);
+  Host(const std::vector<Rank>& members, const std::vector<JsonRecord>& peer_infos);
   bool oversubscribed() const { return static_cast<int>(ranks.size()) > cores; }
   bool has(Rank rank) const;
 
@@ -35,8 +36,9 @@ struct Host {
 };
 
 struct HostMap {
-  /// Computes the map from the descriptions of all ranks, in the order of the ranks.
-  explicit HostMap(const std::vector<nlohmann::json>& peer_infos);
+  /// Computes the map from the descriptions of all ranks, in the order of the ranks. Throws Error{bootstrap} that names
+  /// the first field that is missing or has no possible value.
+  explicit HostMap(const std::vector<JsonRecord>& peer_infos);
   const Host& host_of(Rank) const;
   /// Returns true if the host of `rank`, or its machine, has more ranks than cores.
   bool oversubscribed(Rank) const;

@@ -7,7 +7,6 @@
 // active messages of UCX.
 #pragma once
 
-#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
@@ -43,9 +42,6 @@ class ControlChannel {
     return next;
   }
   bool has_texts() const { return !arrived_.empty(); }
-  bool has_texts_from(Rank rank) const {
-    return std::ranges::any_of(arrived_, [rank](const Text& text) { return text.first == rank; });
-  }
 
  protected:
   void store(Rank from, std::string text) { arrived_.emplace_back(from, std::move(text)); }

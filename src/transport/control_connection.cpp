@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "transport/tcp_control.hpp"
 
@@ -33,7 +34,8 @@ bool ControlConnection::write() {
 }
 
 std::string ControlConnection::read() {
-  for (char buffer[4096]; !ended_;) {
+  in_.erase(0, std::exchange(taken_, 0));
+  for (char buffer[4096]; !ended_ && in_.size() <= kMost + sizeof(std::uint32_t);) {
     const ssize_t got = ::recv(socket_.fd(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got < 0 && would_block(errno)) break;
     if (got <= 0) {
@@ -47,16 +49,16 @@ std::string ControlConnection::read() {
 
 std::optional<std::string> ControlConnection::take() {
   std::uint32_t length = 0;
-  if (in_.size() < sizeof length) return std::nullopt;
-  std::memcpy(&length, in_.data(), sizeof length);
+  const std::string_view rest = std::string_view(in_).substr(taken_);
+  if (rest.size() < sizeof length) return std::nullopt;
+  std::memcpy(&length, rest.data(), sizeof length);
   if (length > kMost) {
     ended_ = true;
     return std::nullopt;
   }
-  if (in_.size() < sizeof length + length) return std::nullopt;
-  std::string text = in_.substr(sizeof length, length);
-  in_.erase(0, sizeof length + length);
-  return text;
+  if (rest.size() < sizeof length + length) return std::nullopt;
+  taken_ += sizeof length + length;
+  return std::string(rest.substr(sizeof length, length));
 }
 
 }  // namespace collectives

@@ -30,7 +30,8 @@ class ControlConnection {
   /// Writes queued messages until the kernel takes no more. Returns whether unwritten bytes are left.
   bool write();
 
-  /// Reads all bytes that have arrived. Returns the reason if the connection has ended, else an empty text.
+  /// Reads bytes that have arrived, until it holds those of a message of maximum length. Returns the reason if the
+  /// connection has ended, else an empty text.
   std::string read();
   /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer has announced
   /// a message longer than kMost.
@@ -39,6 +40,7 @@ class ControlConnection {
  private:
   tcp::Socket socket_;
   std::string in_, out_;
+  std::size_t taken_ = 0;  // Bytes of in_ that take() has returned.
   bool ended_ = false;
 };
 

@@ -34,19 +34,23 @@ void DatagramLinks::add(Rank rank, const tcp::Socket& stream, const std::uint32_
 /// Handshake with all peers. open() calls each public function once, in the order of this class.
 class DatagramLinks::Handshake {
  public:
-  Handshake(DatagramLinks& links, std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
-            const Progress& progress)
-      : links_(links), token_(token), settings_(settings), deadline_(deadline), progress_(progress) {}
+  Handshake(DatagramLinks& links, const PeerAddresses& peers, const WireSecret& secret,
+            const DatagramSettings& settings, const Progress& progress)
+      : links_(links), peers_(peers), secret_(secret), settings_(settings), progress_(progress) {}
 
   /// Binds a socket for each peer, and exchanges the ports.
   void exchange_ports() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (settings_.on)
-        drop_if_failed(one, [&] { one.link = std::make_unique<DatagramLink>(*one.stream, token_, settings_); });
+        drop_if_failed(one, [&] {
+          const DatagramLink::Tokens tokens{.sent = secret_.datagram_token(peers_.self, rank),
+                                            .received = secret_.datagram_token(rank, peers_.self)};
+          one.link = std::make_unique<DatagramLink>(*one.stream, tokens, settings_);
+        });
       const std::uint16_t port = one.link != nullptr ? one.link->port() : 0;
       links_.controls_.post(rank, kPort, bytes_of(port));
     });
-    wait_for_all(deadline_, [](const Peer& one) { return one.port.has_value(); });
+    wait_for_all(peers_.deadline, [](const Peer& one) { return one.port.has_value(); });
   }
 
   void connect() {
@@ -75,7 +79,7 @@ class DatagramLinks::Handshake {
   void exchange_results() {
     for_each_peer([&](Rank rank, Peer& one) {
       const bool heard = one.link != nullptr && one.link->heard();
-      links_.controls_.post(rank, kHeard, bytes_of(heard));
+      links_.controls_.post(rank, kHeard, bytes_of(std::uint8_t{heard}));
       // The peer sends no datagrams after kHeard(false). No other thread uses the link yet.
       if (!heard) one.link = nullptr;
     });
@@ -119,9 +123,16 @@ class DatagramLinks::Handshake {
   bool wait_for_all(Deadline until, Has has) {
     progress_(std::chrono::milliseconds(0));
     for (;;) {
-      bool all = true;
-      for_each_peer([&](Rank rank, Peer& one) { all = (links_.controls_.has_ended(rank) || has(one)) && all; });
-      if (all || until.passed()) return all;
+      std::vector<Rank> missing;
+      for_each_peer([&](Rank rank, Peer& one) {
+        if (!links_.controls_.has_ended(rank) && !has(one)) missing.push_back(rank);
+      });
+      if (missing.empty()) return true;
+      const auto awaited = [&] {
+        return ReportedWait::Awaited{.ranks = missing, .last_answer = "connected, and silent in the test of datagrams"};
+      };
+      over_ = peers_.is_over(awaited);
+      if (over_ || until.passed()) return false;
       progress_(std::chrono::milliseconds(1));
     }
   }
@@ -134,19 +145,20 @@ class DatagramLinks::Handshake {
       for_each_peer([](Rank, Peer& one) {
         if (one.link != nullptr) one.link->probe();
       });
-    while (!wait_for_all(Deadline::in(kProbeAgain), has) && !deadline_.passed());
+    while (!wait_for_all(Deadline::in(kProbeAgain), has) && !over_);
   }
 
   DatagramLinks& links_;
-  const std::uint64_t token_;
+  const PeerAddresses& peers_;
+  const WireSecret& secret_;
   const DatagramSettings& settings_;
-  const Deadline deadline_;
   const Progress& progress_;
+  bool over_ = false;  // Whether the deadline has passed.
 };
 
-void DatagramLinks::open(std::uint64_t token, const DatagramSettings& settings, Deadline deadline,
+void DatagramLinks::open(const PeerAddresses& peers, const WireSecret& secret, const DatagramSettings& settings,
                          const Progress& progress) {
-  Handshake handshake(*this, token, settings, deadline, progress);
+  Handshake handshake(*this, peers, secret, settings, progress);
   handshake.exchange_ports();
   handshake.connect();
   handshake.exchange_probes();
@@ -177,15 +189,14 @@ void DatagramLinks::handle_control(Rank rank, std::string_view text) {
   Peer& from = peers_[static_cast<std::size_t>(rank)];
   const std::string_view kind = text.substr(0, kPort.size());
   text.remove_prefix(kind.size());
-  if (kind == kPort) from.port = read_as<std::uint16_t>(text);
-  if (kind == kProbed) from.probed = Clock::now();
-  if (kind == kHeard) from.heard = read_as<bool>(text);
+  if (const auto port = read_as<std::uint16_t>(text); kind == kPort && port) from.port = port;
+  if (kind == kProbed && !from.probed) from.probed = Clock::now();
+  if (const auto heard = read_as<std::uint8_t>(text); kind == kHeard && heard) from.heard = *heard != 0;
   if (from.link == nullptr) return;
   if (kind == kRetransmission && !from.link->receive_retransmitted(text, *from.expected))
     controls_.post(rank, kAcknowledged, bytes_of(Acknowledged{*from.expected, 0}));
   if (kind == kAcknowledged) {
-    const auto taken = read_as<Acknowledged>(text);
-    from.link->acknowledged(taken.next, taken.lost != 0);
+    if (const auto taken = read_as<Acknowledged>(text)) from.link->acknowledged(taken->next, taken->lost != 0);
   }
 }
 
@@ -194,6 +205,13 @@ std::uint64_t DatagramLinks::sent() const {
   for (const Peer& to : peers_)
     if (to.link != nullptr) sent += to.link->sent();
   return sent;
+}
+
+std::uint64_t DatagramLinks::dropped() const {
+  std::uint64_t dropped = 0;
+  for (const Peer& from : peers_)
+    if (from.link != nullptr) dropped += from.link->dropped();
+  return dropped;
 }
 
 void DatagramLinks::append_sockets(std::vector<pollfd>& polled) const {

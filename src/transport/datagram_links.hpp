@@ -27,8 +27,10 @@
 #include "collectives/deadline.hpp"
 #include "collectives/types.hpp"
 #include "transport/datagrams.hpp"
+#include "transport/network.hpp"
 #include "transport/retransmitter.hpp"
 #include "transport/tcp_control_channel.hpp"
+#include "transport/wire_secret.hpp"
 
 namespace collectives {
 
@@ -44,7 +46,7 @@ class DatagramLinks {
   /// that this rank takes from the peer. Both must outlive this object.
   void add(Rank, const tcp::Socket& stream, const std::uint32_t& expected);
   /// Performs the handshake with all peers. TcpTransport::open_datagrams() describes the parameters.
-  void open(std::uint64_t token, const DatagramSettings&, Deadline, const Progress&);
+  void open(const PeerAddresses&, const WireSecret&, const DatagramSettings&, const Progress&);
   /// Returns the link to `peer` after open(), or null if no datagrams can be exchanged with it.
   DatagramLink* link(Rank peer) const { return peers_[static_cast<std::size_t>(peer)].link.get(); }
 
@@ -57,8 +59,9 @@ class DatagramLinks {
   void flush();
   /// Ends the retransmissions of the retransmission thread. Blocks while it is retransmitting.
   void stop_retransmitter() { retransmitter_ = nullptr; }
-  /// Returns the number of messages sent as datagrams.
+  /// Returns the number of messages sent as datagrams, and of datagrams of other processes that were dropped.
   std::uint64_t sent() const;
+  std::uint64_t dropped() const;
 
   /// Appends an entry for the socket of each link.
   void append_sockets(std::vector<pollfd>&) const;

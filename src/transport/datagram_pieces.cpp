@@ -5,16 +5,17 @@
 namespace collectives::datagram {
 
 bool Heading::makes_sense() const {
+  if (kind > kMessage) return false;
   if (message.bytes == 0 || kind == kAcknowledgement) return offset == 0;
   return message.bytes <= kLongest && offset < message.bytes && piece > 0 && offset % piece == 0 &&
          (message.bytes - 1) / piece < kMostPieces;
 }
 
-bool are_pieces(const std::byte* at, const std::byte* end, std::uint64_t token) {
+bool are_pieces(const std::byte* at, const std::byte* end, const DatagramToken& token) {
   while (end - at >= static_cast<std::ptrdiff_t>(sizeof(Heading))) {
     const Heading heading = heading_at(at);
     at += sizeof heading;
-    if (heading.token != token || !heading.makes_sense() || static_cast<std::size_t>(end - at) < heading.length())
+    if (!(heading.token == token) || !heading.makes_sense() || static_cast<std::size_t>(end - at) < heading.length())
       return false;
     at += heading.length();
   }

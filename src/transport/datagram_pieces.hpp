@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "transport/tcp_message.hpp"
+#include "transport/wire_secret.hpp"
 
 namespace collectives::datagram {
 
@@ -22,7 +23,7 @@ enum Kind : std::uint32_t { kProbe, kAcknowledgement, kMessage };
 
 /// Heading of each piece of a message.
 struct Heading {
-  std::uint64_t token = 0;
+  DatagramToken token;
   std::uint32_t kind = 0, taken = 0;  ///< the Kind; `taken` acknowledges all messages before this number
   MessageHeader message;
   std::uint32_t offset = 0, piece = 0;  ///< offset of the piece in the payload; bytes of each piece but the last
@@ -32,7 +33,7 @@ struct Heading {
   /// Returns whether no field contradicts another.
   bool makes_sense() const;
 };
-static_assert(sizeof(Heading) == 40 && sizeof(MessageHeader) == 16);
+static_assert(sizeof(Heading) == 48 && sizeof(MessageHeader) == 16);
 
 /// Returns a copy of the heading at `at`, which need not be aligned.
 inline Heading heading_at(const std::byte* at) {
@@ -40,8 +41,8 @@ inline Heading heading_at(const std::byte* at) {
   std::memcpy(&heading, at, sizeof heading);
   return heading;
 }
-/// Returns whether the bytes [at, end) are whole pieces and nothing else, all with `token`, the secret of the job.
-bool are_pieces(const std::byte* at, const std::byte* end, std::uint64_t token);
+/// Returns whether the bytes [at, end) are whole pieces and nothing else, all with `token`.
+bool are_pieces(const std::byte* at, const std::byte* end, const DatagramToken& token);
 
 // Memory of one message. The heading of the first piece lies directly before the payload.
 

@@ -29,6 +29,8 @@ constexpr std::size_t kLargestPacket = 9000;                     // Bytes of an 
 constexpr std::size_t kUsualPacket = 1500;                       // Bytes of an Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
+// Limits of one call, so that a flood of datagrams holds no rank: datagrams that are dropped, and reads in all.
+constexpr int kDropsAtOnce = 64, kReadsAtOnce = 1024;
 // Maximum time for which a link with losses uses only the stream.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
@@ -65,8 +67,8 @@ SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask
 
 }  // namespace
 
-DatagramLink::DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings& settings)
-    : token_(token), settings_(settings) {
+DatagramLink::DatagramLink(const tcp::Socket& stream, const Tokens& tokens, const DatagramSettings& settings)
+    : tokens_(tokens), settings_(settings) {
   SocketAddress mine = address_of(stream, ::getsockname);
   mine.port() = 0;
   socket_ = tcp::Socket(::socket(mine.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -85,6 +87,8 @@ void DatagramLink::connect(const tcp::Socket& stream, std::uint16_t port) {
   SocketAddress theirs = address_of(stream, ::getpeername);
   theirs.port() = htons(port);
   if (::connect(socket_.fd(), theirs.get(), theirs.bytes) != 0) refuse("connect");
+  std::byte first{};  // The peer repeats a probe that is dropped here.
+  for (int i = 0; i < kReadsAtOnce && ::recv(socket_.fd(), &first, sizeof first, MSG_DONTWAIT) >= 0; ++i) ++dropped_;
   const bool six = theirs.storage.ss_family == AF_INET6;
   // Makes the kernel refuse a packet that is too long for the path. The TCP stream then carries the message.
   if (six)
@@ -142,7 +146,7 @@ bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
 /// Sends a message in one piece. Its payload, if any, lies behind `heading`.
 bool DatagramLink::write_whole(std::byte* heading, Kind kind, std::uint32_t taken,
                                const MessageHeader& message) noexcept {
-  const Heading written{token_, kind, taken, message, 0, message.bytes};
+  const Heading written{tokens_.sent, kind, taken, message, 0, message.bytes};
   std::memcpy(heading, &written, sizeof written);
   return write(heading, sizeof written + message.bytes);
 }
@@ -176,7 +180,7 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   // Copies the message in the form in which it is sent: each piece behind its heading.
   std::byte* const begin = heading_in(slot->buffer);
   std::byte* end = begin;
-  Heading heading{token_, kMessage, taken, header, 0, static_cast<std::uint32_t>(piece_)};
+  Heading heading{tokens_.sent, kMessage, taken, header, 0, static_cast<std::uint32_t>(piece_)};
   do {
     const std::size_t length = heading.length();
     std::memcpy(end, &heading, sizeof heading);
@@ -188,7 +192,8 @@ bool DatagramLink::send(const MessageHeader& header, const std::byte* data, std:
   slot->header = header;
   slot->tick = tick_;
   slot->retransmitted = false;
-  const bool lost = settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0;
+  const bool lost = to_lose_ > 0 || (settings_.lose_every > 0 && (sent_ + 1) % settings_.lose_every == 0);
+  if (to_lose_ > 0) --to_lose_;
   if (!lost && !write(begin, static_cast<std::size_t>(end - begin))) {
     // The path no longer takes packets of this size, or the network device cannot cut messages.
     if (cut && (errno == EMSGSIZE || errno == EINVAL || errno == EIO)) longest_ = piece_;
@@ -235,10 +240,10 @@ bool DatagramLink::Pause::lasts() const { return until != Clock::time_point{} &&
 /// them, because a rank that computes does not read them. Requires that mutex_ is locked.
 void DatagramLink::free_acknowledged() {
   std::array<std::byte, kMostPieces * sizeof(Heading)> space;  // The kernel may have joined several.
-  for (;;) {
+  for (int i = 0; i < kReadsAtOnce; ++i) {
     const ssize_t got = ::recv(socket_.fd(), space.data(), space.size(), MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC);
     if (got <= 0 || static_cast<std::size_t>(got) > space.size() ||
-        !are_pieces(space.data(), space.data() + got, token_))
+        !are_pieces(space.data(), space.data() + got, tokens_.received))
       return;
     for (ssize_t at = 0; at < got; at += ssize_t{sizeof(Heading)})
       if (heading_at(space.data() + at).kind != kAcknowledgement) return;
@@ -273,18 +278,21 @@ bool DatagramLink::retransmit(bool all, const std::function<bool(std::string_vie
 
 // ---- receiving ----
 
-/// Reads one or several pieces with one system call. Returns false if there are none, or after four errors.
+/// Reads one or several pieces with one system call. Returns false if there are none, or after 64 datagrams that it has
+/// dropped and errors, such as the late report that the peer's port is closed.
 bool DatagramLink::read(std::uint32_t number) {
   if (incoming_ == nullptr) incoming_ = arrived_.empty_buffer();
-  for (int errors = 0; errors < 4;) {  // For example the late report that the peer's port is closed.
+  for (int i = 0; i < kDropsAtOnce; ++i) {
     std::byte* at = heading_in(incoming_);
     std::unique_lock lock(mutex_);
     const ssize_t got = ::recv(socket_.fd(), at, kMostJoined, MSG_DONTWAIT);
     lock.unlock();
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-    if (got < 0) ++errors;
     std::byte* const end = at + std::max<ssize_t>(got, 0);
-    if (at == end || !are_pieces(at, end, token_)) continue;  // A datagram of another process.
+    if (at == end || !are_pieces(at, end, tokens_.received)) {  // A datagram of another process, or an error.
+      if (got >= 0) ++dropped_;
+      continue;
+    }
     heard_ = true;
     at = keep_if_whole(number, at, end);
     std::optional<std::uint32_t> taken;
@@ -337,15 +345,15 @@ void DatagramLink::take_in(std::uint32_t number, const Heading& heading, const s
 }
 
 void DatagramLink::read_ahead(std::uint32_t number) {
-  while (read(number)) {
+  for (int i = 0; i < kReadsAtOnce && read(number); ++i) {
   }
 }
 
 std::optional<DatagramLink::Arrived> DatagramLink::take(std::uint32_t number) {
   if (current_.buffer != nullptr) arrived_.reuse(std::move(current_.buffer));
   ReorderBuffer::Entry* found = arrived_.find(number);
-  while (found == nullptr || !found->whole()) {
-    if (!read(number)) return std::nullopt;
+  for (int i = 0; found == nullptr || !found->whole(); ++i) {
+    if (i == kReadsAtOnce || !read(number)) return std::nullopt;
     found = arrived_.find(number);
   }
   current_ = arrived_.take(*found);
@@ -372,6 +380,7 @@ bool DatagramLink::receive_retransmitted(std::string_view text, std::uint32_t nu
   if (is_before(header.number, number)) return false;
   read_ahead(number);
   ReorderBuffer::Entry* stored = arrived_.find(header.number);
+  if (stored == nullptr && !arrived_.has_space(number)) return true;  // The peer has exceeded its window.
   if (stored == nullptr || !stored->whole()) {
     if (stored == nullptr) stored = &arrived_.store(header, arrived_.empty_buffer());
     std::memcpy(payload_in(stored->buffer), text.data() + sizeof header, header.bytes);

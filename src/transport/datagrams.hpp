@@ -9,14 +9,18 @@
 //
 // Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
 // network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
-// heading of its own. From the first such message on, the receiving kernel may join packets (UDP_GRO). The receiver
-// follows the headings, so it can read one piece or several at once.
+// heading of its own. When the first piece of such a message arrives, the receiver turns on UDP_GRO. From then on, its
+// kernel may join packets. The receiver follows the headings, so it can read one piece or several at once.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
 // begins after 10 to 20 ms, or after 40 to 50 ms if the message takes several packets. These times do not adapt to the
 // network, because each message is sent by UDP only once. A link that has lost a datagram uses only the stream for a
 // while, at first 0.1 s. If the lost message had several pieces, only messages of several pieces use the stream.
+//
+// Strangers. Each datagram contains a token of 128 bits, one for each direction of a link. A datagram with another
+// token, from another address, or of another form is dropped and counted. A process that can read the packets of the
+// network can read the tokens, and can then forge datagrams.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.
@@ -75,9 +79,13 @@ class DatagramLink {
   /// That age for a message of several pieces. It is longer, because a needless retransmission is expensive.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
-  /// Binds a UDP socket to the local address of `stream`, the TCP connection to the peer. `token`: a secret that both
-  /// ends of the link have and no other process has. Throws Error{system}.
-  DatagramLink(const tcp::Socket& stream, std::uint64_t token, const DatagramSettings&);
+  /// Secrets that both ends of the link have and no other process has, unless it reads the network.
+  struct Tokens {
+    DatagramToken sent, received;  ///< token of the datagrams to the peer, and of those from it
+  };
+
+  /// Binds a UDP socket to the local address of `stream`, the TCP connection to the peer. Throws Error{system}.
+  DatagramLink(const tcp::Socket& stream, const Tokens&, const DatagramSettings&);
 
   const tcp::Socket& socket() const { return socket_; }
   std::uint16_t port() const { return port_; }
@@ -85,7 +93,8 @@ class DatagramLink {
   // Handshake. DatagramLinks performs it: each end sends its port, then probes, then a report whether a probe has
   // arrived. A probe is a datagram that fills one packet and carries no message.
 
-  /// Connects the socket to the peer's address with `port`. Throws Error{system}.
+  /// Connects the socket to the peer's address with `port`. From then on, the kernel drops datagrams from all other
+  /// addresses. Drops those that have arrived before. Throws Error{system}.
   void connect(const tcp::Socket& stream, std::uint16_t port);
   /// Sends a probe.
   void probe();
@@ -108,6 +117,10 @@ class DatagramLink {
   bool retransmit(bool all, const std::function<bool(std::string_view)>& say);
   /// Returns the number of messages sent as datagrams.
   std::uint64_t sent() const { return sent_; }
+  /// Returns the number of datagrams that were dropped, because they were malformed or had another token.
+  std::uint64_t dropped() const { return dropped_; }
+  /// Loses the next `messages` messages, as a network would. Returns how many of an earlier request are left.
+  unsigned lose(unsigned messages) noexcept { return std::exchange(to_lose_, messages); }
 
   // Receiving.
 
@@ -126,6 +139,7 @@ class DatagramLink {
   /// Reads all datagrams in the socket. Drops messages before `number`, because this rank has taken them already.
   void read_ahead(std::uint32_t number);
   /// Stores a retransmitted message. Returns false if its number precedes `number`, because it has been taken already.
+  /// Ignores a malformed text, and a message for which the window has no space.
   bool receive_retransmitted(std::string_view text, std::uint32_t number);
 
  private:
@@ -155,14 +169,15 @@ class DatagramLink {
 
   tcp::Socket socket_;
   std::uint16_t port_ = 0;
-  std::uint64_t token_;
+  Tokens tokens_;
   DatagramSettings settings_;
   std::size_t piece_ = 0, longest_ = 0;  // Maximum payload bytes of one packet, and of a message.
   bool heard_ = false, allowed_ = false;
   // Whether UDP_GRO is on. It is off until a message of several pieces arrives, because it makes short messages 1 %
   // slower.
   bool joined_ = false;
-  std::uint64_t sent_ = 0;
+  std::uint64_t sent_ = 0, dropped_ = 0;
+  unsigned to_lose_ = 0;  // Number of messages that lose() has asked to lose.
 
   std::mutex mutex_;  // Guards slots_, tick_ and the reads of the socket.
   std::array<Slot, kWindow> slots_;

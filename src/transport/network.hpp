@@ -12,16 +12,22 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/transport.hpp"
 #include "collectives/types.hpp"
 
 namespace collectives {
+
+/// Function that a network calls in each turn of a wait. It reports long waits, and calls its argument for the report.
+/// It returns whether the deadline has passed. It throws if a peer is gone.
+using WaitTurn = std::function<bool(const ReportedWait::Describe& awaited)>;
 
 /// Addresses and hosts of all ranks of a communicator.
 struct PeerAddresses {
@@ -33,7 +39,10 @@ struct PeerAddresses {
   std::string token;
   std::size_t frame_bytes = 0;
   Deadline deadline = Deadline::never();
+  WaitTurn turn = {};  ///< May be empty: waits then have the deadline only.
 
+  /// Performs one turn of a wait. Returns whether the deadline has passed. Throws the errors of `turn`.
+  bool is_over(const ReportedWait::Describe& awaited) const { return turn ? turn(awaited) : deadline.passed(); }
   int size() const { return static_cast<int>(addresses.size()); }
   bool is_remote(Rank rank) const {
     return hosts[static_cast<std::size_t>(rank)] != hosts[static_cast<std::size_t>(self)];
@@ -48,7 +57,8 @@ class Network {
   /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, which call connect() at the same time. Must be called only once.
-  /// Throws Error{timeout} or Error{bootstrap}. The error names the ranks that could not be reached and the attempts.
+  /// Throws Error{timeout}, Error{bootstrap} or the errors of PeerAddresses::turn. The error names the ranks that could
+  /// not be reached and the attempts.
   virtual std::unique_ptr<Wire> connect(const PeerAddresses&) = 0;
 };
 

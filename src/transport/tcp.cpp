@@ -13,6 +13,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 #include "transport/epoll.hpp"
@@ -55,8 +56,9 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
   epoll_add(everything_, controls_.epoll(), EPOLLIN | EPOLLET, 0);
 }
 
-void TcpTransport::open_datagrams(std::uint64_t token, const DatagramSettings& settings, Deadline deadline) {
-  datagrams_.open(token, settings, deadline, [this](std::chrono::nanoseconds at_most) {
+void TcpTransport::open_datagrams(const PeerAddresses& peers, const WireSecret& secret,
+                                  const DatagramSettings& settings) {
+  datagrams_.open(peers, secret, settings, [this](std::chrono::nanoseconds at_most) {
     if (at_most.count() > 0) wait_for_event(at_most);
     read_controls();
     progress();
@@ -176,7 +178,10 @@ void TcpTransport::release(Rank rank) { peer(rank).open = false; }
 /// Reads the control channel, and handles the messages of the transport itself. Messages for the caller stay stored.
 void TcpTransport::read_controls() {
   controls_.read();
-  while (const auto end = controls_.take_ended()) peer(end->first).stream.fail(end->second);
+  while (const auto end = controls_.take_ended()) {
+    peer(end->first).stream.fail(end->second);
+    ended_.push_back(end->first);
+  }
   while (const auto text = controls_.take_own()) datagrams_.handle_control(text->first, text->second);
 }
 
@@ -189,16 +194,44 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
 }
 
 std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
+  // A text of any peer may state why connections have ended, so it comes first.
+  read_controls();
   if (controls_.has_texts()) return std::nullopt;
+  const auto report = [this](Rank rank) -> std::optional<std::pair<Rank, std::string>> {
+    if (std::exchange(peer(rank).reported, true)) return std::nullopt;
+    return std::pair(rank, peer(rank).stream.failure());
+  };
+  while (!ended_.empty()) {
+    const Rank rank = ended_.front();
+    ended_.pop_front();
+    if (auto lost = report(rank)) return lost;
+  }
   for (std::size_t index = 0; index < peers_.size(); ++index) {
-    const auto rank = static_cast<Rank>(index);
-    Peer* const lost = peers_[index].get();
+    const Peer* const lost = peers_[index].get();
     if (lost == nullptr || lost->stream.failure().empty() || lost->reported) continue;
-    if (!controls_.has_ended(rank) && Clock::now() - lost->stream.failed_at() < kGoodbyePatience) continue;
-    lost->reported = true;
-    return std::pair(rank, lost->stream.failure());
+    if (Clock::now() - lost->stream.failed_at() >= kGoodbyePatience) return report(static_cast<Rank>(index));
   }
   return std::nullopt;
+}
+
+// ---- faults for tests of programs ----
+
+bool TcpTransport::can_cause(WireFault fault, Rank to) const noexcept {
+  const Peer* const peer = peers_[static_cast<std::size_t>(to)].get();
+  return peer != nullptr && (fault == WireFault::cut || peer->datagrams != nullptr);
+}
+
+/// Ends both connections in both directions. The kernels of both ranks report that as the end of the other rank.
+void TcpTransport::cut(Rank to) noexcept {
+  Peer& cut_off = peer(to);
+  cut_off.datagrams = nullptr;
+  ::shutdown(cut_off.stream.socket().fd(), SHUT_RDWR);
+  controls_.shut_down(to);
+}
+
+unsigned TcpTransport::lose(Rank to, unsigned datagrams) noexcept {
+  DatagramLink* const link = peer(to).datagrams;
+  return link == nullptr ? 0 : link->lose(datagrams);
 }
 
 // ---- waiting and leaving ----
@@ -261,6 +294,8 @@ TcpTransport::~TcpTransport() {
   }
   progress();
   read_controls();
+  if (const std::uint64_t dropped = datagrams_dropped(); dropped > 0)
+    log_info(kNoRank, "transport tcp: dropped {} datagrams of other processes", dropped);
 }
 
 }  // namespace collectives

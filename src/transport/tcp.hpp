@@ -36,6 +36,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +47,10 @@
 #include "bootstrap/sockets.hpp"
 #include "collectives/transport.hpp"
 #include "transport/datagram_links.hpp"
+#include "transport/network.hpp"
 #include "transport/tcp_control_channel.hpp"
 #include "transport/tcp_stream.hpp"
+#include "transport/wire_secret.hpp"
 
 namespace collectives {
 
@@ -64,10 +67,9 @@ class TcpTransport final : public Wire {
   /// Takes over the connections. Entry links[r] has those to rank r. `frame_bytes`: maximum payload of a message.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
   /// Finds the peers with which this rank can exchange datagrams. Either all ranks call this function, before any
-  /// other, or none does. `token`: a secret of this job, the same on all ranks. Blocks until every living peer has
-  /// taken part, at most until the deadline. Waits 0.1 s for the test datagram of a peer after the peer has reported
-  /// it.
-  void open_datagrams(std::uint64_t token, const DatagramSettings&, Deadline);
+  /// other, or none does. Blocks until every living peer has taken part, at most until the deadline of `peers`. Waits
+  /// 0.1 s for the test datagram of a peer after the peer has reported it. Throws the errors of PeerAddresses::turn.
+  void open_datagrams(const PeerAddresses& peers, const WireSecret&, const DatagramSettings&);
 
   std::string_view name() const noexcept override { return "tcp"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
@@ -89,14 +91,20 @@ class TcpTransport final : public Wire {
   bool control_is_thread_safe() const noexcept override { return true; }
   std::optional<std::pair<Rank, std::string>> poll_control() override;
   bool detects_peer_failure() const noexcept override { return true; }
+  /// Returns the lost peer whose connections have ended first. Reads the control connections of all peers before.
   std::optional<std::pair<Rank, std::string>> poll_failed_peer() override;
   bool is_blocked_on_failed_peer(Rank from) const override { return peers_[static_cast<std::size_t>(from)]->starved; }
   void abandon() noexcept override;
   ~TcpTransport() override;
   std::string link(Rank to) const override;
   void wait_for_event(std::chrono::nanoseconds at_most) override;
+  bool can_cause(WireFault fault, Rank to) const noexcept override;
+  void cut(Rank to) noexcept override;
+  unsigned lose(Rank to, unsigned datagrams) noexcept override;
   /// Returns the number of messages sent as datagrams.
   std::uint64_t datagrams_sent() const { return datagrams_.sent(); }
+  /// Returns the number of datagrams of other processes that were dropped.
+  std::uint64_t datagrams_dropped() const { return datagrams_.dropped(); }
 
  private:
   // Attempts to receive from a peer per read of the control channel, which costs a system call.
@@ -131,6 +139,7 @@ class TcpTransport final : public Wire {
   DatagramLinks datagrams_;
   tcp::Socket everything_;      // Epoll with the sockets of all streams and the epoll of the control channel.
   std::vector<pollfd> polled_;  // Sockets that wait_for_event() polls.
+  std::deque<Rank> ended_;      // Peers whose control connection has ended, for poll_failed_peer(); the earliest first.
   bool abandoned_ = false;
 };
 

@@ -5,11 +5,12 @@
 // short messages. A probe is a datagram that tests whether datagrams arrive.
 #pragma once
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <type_traits>
 
 namespace collectives::tcp_control {
 
@@ -29,10 +30,13 @@ template <class T>
 std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
+/// Returns the value that `text` consists of, or nothing if the text has another length. Reads no bool, because other
+/// bytes than 0 and 1 are none.
 template <class T>
-T read_as(std::string_view text) {
+requires(!std::is_same_v<T, bool>) std::optional<T> read_as(std::string_view text) {
   T value{};
-  std::memcpy(&value, text.data(), std::min(sizeof value, text.size()));
+  if (text.size() != sizeof value) return std::nullopt;
+  std::memcpy(&value, text.data(), sizeof value);
   return value;
 }
 

@@ -3,6 +3,7 @@
 #include "transport/tcp_control_channel.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <utility>
@@ -22,7 +23,9 @@ void TcpControlChannel::add(Rank peer, tcp::Socket connection) {
 bool TcpControlChannel::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(mutex_);
   ControlConnection& receiver = connection(to);
-  if (kind != kAcknowledged && receiver.queued_bytes() + text.size() > ControlConnection::kMost) return false;
+  // A peer that reads its connection causes a few acknowledgements at a time.
+  const std::size_t most = (kind == kAcknowledged ? 2 : 1) * ControlConnection::kMost;
+  if (receiver.queued_bytes() + text.size() > most) return false;
   receiver.queue(kind, text);
   if (receiver.write()) is_waiting_ = true;
   return true;
@@ -41,10 +44,16 @@ bool TcpControlChannel::has_unsent(Rank to) {
   return connection(to).queued_bytes() > 0;
 }
 
+void TcpControlChannel::shut_down(Rank peer) noexcept { ::shutdown(connection(peer).socket().fd(), SHUT_RDWR); }
+
 void TcpControlChannel::read() {
   std::array<epoll_event, 32> events;
-  const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) read_from(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));
+  // The bound ends the loop although a peer may send without end.
+  for (std::size_t looks = 0; looks <= connections_.size(); looks += events.size()) {
+    const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) read_from(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));
+    if (count < static_cast<int>(events.size())) return;
+  }
 }
 
 void TcpControlChannel::read_from(Rank rank) {

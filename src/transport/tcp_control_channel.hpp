@@ -37,7 +37,7 @@ class TcpControlChannel final : public ControlChannel {
 
   void post(Rank to, std::string_view text) override { post(to, {}, text); }
   /// Sends or queues a message. `kind`: its kind for the transport itself (tcp_control.hpp), or empty for a text of the
-  /// caller. Returns false if the queue for the peer would exceed 1 MiB. Queues kAcknowledged in any case.
+  /// caller. Returns false if the queue for the peer would exceed 1 MiB, or 2 MiB for kAcknowledged.
   bool post(Rank to, std::string_view kind, std::string_view text);
   /// Writes queued messages to all peers until the kernel takes no more. Returns whether unwritten messages are left.
   bool write_waiting() { return is_waiting_.load(std::memory_order_relaxed) && write_all(); }
@@ -46,9 +46,11 @@ class TcpControlChannel final : public ControlChannel {
   void read() override;
   /// Returns the next stored message for the transport: its sender, and its kind with its text.
   std::optional<Text> take_own() { return next_of(own_); }
-  /// Returns a peer whose connection has ended, and the reason. Returns each peer once. Returns nothing if no other
-  /// connection has ended.
+  /// Returns a peer whose connection has ended, and the reason. Returns each peer once, in the order in which the
+  /// connections have ended. Returns nothing if no other connection has ended.
   std::optional<Text> take_ended() { return next_of(ended_); }
+  /// Ends the connection to `peer` in both directions. The next read() notices that.
+  void shut_down(Rank peer) noexcept;
   bool has_ended(Rank peer) const { return connections_[static_cast<std::size_t>(peer)]->ended(); }
 
  private:

@@ -3,8 +3,12 @@
 // Every rank listens at a port and publishes its addresses. In each pair of ranks on different hosts, the higher rank
 // connects to the lower one. Some addresses of a host cannot be reached: container bridges, links that are down,
 // networks behind a firewall. A rank therefore tries the next address of a peer at most 250 ms after the previous one,
-// and uses the first address that answers. The rank accepts an answer only from a process that knows the token, a
-// secret of the job. Reason: the process that answers may be on a different host that has the same address.
+// and uses the first address that answers. The process that answers may be on a different host that has the same
+// address. Each end therefore proves to the other one that it knows the secret of the job (tcp_greeting.hpp). An end
+// that meets another process does not show that secret.
+//
+// Strangers may also connect to the listener. It keeps a bounded number of connections without proof, and closes the
+// oldest one for a new one.
 //
 // Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
 // ranks.
@@ -47,12 +51,11 @@ class TcpNetwork final : public Network {
   int port_ = 0;
 };
 
+/// Sets the congestion control. Returns false and changes nothing if the kernel lacks it or reserves it for root.
+bool choose_congestion_control(const tcp::Socket& socket, const std::string& name);
+
 /// Returns a text that names the settings that match nothing on this host, and the possible values. The text is empty
 /// if all settings match.
 std::string what_matches_nothing(const TcpSettings&);
-
-/// Returns the addresses of this host's interfaces as text, such as "10.77.0.1" or "fd00::1". Omits loopback,
-/// interfaces that are down and interfaces that `interfaces` does not allow.
-std::vector<std::string> own_addresses(const std::vector<std::string>& interfaces);
 
 }  // namespace collectives

@@ -123,8 +123,7 @@ bool TcpStream::read_header() {
   std::memcpy(&header_, ahead_.data() + ahead_first_, sizeof(MessageHeader));
   ahead_first_ += sizeof(MessageHeader);
   if (header_.bytes > frame_bytes_) {
-    fail(fmt::format("it sent a message of {} bytes; the most is {}", header_.bytes, frame_bytes_));
-    ended_ = true;  // The end of this message is unknown, so later bytes cannot be split into messages.
+    refuse(fmt::format("it sent a message of {} bytes; the most is {}", header_.bytes, frame_bytes_));
     return false;
   }
   known_ = true;
@@ -134,7 +133,11 @@ bool TcpStream::read_header() {
 }
 
 bool TcpStream::take(std::uint32_t number, std::byte* place, std::size_t bytes, Message& message) {
-  if (ended_ || (!known_ && !read_header()) || header_.number != number) return false;
+  if (ended_ || (!known_ && !read_header())) return false;
+  if (header_.number != number) {
+    if (is_before(header_.number, number)) refuse("it sent a message again, or one that is out of order");
+    return false;
+  }
   const std::size_t whole = header_.bytes;
   if (target_ == nullptr) {
     target_ = place != nullptr && bytes == whole ? place : memory_of(frame_);
@@ -150,6 +153,12 @@ bool TcpStream::take(std::uint32_t number, std::byte* place, std::size_t bytes, 
   message = {header_.tag, target_, whole};
   known_ = false;
   return true;
+}
+
+/// Ends the stream because the peer has broken the protocol. Its later bytes cannot be split into messages.
+void TcpStream::refuse(std::string why) {
+  fail(std::move(why));
+  ended_ = true;
 }
 
 void TcpStream::fail(std::string why) {

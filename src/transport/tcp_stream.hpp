@@ -98,6 +98,7 @@ class TcpStream {
   bool retire();
   std::size_t read_some(std::byte* to, std::size_t bytes);
   bool read_header();
+  void refuse(std::string why);
 
   tcp::Socket socket_;
   std::size_t frame_bytes_;

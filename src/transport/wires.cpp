@@ -5,7 +5,6 @@
 #include "transport/wires.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,7 +15,11 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/hex.hpp"
+#include "base/json_record.hpp"
 #include "base/log.hpp"
+#include "base/reported_wait.hpp"
+#include "bootstrap/exchange.hpp"
 #include "collectives/error.hpp"
 #include "transport/tcp_network.hpp"
 #include "transport/ucx_loader.hpp"
@@ -39,15 +42,14 @@ bool has_fast_network() {
   return false;
 }
 
-/// Converts the bytes of an address to hexadecimal text, because JSON carries no binary data.
-std::string to_hex(const std::string& bytes) {
-  return fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(bytes.begin(), bytes.end()), ""));
-}
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  return bytes;
+/// Maximum number of bytes of an address as text. An address of UCX grows with the number of network devices.
+constexpr std::size_t kMostAddressText = std::size_t{32} << 10;
+
+/// Returns the address of the wire `name` in the offer of a rank.
+std::string address_in(const JsonRecord& offer, const std::string& name) {
+  const auto bytes = from_hex(offer.object("wires").text(name, kMostAddressText));
+  if (!bytes) offer.refuse(fmt::format("the address for the wire \"{}\" is no hexadecimal text", name));
+  return *bytes;
 }
 
 std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
@@ -102,13 +104,13 @@ json Wires::offers() {
   return offers;
 }
 
-std::vector<std::string> Wires::candidates(const std::vector<json>& offers) const {
+std::vector<std::string> Wires::candidates(const std::vector<JsonRecord>& offers) const {
   const auto everybody_has = [&](const std::string& name) {
     return std::ranges::all_of(
-        offers, [&](const json& offer) { return offer.contains("wires") && offer.at("wires").contains(name); });
+        offers, [&](const JsonRecord& offer) { return offer.has("wires") && offer.object("wires").has(name); });
   };
   const bool fast =
-      std::ranges::any_of(offers, [](const json& offer) { return offer.contains("fast") && offer.at("fast") == true; });
+      std::ranges::any_of(offers, [](const JsonRecord& offer) { return offer.has("fast") && offer.boolean("fast"); });
   std::vector<std::string> order;
   const std::string from_bootstrap(with_.factory.name);
   if (!with_.asked_for.empty()) {
@@ -124,7 +126,7 @@ std::vector<std::string> Wires::candidates(const std::vector<json>& offers) cons
   return order;
 }
 
-std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<json>& offers) {
+std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<JsonRecord>& offers) {
   if (with_.factory.make && name == with_.factory.name) {
     std::vector<Rank> members(static_cast<std::size_t>(ranks_));
     std::iota(members.begin(), members.end(), 0);
@@ -137,20 +139,26 @@ std::unique_ptr<Wire> Wires::make(const std::string& name, const std::vector<jso
                       .token = with_.token,
                       .frame_bytes = with_.frame_bytes,
                       .deadline = std::min(with_.deadline, Deadline::in(kConnectPatience))};
-  for (const json& offer : offers) peers.addresses.push_back(from_hex(offer.at("wires").at(name).get<std::string>()));
+  const ReportedWait::Describe* awaited = nullptr;
+  ReportedWait wait(
+      fmt::format("connect over {}", name), with_.rank, peers.deadline,
+      [&] { return awaited == nullptr ? ReportedWait::Awaited{} : (*awaited)(); }, with_.check_peers);
+  peers.turn = [&](const ReportedWait::Describe& now) {
+    awaited = &now;
+    return wait.is_over();
+  };
+  for (const JsonRecord& offer : offers) peers.addresses.push_back(address_in(offer, name));
   return (*std::ranges::find(networks_, name, &Network::name))->connect(peers);
 }
 
-void Wires::refuse(const std::vector<json>& offers) const {
+void Wires::refuse(const std::vector<JsonRecord>& offers) const {
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
-    const json& offer = offers[rank];
+    const JsonRecord& offer = offers[rank];
     const std::string asked = with_.asked_for.empty() ? "tcp" : with_.asked_for;
-    std::string why;
-    if (offer.contains("error"))
-      why = offer.at("error").get<std::string>();
-    else if (offer.at("why_not").contains(asked))
-      why = offer.at("why_not").at(asked).get<std::string>();
-    else if (!offer.at("wires").contains(asked))
+    std::string why = error_in(offer);
+    if (why.empty() && offer.object("why_not").has(asked))
+      why = offer.object("why_not").text(asked);
+    else if (why.empty() && !offer.object("wires").has(asked))
       why = fmt::format("it has no wire \"{}\"", asked);
     if (!why.empty())
       throw Error(Errc::unsupported,
@@ -164,22 +172,22 @@ void Wires::refuse(const std::vector<json>& offers) const {
 }
 
 std::unique_ptr<Wire> Wires::connect() {
-  const std::vector<json> offered = exchange_([&] { return offers(); });
+  const std::vector<JsonRecord> offered = exchange_([&] { return offers(); });
   const std::vector<std::string> names = candidates(offered);
   if (names.empty()) refuse(offered);
   for (std::size_t i = 0;; ++i) {
     const std::string& name = names[i];
     std::unique_ptr<Wire> wire;
-    const std::vector<json> outcomes = exchange_([&] {
+    const std::vector<JsonRecord> outcomes = exchange_([&] {
       wire = make(name, offered);
       return json::object();
     });
-    const auto failed = std::ranges::find_if(outcomes, [](const json& outcome) { return outcome.contains("error"); });
+    const auto failed = std::ranges::find_if(outcomes, [](const JsonRecord& outcome) { return outcome.has("error"); });
     if (failed == outcomes.end()) return wire;
     const auto who = static_cast<Rank>(failed - outcomes.begin());
-    const auto why = failed->at("error").get<std::string>();
+    const std::string why = error_in(*failed);
     if (i + 1 == names.size())
-      throw Error(static_cast<Errc>(failed->at("code").get<int>()), fmt::format("rank {}: {}", who, why), with_.rank,
+      throw Error(code_in(*failed), fmt::format("rank {}: {}", who, why), with_.rank,
                   who, "construction");
     if (with_.rank == 0) log_warning(who, "{}; trying {} instead", why, names[i + 1]);
   }

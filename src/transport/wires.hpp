@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_record.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/deadline.hpp"
 #include "collectives/transport.hpp"
@@ -43,10 +44,11 @@ class Wires {
     WireFactory factory;
     std::size_t context;  ///< number that tells the wires of one factory apart; no rank has used it yet
     Deadline deadline;
+    std::function<void()> check_peers;  ///< throws if a rank is gone; may be empty
   };
   /// Collective: calls the function on each rank, and returns the results of all ranks. If the function throws an Error
   /// on a rank, the result of that rank is an object with "error" and "code".
-  using Exchange = std::function<std::vector<nlohmann::json>(const std::function<nlohmann::json()>& mine)>;
+  using Exchange = std::function<std::vector<JsonRecord>(const std::function<nlohmann::json()>& mine)>;
 
   Wires(Situation situation, Exchange exchange);
 
@@ -56,9 +58,9 @@ class Wires {
 
  private:
   nlohmann::json offers();
-  std::vector<std::string> candidates(const std::vector<nlohmann::json>& offers) const;
-  std::unique_ptr<Wire> make(const std::string& name, const std::vector<nlohmann::json>& offers);
-  [[noreturn]] void refuse(const std::vector<nlohmann::json>& offers) const;
+  std::vector<std::string> candidates(const std::vector<JsonRecord>& offers) const;
+  std::unique_ptr<Wire> make(const std::string& name, const std::vector<JsonRecord>& offers);
+  [[noreturn]] void refuse(const std::vector<JsonRecord>& offers) const;
 
   Situation with_;
   Exchange exchange_;

@@ -118,7 +118,8 @@ Communicator Calibration::make_communicator(Bootstrap& here, std::chrono::nanose
                                                                                .progress_thread = false,
                                                                                .tuning = tuning,
                                                                                .transport = "shared_memory",
-                                                                               .device_buffers = false},
+                                                                               .device_buffers = false,
+                                                                               .inject = "none"},
                                                            nullptr, Communicator::Impl::Visibility::hidden));
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -39,14 +40,15 @@ constexpr int kBuiltIn = 4;
 /// of hosts is odd, the last host does not measure. The numbers of the two hosts of a pair differ by half the number of
 /// hosts. Reason: hosts with neighbouring numbers may be on one switch or one machine. The result therefore shows
 /// whether switches are too slow for all hosts at once.
-json measure_pair(const Topology& topology, Rank rank, Wire& wire, const WireSpeed& alone, Deadline deadline) {
+json measure_pair(const Topology& topology, WireEnd end, const WireSpeed& alone) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
-      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == rank; }) - hosts.begin());
+      std::ranges::find_if(hosts, [&](const auto& ranks) { return ranks.front() == end.self; }) - hosts.begin());
   const std::size_t half = hosts.size() / 2;
   if (here >= 2 * half) return json::object();
   const std::size_t across = here < half ? here + half : here - half;
-  return {{"us_per_byte", measure_together(wire, hosts[across].front(), alone, deadline)}};
+  end.other = hosts[across].front();
+  return {{"us_per_byte", measure_together(end, alone)}};
 }
 
 }  // namespace
@@ -152,10 +154,10 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
     if (failure != nullptr) std::rethrow_exception(failure);
     return mine;
   };
-  const json told = exchange(bootstrap, attempt(find), deadline)[0];
+  const JsonRecord told = exchange(bootstrap, attempt(find), deadline)[0];
   TuningParameters tuning;
   read_json(told.at("tuning"), tuning, "rank 0's cache");
-  tuning.source = told.at("source").get<std::string>();
+  tuning.source = told.text("source", 2 * PATH_MAX);
   return tuning;
 }
 
@@ -170,9 +172,10 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();
   const Rank one = topology.hosts[0][0], other = topology.hosts[1][0];
+  const WireEnd end{wire, rank, rank == one ? other : one, deadline, [&] { bootstrap.check_peers(); }};
   const TuningCache cache = rank == one ? TuningCache::of_user() : TuningCache("");
   Situation situation = situation_of(0, 0, false, {});
-  json told = exchange(bootstrap, attempt([&] {
+  JsonRecord told = exchange(bootstrap, attempt([&] {
                          if (rank != one) return json::object();
                          const std::string link = wire.link(other);
                          if (link.empty()) return json::object();
@@ -181,13 +184,13 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                          return found ? message_of(*found) : json::object();
                        }),
                        deadline)[static_cast<std::size_t>(one)];
-  const bool known = told.contains("tuning");
+  const bool known = told.has("tuning");
   if (!known)
     told = exchange(bootstrap, attempt([&] {
                       if (rank != one && rank != other) return json::object();
                       const bool first = rank == one;
                       TuningParameters tuning = numbers;
-                      measure(wire, first ? other : one, first, deadline).put_into(tuning);
+                      measure(end, first).put_into(tuning);
                       return first ? message_of(tuning) : json::object();
                     }),
                     deadline)[static_cast<std::size_t>(one)];
@@ -199,10 +202,10 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
   if (topology.hosts.size() >= 4) {
     double sum = 0;
     int pairs = 0;
-    for (const json& one_of_pair :
-         exchange(bootstrap, attempt([&] { return measure_pair(topology, rank, wire, speed, deadline); }), deadline))
-      if (one_of_pair.contains("us_per_byte")) sum += one_of_pair.at("us_per_byte").get<double>(), ++pairs;
-    if (sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
+    for (const JsonRecord& one_of_pair :
+         exchange(bootstrap, attempt([&] { return measure_pair(topology, end, speed); }), deadline))
+      if (one_of_pair.has("us_per_byte")) sum += one_of_pair.number("us_per_byte", 0), ++pairs;
+    if (pairs > 0 && sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
     speed.put_into(numbers);
   }
   if (rank == one && !situation.wire.empty()) cache.keep(situation, speed.to_json(), {});

@@ -3,27 +3,28 @@
 // the number of ranks on one host, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
+#include <cstddef>
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <stdexcept>
 #include <string_view>
-#include <system_error>
+#include <utility>
 
 #include "base/environment.hpp"
 #include "base/json.hpp"
+#include "base/json_record.hpp"
 #include "base/log.hpp"
+#include "base/safe_file.hpp"
+#include "base/text.hpp"
 #include "core/tuning.hpp"
 
 namespace collectives {
@@ -74,25 +75,20 @@ double distance(const Json& entry, const Json& key) {
 
 /// Replaces the file in one step. A reader never sees a partly written file, even if several processes write.
 void replace_file(const std::string& path, const std::string& text) {
-  const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::string temporary = path + ".XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) fail(errno);
-  int error = 0;
-  for (std::string_view rest = text; !rest.empty() && error == 0;) {
-    const ssize_t written = ::write(fd, rest.data(), rest.size());
-    if (written < 0)
-      error = errno;
-    else
-      rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::close(fd) != 0 && error == 0) error = errno;
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return;
-  ::unlink(temporary.c_str());
-  fail(error);
+  FileReplacement file(path);
+  if (!file.write(text) || !file.commit(/*to_disk=*/false)) throw std::runtime_error(file_error_text(errno));
 }
+
+/// Logs once per process that the file is ignored.
+void warn_of_file(const std::string& path, std::string_view why) {
+  static std::atomic_flag warned;
+  if (!warned.test_and_set())
+    log_warning(kNoRank, "the tuning cache {} is ignored, and replaced after the next measurement: {}", path, why);
+}
+
+/// Maximum number of entries. The oldest ones are dropped.
+constexpr std::size_t kMostEntries = 256;
 
 }  // namespace
 
@@ -105,20 +101,28 @@ TuningCache TuningCache::of_user() {
   return TuningCache(directory.empty() ? "" : directory + "/collectives/tuning.json");
 }
 
-Json TuningCache::entries() const noexcept {
+Json TuningCache::entries(std::string* refused) const noexcept {
   try {
-    std::error_code unknown;
-    if (path_.empty() || (!std::filesystem::exists(path_, unknown) && !unknown)) return Json::array();
-    std::ifstream file(path_);
-    if (!file) throw std::system_error(errno, std::generic_category());
-    const Json entries = read_ordered_json_file(file).at("entries");
-    if (!entries.is_array() || !std::ranges::all_of(entries, [](const Json& entry) { return entry.is_object(); }))
-      throw std::runtime_error("\"entries\" is no list of objects");
-    return entries;
+    if (path_.empty()) return Json::array();
+    const auto text = read_file(path_, kMostTuningBytes, FileOwner::self);
+    if (!text && (errno == ENOENT || errno == ENOTDIR)) return Json::array();
+    std::string why = text ? "" : file_error_text(errno);
+    Json file = text ? parse_ordered_json(*text, {}, &why) : Json(Json::value_t::discarded);
+    if (why.empty()) {
+      const auto found = file.is_object() ? file.find("entries") : file.end();
+      if (found != file.end() && found->is_array() && found->size() <= kMostEntries &&
+          std::ranges::all_of(*found, [](const Json& entry) { return entry.is_object(); }))
+        return std::move(*found);
+      why = fmt::format("\"entries\" is no list of at most {} objects", kMostEntries);
+    }
+    if (refused != nullptr)
+      *refused = why;
+    else
+      warn_of_file(path_, why);
   } catch (const std::exception& error) {
     log_info(kNoRank, "{} is ignored: {}", path_, error.what());
-    return Json::array();
   }
+  return Json::array();
 }
 
 std::optional<TuningParameters> TuningCache::find(const Situation& situation,
@@ -128,14 +132,14 @@ std::optional<TuningParameters> TuningCache::find(const Situation& situation,
     const auto nearest = std::ranges::min_element(all, {}, [&](const Json& entry) { return distance(entry, key); });
     if (nearest == all.end()) return std::nullopt;
     if (distance(*nearest, key) <= kSameDistance) {
+      const JsonRecord entry(nlohmann::json(*nearest), path_, Errc::invalid_argument);
       TuningParameters tuning = onto;
-      read_json(nearest->at("tuning"), tuning, path_);
-      tuning.source =
-          fmt::format("measured on this machine at {}, kept in {}", nearest->at("measured").get<std::string>(), path_);
+      read_json(entry.at("tuning"), tuning, path_);
+      tuning.source = fmt::format("measured on this machine at {}, kept in {}", printable_text(entry.text("measured", 64)), path_);
       return tuning;
     }
   } catch (const std::exception& error) {
-    log_info(kNoRank, "an entry of {} is ignored: {}", path_, error.what());
+    warn_of_file(path_, error.what());
   }
   return std::nullopt;
 }
@@ -146,8 +150,9 @@ void TuningCache::keep(const Situation& situation, const nlohmann::json& tuning,
   try {
     const Json key = key_of(situation);
     Json kept = Json::array();
-    for (Json& entry : entries())
-      if (distance(entry, key) > kSameDistance) kept.push_back(std::move(entry));
+    Json old = entries();
+    for (std::size_t i = old.size() < kMostEntries ? 0 : old.size() + 1 - kMostEntries; i < old.size(); ++i)
+      if (distance(old[i], key) > kSameDistance) kept.push_back(std::move(old[i]));
     kept.push_back({{"of", key},
                     {"tuning", tuning},
                     {"measured", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},

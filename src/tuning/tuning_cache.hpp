@@ -6,8 +6,8 @@
 // holds the values, the date and time of the measurement, and the times that were measured on a host.
 //
 // The file is always replaced as a whole. A reader sees the old file or the new one. If two jobs write at once,
-// one entry may get lost, and is then measured again. An invalid file is ignored. The log reports an invalid file at
-// level info.
+// one entry may get lost, and is then measured again. An invalid file is ignored, which causes one warning. A file is
+// also invalid if it is a link, belongs to another user, or exceeds kMostTuningBytes or kMostJsonDepth.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -53,8 +53,9 @@ class TuningCache {
                                        const TuningParameters& onto = built_in_tuning()) const noexcept;
   /// Adds an entry, which replaces an entry of the same situation. `tuning`: values by name.
   void keep(const Situation&, const nlohmann::json& tuning, const nlohmann::ordered_json& measurements) const noexcept;
-  /// Returns all entries of the file.
-  nlohmann::ordered_json entries() const noexcept;
+  /// Returns all entries of the file, each an object. Returns none if the file is missing or invalid. An invalid file
+  /// sets `refused` to the reason, or causes a warning, once per process.
+  nlohmann::ordered_json entries(std::string* refused = nullptr) const noexcept;
 
  private:
   std::string path_;

@@ -39,7 +39,7 @@ std::unique_ptr<Wire> UcxNetwork::connect(const PeerAddresses& peers) {
 
 UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresses& peers)
     : connections_(std::move(worker), peers),
-      handshake_(connections_, peers.token),
+      handshake_(connections_),
       controls_(connections_),
       frames_(peers.frame_bytes),
       eager_bytes_(UcxWorker::on_fast_device() ? kEagerBytesOnFastDevice : kEagerBytes),
@@ -72,7 +72,7 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresse
       this);
   try {
     connections_.open(peers);
-    handshake_.perform(peers.deadline);
+    handshake_.perform(peers);
   } catch (...) {
     close();
     throw;

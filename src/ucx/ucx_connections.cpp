@@ -22,16 +22,14 @@ namespace {
 // Maximum time that wait_for_requests() and close() wait for peers. A peer may be busy outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
-std::uint64_t key_of(std::string_view token) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char letter : token) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 UcxConnections::UcxConnections(std::unique_ptr<UcxWorker> worker, const PeerAddresses& peers)
-    : worker_(std::move(worker)), self_(peers.self), key_(key_of(peers.token)), connections_(peers.addresses.size()) {
+    : worker_(std::move(worker)),
+      self_(peers.self),
+      secret_(peers.token),
+      key_(secret_.job_secret()),
+      connections_(peers.addresses.size()) {
   const Quiet quiet;
   for (std::size_t rank = 0; rank < connections_.size(); ++rank) {
     Connection& one = connections_[rank];
@@ -130,9 +128,15 @@ void UcxConnections::sent(void* request, ucs_status_t, void* message) {
 
 UcxConnections::Connection* UcxConnections::sender(const void* header, std::size_t header_bytes,
                                                    Header& theirs) noexcept {
+  Connection* const other = claimed_sender(header, header_bytes, theirs);
+  return other != nullptr && theirs.key == key_ ? other : nullptr;
+}
+
+UcxConnections::Connection* UcxConnections::claimed_sender(const void* header, std::size_t header_bytes,
+                                                           Header& theirs) noexcept {
   if (header_bytes != sizeof theirs) return nullptr;
   std::memcpy(&theirs, header, sizeof theirs);
-  if (theirs.key != key_ || theirs.from >= connections_.size()) return nullptr;
+  if (theirs.from >= connections_.size()) return nullptr;
   Connection& other = connections_[theirs.from];
   return other.endpoint != nullptr ? &other : nullptr;
 }
@@ -148,14 +152,11 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
 }
 
 std::optional<std::pair<Rank, std::string>> UcxConnections::take_lost(const ControlChannel& controls) {
-  if (lost_.empty()) progress();
-  for (auto gone = lost_.begin(); gone != lost_.end(); ++gone) {
-    const Rank rank = *gone;
-    if (controls.has_texts_from(rank)) continue;
-    lost_.erase(gone);
-    return std::make_pair(rank, *at(rank).lost);
-  }
-  return std::nullopt;
+  progress();
+  if (lost_.empty() || controls.has_texts()) return std::nullopt;
+  const Rank rank = lost_.front();
+  lost_.pop_front();
+  return std::make_pair(rank, *at(rank).lost);
 }
 
 // ---- flush and close

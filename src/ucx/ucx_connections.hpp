@@ -21,6 +21,7 @@
 #include "collectives/types.hpp"
 #include "transport/control_channel.hpp"
 #include "transport/network.hpp"
+#include "transport/wire_secret.hpp"
 #include "ucx/ucx_worker.hpp"
 
 namespace collectives {
@@ -33,7 +34,7 @@ enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl 
 /// Header of every active message. Both sides have the same byte order, because UCX's addresses require it.
 struct Header {
   std::uint64_t tag = 0;
-  std::uint64_t key = 0;       // hash of the token, the secret of the job
+  std::uint64_t key = 0;       // secret that ranks of the job show to one another; 0 before they have proven it
   std::uint32_t from = 0;      // sending rank
   std::uint16_t number = 0;    // number of the message; data and control messages are numbered separately
   std::uint16_t released = 0;  // `from` has released all messages with lower numbers that were sent to it
@@ -107,13 +108,16 @@ class UcxConnections {
   /// Calls complete() and frees the request. It is the usual `done` of send().
   static void sent(void* request, ucs_status_t, void* message);
   /// Copies an arrived header to `Header`, and returns the connection to its sender. Returns null if the sender is no
-  /// peer.
+  /// peer, or does not show the secret of the job.
   Connection* sender(const void* header, std::size_t header_bytes, ucx::Header&) noexcept;
+  /// Returns the connection to the rank that the header names. Any process may have sent the header.
+  Connection* claimed_sender(const void* header, std::size_t header_bytes, ucx::Header&) noexcept;
+  const WireSecret& secret() const noexcept { return secret_; }
 
   /// Notes that a peer is lost.
   void lose(Connection&, ucs_status_t) noexcept;
-  /// Returns the next lost peer and the reason. Skips a peer while `controls`, the control channel, still stores texts
-  /// from it.
+  /// Returns the next lost peer and the reason, the earliest first. Returns nothing while `controls`, the control
+  /// channel, stores texts, because they may state why peers are lost.
   std::optional<std::pair<Rank, std::string>> take_lost(const ControlChannel& controls);
 
   /// Returns whether the peer's UCX has confirmed all sent messages. It confirms them only while the peer calls UCX.
@@ -130,7 +134,8 @@ class UcxConnections {
 
   std::unique_ptr<UcxWorker> worker_;  // Null once the connections are closed.
   Rank self_;
-  std::uint64_t key_;
+  const WireSecret secret_;
+  const std::uint64_t key_;
   std::vector<Connection> connections_;
   int requests_ = 0;       // Number of requests that UCX has not completed.
   std::deque<Rank> lost_;  // Lost peers that take_lost() has not returned yet.

@@ -49,6 +49,9 @@ void UcxControlChannel::on_control(const void* header, std::size_t header_bytes,
   UcxConnections::Connection* from = connections_.sender(header, header_bytes, theirs);
   if (from == nullptr || !from->heard) return;
   Peer& peer = peers_[theirs.from];
+  // A rank sends no text again, and no more texts at a time.
+  if (static_cast<std::uint16_t>(theirs.number - peer.next_in) >= kMaxControlsInFlight || text.size() > kMostBytes)
+    return;
   try {
     peer.early.insert_or_assign(theirs.number, std::string(text));
     while (true) {

@@ -32,6 +32,7 @@ class UcxControlChannel final : public ControlChannel {
 
  private:
   static constexpr std::size_t kMaxControlsInFlight = 256;
+  static constexpr std::size_t kMostBytes = 1 << 20;  // Maximum length of a text that arrives.
 
   struct Control : UcxConnections::Outgoing {
     Rank to = 0;

@@ -1,5 +1,5 @@
-// Implementation of the handshake over UCX. Each rank sends a hello with the token, the secret of the job, to each
-// peer. It also answers the hellos of its peers, and waits until all connections are complete.
+// Implementation of the handshake over UCX. Each rank sends a hello with a secret to each peer. It also answers the
+// hellos of its peers, and waits until all connections are complete.
 #include "ucx/ucx_handshake.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "base/text.hpp"
 #include "collectives/error.hpp"
@@ -16,38 +15,48 @@ namespace collectives {
 
 using namespace ucx;
 
-UcxHandshake::UcxHandshake(UcxConnections& connections, std::string token)
-    : connections_(connections), token_(std::move(token)), peers_(connections.all().size()) {
+UcxHandshake::UcxHandshake(UcxConnections& connections) : connections_(connections), peers_(connections.all().size()) {
   const Quiet quiet;
-  for (Peer& one : peers_)
+  for (const Connection& other : connections_.all()) {
+    Peer& one = peer(other);
+    one.shown = connections_.secret().pair_secret(connections_.self(), other.rank);
     for (Outgoing* out : {&one.hello, &one.welcome, &one.ready}) out->connections = &connections_;
+  }
+  set_greeting_handler<kHello>();
+  set_greeting_handler<kWelcome>();
+  set_greeting_handler<kRefusal>();
   connections_.set_handler(
-      kHello,
-      [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
-         const ucp_am_recv_param_t* param) {
-        static_cast<UcxHandshake*>(self)->on_hello(header, header_bytes, {static_cast<const char*>(data), bytes},
-                                                   param);
-        return UCS_OK;
-      },
-      this);
-  set_answer_handler<kWelcome>();
-  set_answer_handler<kRefusal>();
-  set_answer_handler<kReady>();
-}
-
-/// Sets the handler of message kind kAnswer: an answer to this rank's hello, or kReady.
-template <Id kAnswer>
-void UcxHandshake::set_answer_handler() {
-  connections_.set_handler(
-      kAnswer,
+      kReady,
       [](void* self, const void* header, std::size_t header_bytes, void*, std::size_t, const ucp_am_recv_param_t*) {
         Header theirs;
         auto& handshake = *static_cast<UcxHandshake*>(self);
-        if (const Connection* other = handshake.connections_.sender(header, header_bytes, theirs)) {
-          if (kAnswer == kWelcome) handshake.peer(*other).answered = true;
-          if (kAnswer == kReady) handshake.peer(*other).up_there = true;
-          if (kAnswer == kRefusal) handshake.refused_by_ = other->rank;
-        }
+        if (const Connection* other = handshake.connections_.sender(header, header_bytes, theirs))
+          handshake.peer(*other).up_there = true;
+        return UCS_OK;
+      },
+      this);
+}
+
+/// Sets the handler of a message that contains a pair secret. Drops a message without one.
+template <Id kKind>
+void UcxHandshake::set_greeting_handler() {
+  connections_.set_handler(
+      kKind,
+      [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+         const ucp_am_recv_param_t* param) {
+        auto& handshake = *static_cast<UcxHandshake*>(self);
+        Header theirs;
+        std::uint64_t shown = 0;
+        if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || bytes != sizeof shown) return UCS_OK;
+        std::memcpy(&shown, data, sizeof shown);
+        Connection* const other = handshake.connections_.claimed_sender(header, header_bytes, theirs);
+        if (kKind == kHello && header_bytes == sizeof theirs) handshake.on_hello(theirs, other, shown, param);
+        if (kKind == kHello || other == nullptr) return UCS_OK;
+        const WireSecret& secret = handshake.connections_.secret();
+        if (kKind == kWelcome && shown == secret.pair_secret(other->rank, handshake.connections_.self()))
+          handshake.peer(*other).answered = true;
+        // The process that refuses has received the hello of this rank.
+        if (kKind == kRefusal && shown == handshake.peer(*other).shown) handshake.refused_by_ = other->rank;
         return UCS_OK;
       },
       this);
@@ -62,22 +71,24 @@ std::vector<Rank> UcxHandshake::remote_ranks(Is is) {
   return ranks;
 }
 
-void UcxHandshake::perform(Deadline deadline) {
+void UcxHandshake::perform(const PeerAddresses& peers) {
   for (Connection& other : connections_.all())
-    if (other.endpoint != nullptr) greet(other, kHello, peer(other).hello, token_, UCP_AM_SEND_FLAG_REPLY);
+    if (other.endpoint != nullptr) show_secret(other, kHello, peer(other).hello, UCP_AM_SEND_FLAG_REPLY);
   while (true) {
     connections_.progress();
     for (Connection& other : connections_.all()) bring_up(other);
     const auto unmet = remote_ranks([this](const Connection& other) { return !other.up || !peer(other).up_there; });
-    check(deadline, unmet);
+    check(peers, unmet);
     if (unmet.empty()) return;
-    connections_.wait_for_event(std::chrono::milliseconds(deadline.milliseconds_left(10)));
+    connections_.wait_for_event(std::chrono::milliseconds(peers.deadline.milliseconds_left(10)));
   }
 }
 
 /// Throws an Error if the handshake has failed. `unmet`: the peers whose connections are not complete.
-void UcxHandshake::check(Deadline deadline, const std::vector<Rank>& unmet) {
+void UcxHandshake::check(const PeerAddresses& peers, const std::vector<Rank>& unmet) {
   const Rank self = connections_.self();
+  // The bootstrap knows the rank that has ended. Further ranks may have left because of it.
+  const bool over = peers.is_over([&] { return ReportedWait::Awaited{.ranks = unmet}; });
   if (refused_by_)
     throw Error(
         Errc::bootstrap,
@@ -89,7 +100,7 @@ void UcxHandshake::check(Deadline deadline, const std::vector<Rank>& unmet) {
         Errc::bootstrap,
         fmt::format("transport ucx: {} cannot be reached: {}", ranks_text(lost), *connections_.at(lost.front()).lost),
         self, lost.front());
-  if (!unmet.empty() && deadline.passed())
+  if (!unmet.empty() && over)
     throw Error(Errc::timeout,
                 fmt::format("transport ucx: no answer from {} within the time for connecting", ranks_text(unmet)), self,
                 unmet.front());
@@ -100,34 +111,40 @@ void UcxHandshake::bring_up(Connection& other) {
   if (!other.heard || !peer(other).answered || other.up || other.lost) return;
   if (!connections_.flushed(other)) return;
   other.up = true;
-  greet(other, kReady, peer(other).ready, {}, 0);
+  Outgoing& ready = peer(other).ready;
+  ready.header = connections_.header();
+  connections_.send(other, kReady, ready, nullptr, 0, UCP_AM_SEND_FLAG_EAGER, UcxConnections::sent);
 }
 
-/// Sends a message of the handshake.
-void UcxHandshake::greet(Connection& to, Id id, Outgoing& out, std::string_view text, std::uint32_t flags) {
+/// Sends a hello or a welcome. Its header does not contain the secret of the job.
+void UcxHandshake::show_secret(Connection& to, Id id, Outgoing& out, std::uint32_t flags) {
   out.header = connections_.header();
-  connections_.send(to, id, out, text.data(), text.size(), UCP_AM_SEND_FLAG_EAGER | flags, UcxConnections::sent);
+  out.header.key = 0;
+  const std::uint64_t& shown = peer(to).shown;
+  connections_.send(to, id, out, &shown, sizeof shown, UCP_AM_SEND_FLAG_EAGER | flags, UcxConnections::sent);
 }
 
-void UcxHandshake::on_hello(const void* header, std::size_t header_bytes, std::string_view token,
+/// Handles a hello. `other` is the connection to the rank that it names, or null. `shown` is its secret.
+void UcxHandshake::on_hello(const Header& theirs, Connection* other, std::uint64_t shown,
                             const ucp_am_recv_param_t* param) noexcept {
-  Header theirs;
-  if (header_bytes != sizeof theirs || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return;
-  std::memcpy(&theirs, header, sizeof theirs);
-  if (Connection* other = connections_.sender(header, header_bytes, theirs); other != nullptr && token == token_) {
+  const Rank self = connections_.self();
+  if (other != nullptr && shown == connections_.secret().pair_secret(other->rank, self)) {
     other->heard = true;
     Outgoing& welcome = peer(*other).welcome;
-    if (!welcome.busy) greet(*other, kWelcome, welcome, {}, 0);
+    if (!welcome.busy) show_secret(*other, kWelcome, welcome, 0);
   } else if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) {
-    // Refuses a process of another job on the reply endpoint, the only connection to that process. The refusal carries
-    // the key of that process, which would ignore any other key.
+    // Refuses a process of another job on the reply endpoint, the only connection to that process. The refusal repeats
+    // the secret of that process, which would ignore any other refusal. It names the rank that the process has sought.
     try {
-      std::erase_if(refusals_, [](const Outgoing& refusal) { return !refusal.busy; });
-      Outgoing& refusal = refusals_.emplace_back();
+      std::erase_if(refusals_, [](const Refusal& refusal) { return !refusal.busy; });
+      if (refusals_.size() >= kMostRefusals) return;
+      Refusal& refusal = refusals_.emplace_back();
       refusal.connections = &connections_;
       refusal.header = connections_.header();
       refusal.header.key = theirs.key;
-      connections_.post(param->reply_ep, kRefusal, refusal, nullptr, 0, UCP_AM_SEND_FLAG_EAGER, UcxConnections::sent);
+      refusal.shown = shown;
+      connections_.post(param->reply_ep, kRefusal, refusal, &refusal.shown, sizeof refusal.shown,
+                        UCP_AM_SEND_FLAG_EAGER, UcxConnections::sent);
     } catch (const std::bad_alloc&) {
     }
   }

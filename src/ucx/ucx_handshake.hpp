@@ -1,7 +1,11 @@
 // Handshake over UCX: makes sure that the process at the other end of each connection is a rank of the same job.
 //
-// Each rank sends a hello with its token, a secret of the job, to each peer. The peer answers with a welcome, or
-// refuses a process that has another token. UCX completes a connection only while both sides call UCX. Each side sends
+// Each rank sends a hello to each peer. The peer answers with a welcome, or refuses a process of another job. Hello and
+// welcome contain the pair secret of their sender and receiver (wire_secret.hpp). A process that answers at a wrong
+// address therefore learns nothing that other ranks accept. Only ranks that have proven themselves get the secret that
+// all later messages contain.
+//
+// UCX completes a connection only while both sides call UCX. Each side sends
 // the message kReady once UCX has completed its end. Each side calls UCX until it has sent its kReady and received that
 // of the peer. Processes of other jobs are refused as long as the connections are open.
 #pragma once
@@ -10,11 +14,8 @@
 #include <cstdint>
 #include <list>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "collectives/deadline.hpp"
 #include "collectives/types.hpp"
 #include "ucx/ucx_connections.hpp"
 
@@ -24,39 +25,42 @@ class UcxHandshake {
  public:
   /// Sets the handlers of the handshake. `connections` must outlive this object, and must be closed before this object
   /// is destroyed.
-  UcxHandshake(UcxConnections& connections, std::string token);
+  explicit UcxHandshake(UcxConnections& connections);
   UcxHandshake(const UcxHandshake&) = delete;
   UcxHandshake& operator=(const UcxHandshake&) = delete;
 
   /// Blocks until both ends of all connections are complete. Throws Error{bootstrap} if a peer is lost or refuses this
-  /// rank. Throws Error{timeout} at the deadline.
-  void perform(Deadline);
+  /// rank. Throws Error{timeout} at the deadline, and the errors of PeerAddresses::turn.
+  void perform(const PeerAddresses&);
 
  private:
   using Connection = UcxConnections::Connection;
   using Outgoing = UcxConnections::Outgoing;
   struct Peer {
-    bool answered = false;  // Whether the peer's welcome has arrived.
-    bool up_there = false;  // Whether the peer's kReady has arrived.
+    bool answered = false;    // Whether the peer's welcome has arrived.
+    bool up_there = false;    // Whether the peer's kReady has arrived.
+    std::uint64_t shown = 0;  // Pair secret that this rank shows to the peer.
     Outgoing hello, welcome, ready;
   };
+  struct Refusal : Outgoing {
+    std::uint64_t shown = 0;  // Secret that the refused process has shown.
+  };
+  static constexpr std::size_t kMostRefusals = 64;  // Maximum number of refusals that UCX sends at a time.
 
   Peer& peer(const Connection& connection) { return peers_[static_cast<std::size_t>(connection.rank)]; }
   template <class Is>
   std::vector<Rank> remote_ranks(Is is);
-  void check(Deadline, const std::vector<Rank>& unmet);
-  void greet(Connection&, ucx::Id, Outgoing&, std::string_view text, std::uint32_t flags);
+  void check(const PeerAddresses&, const std::vector<Rank>& unmet);
+  void show_secret(Connection&, ucx::Id, Outgoing&, std::uint32_t flags);
   void bring_up(Connection&);
-  void on_hello(const void* header, std::size_t header_bytes, std::string_view token,
-                const ucp_am_recv_param_t*) noexcept;
-  template <ucx::Id kAnswer>
-  void set_answer_handler();
+  void on_hello(const ucx::Header&, Connection*, std::uint64_t shown, const ucp_am_recv_param_t*) noexcept;
+  template <ucx::Id kKind>
+  void set_greeting_handler();
 
   UcxConnections& connections_;
-  std::string token_;
   std::vector<Peer> peers_;
   std::optional<Rank> refused_by_;
-  std::list<Outgoing> refusals_;  // Refusals to processes of other jobs, as long as UCX sends them.
+  std::list<Refusal> refusals_;  // Refusals to processes of other jobs, as long as UCX sends them.
 };
 
 }  // namespace collectives

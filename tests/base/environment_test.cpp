@@ -52,6 +52,7 @@ TEST(EnvironmentTest, ReadsEveryVariable) {
                                  "COLLECTIVES_PORT=29500",
                                  "COLLECTIVES_CORES=3",
                                  "COLLECTIVES_LISTEN_FD=7",
+                                 "COLLECTIVES_JOB=mine",
                                  "COLLECTIVES_TUNING=/etc/tuning.json",
                                  "COLLECTIVES_WIRE=tcp",
                                  "COLLECTIVES_INTERFACE=eth0,10.77.",
@@ -87,6 +88,7 @@ TEST(EnvironmentTest, ReadsEveryVariable) {
   EXPECT_EQ(all.port, 29500);
   EXPECT_EQ(all.cores, 3);
   EXPECT_EQ(all.listen_fd, 7);
+  EXPECT_EQ(all.job, "mine");
   EXPECT_EQ(all.tuning, "/etc/tuning.json");
 }
 

@@ -222,6 +222,18 @@ void WaitForALittleTellsWhetherItIsDone(Comm* comm) {
   collectives_communicator_free(starts);
 }
 
+void RefuseAGroupThatOverlaps(Comm* comm) {
+  collectives_group* group;
+  OK(collectives_group_create(comm, &group));
+  float data[10] = {0}, sum[10] = {0};
+  OK(collectives_group_all_reduce(group, data, sum, 10, COLLECTIVES_F32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_all_reduce(group, sum + 9, sum + 9, 1, COLLECTIVES_F32, COLLECTIVES_SUM, NULL));
+  INVALID("the output of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors",
+          collectives_group_run(group));
+  OK(collectives_group_run(group));  // the group is empty
+  collectives_group_free(group);
+}
+
 void FuseAGroup(Comm* comm) {
   collectives_group* group;
   OK(collectives_group_create(comm, &group));

@@ -27,6 +27,40 @@ static void keep_the_larger(void* context, const void* next, void* accumulated, 
     if (theirs[i] > mine[i]) mine[i] = theirs[i];
 }
 
+// A value and its place. The op keeps the larger value.
+struct located {
+  double value;
+  int64_t place;
+};
+static void max_with_place(void* context, const void* next, void* accumulated, size_t count,
+                           collectives_data_type type) {
+  const struct located* theirs = next;
+  struct located* mine = accumulated;
+  CHECK(context == NULL && type == COLLECTIVES_U8 && count % sizeof *mine == 0);
+  for (size_t i = 0; i < count / sizeof *mine; ++i)
+    if (theirs[i].value > mine[i].value) mine[i] = theirs[i];
+}
+
+void ApplyAnOpToElementsOfSeveralBytes(Comm* comm) {
+  const int rank = collectives_rank(comm), p = collectives_size(comm);
+  collectives_user_op* op;
+  OK(collectives_user_op_create("max with place", max_with_place, NULL, 1, &op));
+  OK(collectives_user_op_set_element_bytes(op, sizeof(struct located)));
+  collectives_options options = {.size = sizeof options, .user_op = op};
+  struct located values[kCount];
+  for (int ring = 0; ring < 2; ++ring) {
+    options.backend = ring ? "ring" : NULL;
+    for (int i = 0; i < kCount; ++i) values[i] = (struct located){i % p == rank ? 2 : 1, rank};
+    OK(collectives_all_reduce(comm, values, values, sizeof values, COLLECTIVES_U8, COLLECTIVES_USER_OP, &options));
+    for (int i = 0; i < kCount; ++i) CHECK(values[i].value == 2 && values[i].place == i % p);
+  }
+  INVALID("input has 17 elements of u8, which is no multiple of 16: an element of user op \"max with place\"",
+          collectives_all_reduce(comm, values, values, 17, COLLECTIVES_U8, COLLECTIVES_USER_OP, &options));
+  OK(collectives_user_op_set_element_bytes(op, 0));  // one element of the type
+  INVALID("op is null", collectives_user_op_set_element_bytes(NULL, 8));
+  collectives_user_op_free(op);
+}
+
 void ApplyAnOpOfTheirOwn(Comm* comm) {
   int context = 17;
   const int rank = collectives_rank(comm), p = collectives_size(comm);

@@ -29,10 +29,12 @@ typedef collectives_communicator Comm;
   S(OverlapOperations, 1, together)                  \
   S(WaitForALittleTellsWhetherItIsDone, 2, together) \
   S(FuseAGroup, 1, together)                         \
+  S(RefuseAGroupThatOverlaps, 1, together)           \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \
   S(NoMemoryOfAGpu, 1, together)                     \
   S(ApplyAnOpOfTheirOwn, 1, together)                \
+  S(ApplyAnOpToElementsOfSeveralBytes, 1, together)  \
   S(SendBf16, 2, apart)                              \
   S(SendByACodecOfTheirOwn, 2, apart)                \
   S(ChooseTopKAndContinueFromACheckpoint, 2, apart)  \

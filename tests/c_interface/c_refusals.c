@@ -296,6 +296,9 @@ static void wrong_options_of_communicators(Comm* comm) {
   how = (collectives_communicator_options){.size = sizeof how, .reserved = COLLECTIVES_ON};
   FAILS(UNSUPPORTED, "collectives_communicator_options uses a field that this library",
         collectives_split(comm, 0, 0, &how, &other));
+  how = (collectives_communicator_options){.size = sizeof how, .inject = "kill rank=0"};
+  INVALID("CommunicatorOptions::inject=\"kill rank=0\": at character 1: kill needs call=",
+          collectives_split(comm, 0, 0, &how, &other));
   how = (collectives_communicator_options){.backend = "ring"};
   INVALID("collectives_communicator_options::size is 0", collectives_split(comm, 0, 0, &how, &other));
 }
@@ -312,7 +315,8 @@ static void all_options_of_communicators(Comm* comm) {
                                                 .wire = "tcp",
                                                 .deterministic = COLLECTIVES_ON,
                                                 .progress_thread = COLLECTIVES_OFF,
-                                                .device_buffers = COLLECTIVES_OFF};
+                                                .device_buffers = COLLECTIVES_OFF,
+                                                .inject = "delay rank=0 call=1 ms=1"};
   OK(collectives_split(comm, 0, 0, &how, &other));
   OK(collectives_barrier(other, NULL));
   void* stream = NULL;

@@ -8,10 +8,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -323,6 +327,91 @@ TEST_P(BackendConformance, OpsThatDoNotCommuteSeeRankOrder) {
       EXPECT_TRUE(same_bits(out, expected));
     }
   });
+}
+
+/// A value and its place, as for MPI_MAXLOC, with a checksum that a cut element does not have. Its 12 bytes are no
+/// power of two.
+struct Located {
+  float value = 0;
+  std::uint32_t place = 0, checksum = 0;
+
+  static Located of(float value, std::uint32_t place) {
+    return {value, place, std::bit_cast<std::uint32_t>(value) * 0x9e3779b9U + place * 0x85ebca6bU + 1};
+  }
+  bool is_whole() const { return checksum == of(value, place).checksum; }
+  bool operator==(const Located&) const = default;
+};
+inline std::vector<Located> located_input(Rank rank, std::size_t count) {
+  std::vector<Located> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t value = (i * 2654435761U + static_cast<std::size_t>(rank) * 40503U) % 8191;
+    values[i] = Located::of(static_cast<float>(value), static_cast<std::uint32_t>(rank));
+  }
+  return values;
+}
+/// Returns the largest value of all ranks at each index, with the lowest rank that has it.
+inline std::vector<Located> largest_located(int ranks, std::size_t count) {
+  std::vector<Located> largest = located_input(0, count);
+  for (Rank rank = 1; rank < ranks; ++rank) {
+    const std::vector<Located> next = located_input(rank, count);
+    for (std::size_t i = 0; i < count; ++i)
+      if (next[i].value > largest[i].value) largest[i] = next[i];
+  }
+  return largest;
+}
+inline UserOp max_with_place(std::atomic<int>& cut) {
+  return {"max with place",
+          [&cut](const void* next, void* accumulated, std::size_t count, DataType type) {
+            const auto* theirs = static_cast<const Located*>(next);
+            auto* mine = static_cast<Located*>(accumulated);
+            if (count * size_of(type) % sizeof(Located) != 0) ++cut;
+            for (std::size_t i = 0; i < count * size_of(type) / sizeof(Located); ++i) {
+              if (!theirs[i].is_whole() || !mine[i].is_whole()) ++cut;
+              const bool later = theirs[i].value < mine[i].value ||
+                                 (theirs[i].value == mine[i].value && theirs[i].place > mine[i].place);
+              if (!later) mine[i] = theirs[i];
+            }
+          },
+          true, sizeof(Located)};
+}
+/// Returns the elements as a buffer of their bytes, or of 32-bit integers.
+inline Buffer as(DataType type, std::span<Located> values) {
+  return {values.data(), values.size_bytes() / size_of(type), type};
+}
+
+TEST_P(BackendConformance, UserOpsSeeWholeElements) {
+  if (!on_the_host()) GTEST_SKIP() << "a GPU calls no functions of the program's own";
+  std::atomic<int> cut = 0;
+  const UserOp op = max_with_place(cut);
+  const ReduceOp largest = ReduceOp::user(op);
+  run([&](Subject& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    for (const DataType type : {DataType::u8, DataType::i32})
+      for (const std::size_t count : {std::size_t{1}, p + 1, std::size_t{1001}, std::size_t{20'011}}) {
+        std::vector<Located> in = located_input(comm.rank(), count), out(count), in_place = in;
+        const std::vector<Located> expected = largest_located(comm.size(), count);
+        comm.all_reduce(as(type, in), as(type, out), largest);
+        EXPECT_TRUE(out == expected) << count << " all_reduce";
+        comm.all_reduce_async(as(type, in_place), as(type, in_place), largest).wait();
+        EXPECT_TRUE(in_place == expected) << count << " all_reduce in place";
+        comm.reduce(as(type, in), as(type, out), largest, comm.size() - 1);
+        EXPECT_TRUE(comm.rank() + 1 < comm.size() || out == expected) << count << " reduce";
+
+        const std::size_t each = count / p;
+        std::vector<Located> part(each);
+        comm.reduce_scatter(as(type, std::span(in).first(each * p)), as(type, part), largest);
+        EXPECT_TRUE(std::ranges::equal(part, std::span(expected).subspan(self * each, each))) << count << " scatter";
+        std::vector<std::size_t> counts(p, 0);
+        counts[0] = count / 3 * (sizeof(Located) / size_of(type));
+        counts.back() += (count - count / 3) * (sizeof(Located) / size_of(type));
+        const std::size_t mine = counts[self] * size_of(type) / sizeof(Located);
+        std::vector<Located> uneven(mine);
+        comm.reduce_scatter_v(as(type, in), as(type, uneven), counts, largest);
+        EXPECT_TRUE(std::ranges::equal(uneven, std::span(expected).subspan(self == 0 ? 0 : count - mine, mine)))
+            << count << " scatter of unequal parts";
+      }
+  });
+  EXPECT_EQ(cut, 0) << "elements were cut";
 }
 
 TEST_P(BackendConformance, HandlesUnalignedBuffers) {

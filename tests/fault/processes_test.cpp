@@ -39,7 +39,7 @@ TEST(Processes, ReduceThroughSharedMemory) {
 
 TEST(Processes, EverySurvivorNamesTheRankThatWasKilled) {
   for (const int victim : {0, 2}) {
-    const Outcome outcome = run(4, "die " + std::to_string(victim) + " 9");
+    const Outcome outcome = run(4, "endless", "COLLECTIVES_INJECT='kill rank=" + std::to_string(victim) + " call=22'");
     EXPECT_NE(outcome.status, 0);
     EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: peer_lost after at most 1.5 s: all_reduce #[0-9]+: rank " +
                                            std::to_string(victim) + " was lost: its process ended"),
@@ -62,7 +62,7 @@ TEST(Processes, ARankThatLeavesIsNotCalledDead) {
 }
 
 TEST(Processes, AStoppedRankIsNamedWhenTheDeadlinePasses) {
-  const Outcome outcome = run(3, "stop 1");
+  const Outcome outcome = run(3, "endless", "COLLECTIVES_TIMEOUT=1 COLLECTIVES_INJECT='stop rank=1 call=22'");
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout .*rank 1 has not arrived"), 2) << outcome.out;
   EXPECT_EQ(leftovers(), 0);
 }
@@ -89,7 +89,9 @@ TEST(Processes, OnFakeHostsMeetOverTcp) {
 TEST(Processes, AStoppedRankOfAnotherHostIsNamedWhenTheDeadlinePasses) {
   // The stopped rank has not fetched the messages sent from the callers' memory.
   for (const std::string wire : kWires) {
-    const Outcome outcome = run_on_hosts(3, "stop 1", "COLLECTIVES_WIRE=" + wire, "--grace 4s");
+    const Outcome outcome = run_on_hosts(
+        3, "endless", "COLLECTIVES_TIMEOUT=1 COLLECTIVES_INJECT='stop rank=1 call=22' COLLECTIVES_WIRE=" + wire,
+        "--grace 4s");
     EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout .*rank 1 has not arrived"), 2)
         << wire << ": " << outcome.out;
     EXPECT_EQ(leftovers(), 0);

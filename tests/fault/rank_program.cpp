@@ -2,9 +2,11 @@
 // argument says, and prints the error that it gets in one line on stdout.
 //
 //   rank_program reduce BYTES          all-reduces and checks; prints "ok"
+//   rank_program endless               all-reduces long vectors until an error. COLLECTIVES_INJECT causes one
 //   rank_program die RANK SIGNAL       RANK ends by SIGNAL during a loop; the other ranks report
 //   rank_program leave RANK            RANK returns from main during a loop
-//   rank_program stop RANK             RANK stops during a loop; the other ranks time out after one second
+//   rank_program loop CALLS BYTES      all-reduces and checks; prints "ok". COLLECTIVES_INJECT causes faults
+//   rank_program split FAULTS          makes a communicator of the ranks in reverse order, with injected faults
 //   rank_program tuning                makes two communicators, one after the other; prints the source of their tuning
 //   rank_program die_early RANK US     RANK ends US microseconds after it has joined; the other ranks report
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/collectives.hpp"
@@ -38,23 +41,25 @@ int main(int argc, char** argv) {
       }
       return 0;
     }
-    CommunicatorOptions options;
-    if (what == "stop") options.timeout = std::chrono::seconds(1);
-    Communicator comm = Communicator::from_environment(options);
-    rank = comm.rank();
-    const std::size_t count = what == "reduce" ? static_cast<std::size_t>(argument) / sizeof(float) : 100'000;
-    for (int lap = 0; lap < (what == "reduce" ? 3 : 1'000'000); ++lap) {
+    Communicator world = Communicator::from_environment();
+    rank = world.rank();
+    Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
+    std::size_t count = 100'000;
+    if (what == "reduce") count = static_cast<std::size_t>(argument) / sizeof(float);
+    if (what == "loop") count = static_cast<std::size_t>(std::atoi(argv[3])) / sizeof(float);
+    const int laps = what == "reduce" ? 3 : what == "loop" ? argument : 1'000'000;
+    for (int lap = 0; lap < laps; ++lap) {
       std::vector<float> data(count, 1.f);
       last = began();
-      comm.all_reduce(data, ReduceOp::sum, {.backend = lap % 2 == 0 ? "hierarchical" : "ring"});
+      const char* const in_turn = lap % 2 == 0 ? "hierarchical" : "ring";
+      comm.all_reduce(data, ReduceOp::sum, {.backend = what == "loop" ? "" : in_turn});
       for (const float x : data)
         if (x != static_cast<float>(comm.size())) {
           std::printf("rank %d: wrong\n", rank);
           return 1;
         }
-      if (lap == 20 && what != "reduce" && rank == argument) {
+      if (lap == 20 && rank == argument) {
         if (what == "die") ::kill(::getpid(), std::atoi(argv[3]));
-        if (what == "stop") ::raise(SIGSTOP);
         if (what == "leave") return 0;
       }
     }

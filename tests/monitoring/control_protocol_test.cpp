@@ -133,7 +133,7 @@ TEST_F(ControlProtocolTest, SendsTheFailureFromAnyThreadOnlyIfTheWireAllowsIt) {
   EXPECT_EQ(wire.posted, to_both("A 6 0\nabort\nenough"));
 }
 
-TEST_F(ControlProtocolTest, StoresAReceivedFailureAndDoesNotSendItOn) {
+TEST_F(ControlProtocolTest, StoresAReceivedFailureAndPassesItOnOnce) {
   receive(2, "A 6 2\nabort\naborted by rank 2: enough");
   const auto received = failure.read();
   ASSERT_TRUE(received);
@@ -141,7 +141,26 @@ TEST_F(ControlProtocolTest, StoresAReceivedFailureAndDoesNotSendItOn) {
   EXPECT_EQ(received->peer, 2);
   EXPECT_EQ(received->text, "aborted by rank 2: enough");
   protocol.send_failure();
+  protocol.send_failure();
+  EXPECT_EQ(wire.posted, to_both("A 6 2\nabort\naborted by rank 2: enough"));
+}
+
+TEST_F(ControlProtocolTest, PassesNoFailureOnIfTheWireDetectsNoFailedPeers) {
+  wire.detects = false;
+  receive(2, "A 6 2\nabort\naborted by rank 2: enough");
+  protocol.send_failure();
   EXPECT_EQ(wire.posted, kNothing);
+}
+
+TEST_F(ControlProtocolTest, NamesNoRankThatDoesNotExist) {
+  receive(2, "A 5 2000000000\nbarrier #3\nlost");
+  EXPECT_EQ(failure.read()->peer, kNoRank);
+}
+
+TEST_F(ControlProtocolTest, ReportsTheRankThatWasLostFirst) {
+  wire.failed = {{2, "connection closed"}, {1, "connection closed"}};
+  EXPECT_EQ(lost(5), "2: its process or host is gone (connection closed)");
+  EXPECT_EQ(lost(5), "2: its process or host is gone (connection closed)") << "it stays the cause";
 }
 
 TEST_F(ControlProtocolTest, IgnoresMessagesThatItCannotDecode) {

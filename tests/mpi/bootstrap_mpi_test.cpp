@@ -61,7 +61,7 @@ TEST(BootstrapMpi, OneRankComesAfterTheDeadline) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::timeout);
     EXPECT_EQ(error->rank(), world_rank());
-    EXPECT_NE(std::string(error->what()).find("for the other ranks at the MPI rendezvous"), std::string::npos)
+    EXPECT_NE(std::string(error->what()).find("another rank did not come to the MPI rendezvous"), std::string::npos)
         << error->what();
   }
   MPI_Barrier(signal);

@@ -247,7 +247,7 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
                        .parts = expected.parts,
                        .owners = owners,
                        .root = op.root},
-                      DataType::i32, task);
+                      size_of(DataType::i32), task);
   HostOperands operands{.source = in,
                         .destination = out,
                         .type = DataType::i32,
@@ -466,7 +466,8 @@ TEST(HostCollective, StagesInTheCacheThatItsRanksHaveInCommon) {
     const Parts parts = Parts::equal({0, 1 << 20}, 1);
     const Rank owners[] = {0};
     HostTask task;
-    collective.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .owners = owners}, DataType::f32, task);
+    collective.describe({.kind = Step::Kind::host_all_reduce, .parts = parts, .owners = owners}, size_of(DataType::f32),
+                        task);
     return task.stores_to_staging;
   };
   EXPECT_EQ(stores(SubgroupMemory(*arena)), Stores::streaming);

@@ -263,6 +263,43 @@ TEST(CollectivesRun, RankEndedByASignalFromOutsideIsNamed) {
   EXPECT_TRUE(contains(result.err, "was killed by signal 15 (Terminated)")) << result.err;
 }
 
+TEST(CollectivesRun, RanksThatIgnoreTermOrAreStoppedAreKilledAfterTheGrace) {
+  for (const char* const script : {"trap '' TERM INT; echo ready; sleep 1000", "echo ready; kill -STOP $$"}) {
+    for (const int number : {SIGTERM, SIGINT}) {
+      Launch ranks({"-n", "2", "--grace", "200ms", "sh", "-c", script});
+      EXPECT_EQ(ranks.read_lines(2), "ready\nready\n");
+      ranks.signal(number);
+      const Result result = ranks.finish();
+      EXPECT_EQ(result.status, 128 + number) << script;
+      EXPECT_EQ(result.err, std::string("collectives_run: ranks 0, 1 still running 0.2 s after ") +
+                                (number == SIGINT ? "SIGINT" : "SIGTERM") + ": killing\n");
+    }
+  }
+}
+
+TEST(CollectivesRun, SecondInterruptKillsAtOnce) {
+  Launch ranks(
+      {"-n", "2", "--grace", "1h", "sh", "-c", "trap 'echo heard' INT; echo ready; while :; do sleep 0.02; done"});
+  ranks.read_lines(2);
+  ranks.signal(SIGINT);
+  ranks.read_lines(4);
+  ranks.signal(SIGINT);
+  const Result result = ranks.finish();
+  EXPECT_EQ(result.status, 128 + SIGINT);
+  EXPECT_EQ(result.err, "collectives_run: second SIGINT: killing ranks 0, 1\n");
+}
+
+TEST(CollectivesRun, RanksOfOneRunHaveOneJobName) {
+  ::setenv("COLLECTIVES_JOB", "mine", 1);
+  const Result first = run_script(2, "echo $COLLECTIVES_JOB"), second = run_script(1, "echo $COLLECTIVES_JOB");
+  ::unsetenv("COLLECTIVES_JOB");
+  const Lines names = lines_of(first.out);
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names.count(*names.begin()), 2u);
+  EXPECT_TRUE(names.begin()->starts_with("mine/collectives_run-")) << *names.begin();
+  EXPECT_NE(*names.begin() + "\n", second.out);
+}
+
 TEST(CollectivesRun, GrandchildrenEndWithTheirRank) {
   const Result result = run_script(2, "sleep 1000 & echo $!");
   EXPECT_EQ(result.status, 0);

@@ -28,9 +28,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kToken = 0x746f6b656e;
+constexpr DatagramToken kToOne{0x746f6b656e, 1}, kToOther{0x746f6b656e, 2};  // They differ in the last bits.
+constexpr DatagramLink::Tokens kLeft{.sent = kToOther, .received = kToOne}, kRight{kToOne, kToOther};
 // Positions of fields in the header of a datagram, and its length, in bytes.
-constexpr std::size_t kBytesAt = 24, kOffsetAt = 32, kPieceAt = 36, kHeading = 40;
+constexpr std::size_t kTokenBytes = 16, kBytesAt = 32, kOffsetAt = 40, kPieceAt = 44, kHeading = 48;
 
 /// A socket on loopback with a port of its own.
 tcp::Socket local_socket(int type, std::uint16_t& port) {
@@ -74,12 +75,19 @@ bool comes(F what) {
   return true;
 }
 
+/// Returns message `number` after waiting for it.
+std::optional<DatagramLink::Arrived> comes_to(DatagramLink& link, std::uint32_t number) {
+  std::optional<DatagramLink::Arrived> arrived;
+  comes([&] { return (arrived = link.take(number)).has_value(); });
+  return arrived;
+}
+
 /// Two links with the test in between. The test catches the datagrams from `left` to `right` and passes some of them.
 /// It passes the answers of `right` on request.
 class Datagrams : public ::testing::Test {
  protected:
   explicit Datagrams(DatagramSettings settings = {})
-      : left(stream.left, kToken, settings), right(stream.right, kToken, settings) {
+      : left(stream.left, kLeft, settings), right(stream.right, kRight, settings) {
     to_left_ = local_socket(SOCK_DGRAM, to_left_port_);
     to_right_ = local_socket(SOCK_DGRAM, to_right_port_);
     left.connect(stream.left, to_left_port_);
@@ -109,7 +117,8 @@ class Datagrams : public ::testing::Test {
   }
   void let_through(const std::string& datagram) { pass(to_right_, datagram, right.socket()); }
   /// Passes the answer of `right` to `left`.
-  void answer() { pass(to_left_, receive(to_right_), left.socket()); }
+  void answer() { pass(to_left_, answered(), left.socket()); }
+  std::string answered() { return receive(to_right_); }
   /// Returns the text of message `number` if `right` has received it, or "nothing".
   std::string taken(std::uint32_t number) {
     const auto arrived = right.take(number);
@@ -269,19 +278,51 @@ TEST_F(Datagrams, AFailedRetransmissionIsRetriedLater) {
 TEST_F(Datagrams, ForeignAndMalformedPacketsAreDropped) {
   ASSERT_TRUE(send(0, "the real one"));
   const std::string real = caught();
-  std::string other_token = real, longer = real;
-  other_token[0] = static_cast<char>(other_token[0] ^ 1);
-  longer += "!";
-  for (const std::string& datagram : {other_token, longer, real.substr(0, real.size() - 1), real.substr(0, 31),
-                                      std::string("x"), std::string(), std::string(20'000, 'y')})
+  std::vector<std::string> datagrams;
+  for (std::size_t byte = 0; byte < kTokenBytes; ++byte) {
+    datagrams.push_back(real);
+    datagrams.back()[byte] = static_cast<char>(real[byte] ^ 1);  // All 128 bits count.
+  }
+  for (const std::string& datagram : {real + "!", real.substr(0, real.size() - 1), real.substr(0, 31), std::string("x"),
+                                      std::string(), std::string(20'000, 'y')})
+    datagrams.push_back(datagram);
+  for (const std::string& datagram : datagrams) {
     let_through(datagram);
-  EXPECT_EQ(taken(0), "nothing");
+    EXPECT_EQ(taken(0), "nothing");
+  }
+  EXPECT_EQ(right.dropped(), datagrams.size());
   EXPECT_TRUE(right.receive_retransmitted("", 0));
   EXPECT_TRUE(right.receive_retransmitted("short", 0));
   EXPECT_TRUE(right.receive_retransmitted(std::string(16, '\xff'), 0));
   EXPECT_EQ(taken(0), "nothing");
   let_through(real);
   EXPECT_EQ(taken(0), "the real one");
+}
+
+TEST_F(Datagrams, FromAnotherPortOrOfTheOtherDirectionAreDropped) {
+  DatagramLink fresh(stream.right, kRight, {});
+  std::uint16_t port = 0, other_port = 0;
+  const tcp::Socket peer = local_socket(SOCK_DGRAM, port), other = local_socket(SOCK_DGRAM, other_port);
+  for (const tcp::Socket* from : {&other, &peer}) connect_to(*from, fresh.port());
+  ASSERT_TRUE(send(0, "the real one") && right.send({0, 2, 0}, reinterpret_cast<const std::byte*>("hi"), 0));
+  const std::string real = caught();
+  EXPECT_EQ(::send(other.fd(), real.data(), real.size(), 0), static_cast<ssize_t>(real.size()));
+  fresh.connect(stream.right, port);
+  for (const auto& [from, datagram] : {std::pair(&other, real), std::pair(&peer, answered())})
+    EXPECT_EQ(::send(from->fd(), datagram.data(), datagram.size(), 0), static_cast<ssize_t>(datagram.size()));
+  EXPECT_TRUE(comes([&] { return !fresh.take(0) && fresh.dropped() == 2; })) << "the kernel drops the third one";
+  EXPECT_EQ(::send(peer.fd(), real.data(), real.size(), 0), static_cast<ssize_t>(real.size()));
+  EXPECT_TRUE(comes_to(fresh, 0));
+}
+
+TEST_F(Datagrams, RetransmissionsBeyondTheWindowAreDropped) {
+  for (std::uint32_t number = 1; number <= 1000; ++number) {
+    const MessageHeader header{.tag = number * 10UL, .bytes = 4, .number = number};
+    EXPECT_TRUE(
+        right.receive_retransmitted(std::string(reinterpret_cast<const char*>(&header), sizeof header) + "text", 0));
+  }
+  EXPECT_EQ(taken(1), "text");
+  EXPECT_EQ(taken(DatagramLink::kWindow + 1), "nothing");
 }
 
 TEST_F(Datagrams, ALossDisablesDatagramsForAWhile) {
@@ -295,13 +336,6 @@ TEST_F(Datagrams, ALossDisablesDatagramsForAWhile) {
 }
 
 // ---- messages of several packets ----
-
-/// Returns message `number` after waiting for it.
-std::optional<DatagramLink::Arrived> comes_to(DatagramLink& link, std::uint32_t number) {
-  std::optional<DatagramLink::Arrived> arrived;
-  comes([&] { return (arrived = link.take(number)).has_value(); });
-  return arrived;
-}
 
 /// A text whose pieces differ from one another.
 std::string long_text(std::size_t bytes, unsigned seed = 0) {
@@ -373,7 +407,7 @@ TEST_F(Datagrams, JoinedPacketsAreAcceptedInAnyOrder) {
         first + last, four.back() + joined(middle), four[0] + joined(others) + joined(four),  // far apart
         last + joined(middle) + joined(zero) + joined(others)}) {
     // A new link for each order.
-    DatagramLink fresh(stream.right, kToken, {});
+    DatagramLink fresh(stream.right, kRight, {});
     std::uint16_t port = 0;
     const tcp::Socket sender = local_socket(SOCK_DGRAM, port);
     fresh.connect(stream.right, port);
@@ -471,7 +505,7 @@ TEST_F(Datagrams, DatagramsBeyondTheWindowAreDropped) {
   const std::string some = caught();
   const auto numbered = [&](std::uint32_t number) {
     std::string other = some;
-    constexpr std::size_t kTagAt = 16, kNumberAt = 28;
+    constexpr std::size_t kTagAt = 24, kNumberAt = 36;
     const std::uint64_t tag = number * 10UL;
     std::memcpy(other.data() + kTagAt, &tag, sizeof tag);
     std::memcpy(other.data() + kNumberAt, &number, sizeof number);
@@ -533,7 +567,7 @@ int family_of(const tcp::Socket& socket) {
 
 /// Sends messages of every length directly between the links. The kernel may split datagrams and join them again.
 void expect_every_length_between(const Stream& stream, int family) {
-  DatagramLink left(stream.left, kToken, {}), right(stream.right, kToken, {});
+  DatagramLink left(stream.left, kLeft, {}), right(stream.right, kRight, {});
   EXPECT_EQ(family_of(left.socket()), family);
   left.connect(stream.left, right.port());
   right.connect(stream.right, left.port());

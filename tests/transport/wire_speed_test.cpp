@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/plan.hpp"
 #include "core/tuning.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
@@ -33,11 +35,13 @@ void between_two(std::size_t frame_bytes, F&& f) {
   });
 }
 
+WireEnd end_of(Wire& wire, Rank other) { return {wire, 1 - other, other, Deadline::in(kPatience)}; }
+
 class WireSpeedOf : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(WireSpeedOf, BothEndsComeToAnEndWithNumbers) {
   between_two(GetParam(), [](Wire& wire, Rank other, bool first) {
-    const WireSpeed speed = measure(wire, other, first, Deadline::in(kPatience));
+    const WireSpeed speed = measure(end_of(wire, other), first);
     EXPECT_GT(speed.us_per_byte, 0);
     EXPECT_EQ(speed.work_us_per_byte, speed.us_per_byte / 2) << "of both directions it took no longer than the whole";
     EXPECT_EQ(speed.together_us_per_byte, 0) << "not measured";
@@ -49,13 +53,56 @@ TEST_P(WireSpeedOf, AllPairsTalkTheSameAboutTheSameNumbers) {
   for (const double us_per_byte : {4e-3, 1e-2})
     between_two(GetParam(), [&](Wire& wire, Rank other, bool) {
       const WireSpeed alone{.latency_us = 1, .message_us = 1, .us_per_byte = us_per_byte};
-      EXPECT_NE(measure_together(wire, other, alone, Deadline::in(kPatience)), 0);
+      EXPECT_NE(measure_together(end_of(wire, other), alone), 0);
     });
 }
 
 INSTANTIATE_TEST_SUITE_P(Frames, WireSpeedOf,
                          ::testing::Values(std::size_t{64}, std::size_t{96} << 10, std::size_t{512} << 10),
                          [](const auto& of) { return std::to_string(of.param) + "_bytes"; });
+
+TEST(WireSpeed, MessagesThatDoNotBelongToTheMeasurementEndIt) {
+  struct Wrong {
+    std::uint64_t tag;
+    std::size_t bytes;
+  };
+  constexpr std::uint64_t kTag = 0x73706565;
+  for (const Wrong wrong : {Wrong{kTag + 1, 8}, Wrong{kTag, 7}, Wrong{kTag, 0}}) {
+    const auto mailbox = std::make_shared<WireMailbox>();
+    QueueWire mine(mailbox, {0, 1}, 0, 0, 64), theirs(mailbox, {0, 1}, 1, 0, 64);
+    theirs.acquire_frame(0);
+    theirs.send(0, wrong.tag, wrong.bytes);
+    const Error error = error_of([&] { measure(end_of(mine, 1), false); });
+    EXPECT_EQ(error.code(), Errc::bootstrap) << error.what();
+    EXPECT_EQ(error.peer(), 1);
+  }
+}
+
+/// Otherwise the number of another rank would decide how long this rank measures.
+TEST(WireSpeed, AMeasurementThatTheOtherRankDoesNotEndIsRefused) {
+  const auto mailbox = std::make_shared<WireMailbox>();
+  QueueWire mine(mailbox, {0, 1}, 0, 0, 64), theirs(mailbox, {0, 1}, 1, 0, 64);
+  std::jthread other([&](const std::stop_token& over) {  // Asks for one more train of short messages, without end.
+    while (!over.stop_requested()) {
+      theirs.progress();
+      if (theirs.acquire_frame(0) != nullptr) theirs.send(0, 0x73706565, 8);
+      if (theirs.receive(0) != nullptr) theirs.release(0);
+    }
+  });
+  const Error error = error_of([&] { measure(end_of(mine, 1), false); });
+  EXPECT_EQ(error.code(), Errc::bootstrap) << error.what();
+}
+
+TEST(WireSpeed, ADeathThatTheBootstrapKnowsEndsTheMeasurement) {
+  const auto mailbox = std::make_shared<WireMailbox>();
+  QueueWire wire(mailbox, {0, 1}, 0, 0, 64);
+  WireEnd end = end_of(wire, 1);
+  end.check_peers = [] { throw Error(Errc::peer_lost, "rank 1 is gone", 0, 1); };
+  for (const bool first : {true, false}) {
+    const Error error = error_of([&] { measure(end, first); });
+    EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+  }
+}
 
 TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {
   const WireSpeed fast{.latency_us = 1, .message_us = 2, .us_per_byte = 3e-4, .work_us_per_byte = 1.5e-4};

@@ -19,7 +19,8 @@ Arguments parse(int argc, char** argv) {
                                        CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION");
   app.add_option("-n", arguments.ranks, "ranks to start")->required()->check(CLI::Range(1, 4096));
   app.add_flag("--prefix,--tag-output", arguments.prefix, "put [rank] in front of every line of output");
-  app.add_option("--grace", arguments.grace, "what the others have to end after a rank has failed (2s, 500ms)")
+  app.add_option("--grace", arguments.grace,
+                 "what ranks have to end after a rank has failed, or after SIGINT or SIGTERM (2s, 500ms)")
       ->transform(duration)
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -12,7 +12,7 @@ constexpr int kUsageError = 2;  // exit status for invalid arguments
 struct Arguments {
   int ranks = 0;
   bool prefix = false;
-  double grace = 2;               // seconds from the first failure of a rank until the other ranks are ended
+  double grace = 2;               // seconds from a first failure, SIGINT or SIGTERM until the other ranks are ended
   std::optional<double> timeout;  // seconds after which all ranks are ended; empty: no limit
   std::vector<std::string> command;
 };

@@ -21,6 +21,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -120,8 +121,8 @@ class Launcher {
     }
   }
 
-  /// Opens the port of 127.0.0.1 at which ranks meet. The launcher closes the socket once rank 0 has inherited it, so
-  /// no other process can take the port.
+  /// Chooses a name for the job, and opens the port of 127.0.0.1 at which ranks meet. The launcher closes the socket
+  /// once rank 0 has inherited it, so no other process can take the port.
   void open_port() {
     port_socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -134,6 +135,10 @@ class Launcher {
       fail("no port on 127.0.0.1");
     }
     port_ = ntohs(address.sin_port);
+    std::random_device random;
+    const char* const outer = std::getenv("COLLECTIVES_JOB");
+    job_ = fmt::format("{}{}collectives_run-{}-{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "",
+                       ::getpid(), random());
   }
 
   /// Starts rank `number`. Returns 0, or the errno of exec.
@@ -201,7 +206,8 @@ class Launcher {
     set("LOCAL_WORLD_SIZE", arguments_.ranks);
     set("MASTER_PORT", port_);
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // an outer launcher may have set it
+    ::setenv("COLLECTIVES_JOB", job_.c_str(), 1);
+    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");    // an outer launcher may have set it
     ::unsetenv("COLLECTIVES_LISTEN_FD");
     if (number == 0) {
       ::fcntl(port_socket_, F_SETFD, 0);
@@ -226,7 +232,8 @@ class Launcher {
     const bool reads_input = input_ >= 0 && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();  // a background group cannot read
     if (reads_input) entries.push_back({STDIN_FILENO, POLLIN, 0});
     int milliseconds = failures_.empty() || judged_ ? -1 : 10;
-    if (const auto next = std::min(timeout_at_, next_step_at_); milliseconds < 0 && next != Clock::time_point::max()) {
+    if (const auto next = std::min({timeout_at_, next_step_at_, kill_at_});
+        milliseconds < 0 && next != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
       milliseconds = static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
     }
@@ -257,7 +264,7 @@ class Launcher {
     while (::read(signals_, &info, sizeof info) == sizeof info) {
       const auto number = static_cast<int>(info.ssi_signo);
       if (number != SIGCHLD) {
-        signal_all(number);
+        forward_signal(number);
         continue;
       }
       // The signal names the first rank that has ended since the last signal was read. The order of other ranks is
@@ -266,6 +273,29 @@ class Launcher {
       if (first != ranks_.end()) look_at(*first);
       for (Rank& rank : ranks_) look_at(rank);
     }
+  }
+
+  /// Forwards a signal. SIGINT and SIGTERM ask the ranks to end, so they start the grace. A second SIGINT ends it.
+  void forward_signal(int number) {
+    signal_all(number);
+    if (number != SIGINT && number != SIGTERM) return;
+    const auto now = Clock::now();
+    if (stopped_by_ == 0) {
+      stopped_by_ = number;
+      kill_at_ = now + to_duration(arguments_.grace);
+    } else if (number == SIGINT && is_interrupted_ && any_running()) {
+      say(fmt::format("second SIGINT: killing {}", running_ranks()));
+      kill_ranks();
+    }
+    is_interrupted_ = is_interrupted_ || number == SIGINT;
+  }
+
+  /// Kills all ranks, stopped ones included, because a signal has asked this program to end.
+  void kill_ranks() {
+    signal_all(SIGKILL);
+    if (status_ == 0) status_ = kKilledBy + stopped_by_;
+    judged_ = true;  // the launcher itself ends the ranks from here on
+    kill_at_ = next_step_at_ = Clock::time_point::max();
   }
 
   void look_at(Rank& rank) {
@@ -294,7 +324,8 @@ class Launcher {
     say(fmt::format("rank {} (pid {}) {}", cause->rank->number, cause->rank->pid,
                     killed(*cause) ? fmt::format("was killed by signal {} ({})", number, ::strsignal(number))
                                    : fmt::format("exited with status {}", number)));
-    next_step_at_ = std::min(next_step_at_, first_failure_at_ + to_duration(arguments_.grace));
+    // After SIGINT or SIGTERM, the ranks have received a signal to end already.
+    if (stopped_by_ == 0) next_step_at_ = std::min(next_step_at_, first_failure_at_ + to_duration(arguments_.grace));
   }
 
   /// Returns true if a rank has begun to exit and waitid() does not see it yet.
@@ -331,6 +362,11 @@ class Launcher {
   void end_the_late() {
     const auto now = Clock::now();
     if (!any_running()) return;
+    if (now >= kill_at_) {
+      say(fmt::format("{} still running {} s after {}: killing", running_ranks(), arguments_.grace,
+                      stopped_by_ == SIGINT ? "SIGINT" : "SIGTERM"));
+      return kill_ranks();
+    }
     if (now >= timeout_at_) {
       say(fmt::format("{} still running after {} s: ending", running_ranks(), *arguments_.timeout));
       if (status_ == 0) status_ = kTimedOut;
@@ -357,6 +393,7 @@ class Launcher {
   sigset_t original_mask_{};
   int signals_ = -1;
   int port_socket_ = -1, port_ = 0;
+  std::string job_;  // name by which the ranks refuse ranks of other jobs
   bool forwards_stdin_ = false;
   int input_ = -1;  // pipe to the standard input of rank 0
   std::optional<Guard> guard_;
@@ -368,6 +405,9 @@ class Launcher {
   Clock::time_point timeout_at_ = Clock::time_point::max();
   Clock::time_point next_step_at_ = Clock::time_point::max();  // time of the next signal to the remaining ranks
   int next_step_ = SIGTERM;
+  int stopped_by_ = 0;           // first SIGINT or SIGTERM that this program has received, or 0
+  bool is_interrupted_ = false;  // true after the first SIGINT
+  Clock::time_point kill_at_ = Clock::time_point::max();  // time at which that grace ends
 };
 
 }  // namespace

@@ -3,12 +3,14 @@
 //   collectives_run -n 4 ./trainer --epochs 3
 //
 // Each rank is a process in a process group of its own. Its environment holds RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The launcher opens the port MASTER_PORT itself. Rank 0 inherits the
-// listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0 uses it.
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and COLLECTIVES_JOB. The launcher opens the port MASTER_PORT itself. Rank
+// 0 inherits the listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0 uses it.
 //
 // After a failure, the launcher prints the number of the rank that failed first. The other ranks have a limited time
-// (`--grace`) to report the failure and end. After this time the launcher ends the remaining ranks. If the launcher is
-// killed, a guard process kills the groups of all ranks.
+// (`--grace`) to report the failure and end. After this time the launcher ends the remaining ranks.
+//
+// SIGINT and SIGTERM are forwarded. Ranks that still run after the grace are killed, also if they are stopped. A second
+// SIGINT kills them at once. If the launcher is killed, a guard process kills the groups of all ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

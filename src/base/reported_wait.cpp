@@ -1,0 +1,78 @@
+// Implementation of ReportedWait: a deadline, reports and a check of peers for one wait. Reports are warnings on
+// stderr.
+#include "base/reported_wait.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+
+namespace collectives {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr auto kCheckEvery = std::chrono::milliseconds(1);
+constexpr int kLongestPollWithCheck = 10;  // Milliseconds; a loss is therefore found within 10 ms.
+
+// Times as counts of nanoseconds.
+std::atomic<nanoseconds::rep> first_report = nanoseconds(std::chrono::seconds(10)).count();
+std::atomic<nanoseconds::rep> next_report = nanoseconds(std::chrono::seconds(30)).count();
+
+}  // namespace
+
+ReportedWait::ReportedWait(std::string_view what, Rank self, Deadline deadline, Describe awaited, Check check)
+    : what_(what),
+      self_(self),
+      deadline_(deadline),
+      describe_(std::move(awaited)),
+      check_(std::move(check)),
+      report_at_(start_ + nanoseconds(first_report.load(std::memory_order_relaxed))) {}
+
+bool ReportedWait::is_over() {
+  const Clock::time_point now = Clock::now();
+  if (check_ && now - checked_at_ >= kCheckEvery) {
+    checked_at_ = now;
+    check_();
+  }
+  if (deadline_.passed()) return true;
+  if (now >= report_at_) {
+    report_at_ = now + nanoseconds(next_report.load(std::memory_order_relaxed));
+    log_warning(self_, "still waiting: {}", text());
+  }
+  return false;
+}
+
+std::string ReportedWait::text(const Awaited& awaited, std::string_view what, Rank waiter, double seconds) {
+  std::string text = fmt::format("{} did not {} ({} waited {:.1f} s)",
+                                 awaited.ranks.empty() ? "another rank" : ranks_text(awaited.ranks), what,
+                                 waiter == kNoRank ? "this rank" : fmt::format("rank {}", waiter), seconds);
+  if (!awaited.last_answer.empty()) text += "; last answer: " + awaited.last_answer;
+  if (!awaited.hint.empty()) text += "; " + awaited.hint;
+  return text;
+}
+
+std::string ReportedWait::text() const { return text(awaited(), what_, self_, seconds()); }
+
+Error ReportedWait::timeout() const {
+  const Awaited state = awaited();
+  return {Errc::timeout, text(state, what_, self_, seconds()), self_,
+          state.ranks.empty() ? kNoRank : state.ranks.front()};
+}
+
+int ReportedWait::milliseconds_left(int most) const {
+  if (check_) most = std::min(most, kLongestPollWithCheck);
+  const auto to_report = std::chrono::ceil<std::chrono::milliseconds>(report_at_ - Clock::now()).count();
+  return deadline_.milliseconds_left(static_cast<int>(std::clamp<std::int64_t>(to_report, 0, most)));
+}
+
+void ReportedWait::set_report_times(nanoseconds first, nanoseconds next) noexcept {
+  first_report.store(first.count(), std::memory_order_relaxed);
+  next_report.store(next.count(), std::memory_order_relaxed);
+}
+
+}  // namespace collectives

@@ -1,0 +1,18 @@
+// check_apart(): refuses a group in which two tensors share memory that one of them writes.
+//
+// A group reduces its tensors together, in no stated order. A buffer that is an output of one tensor and belongs to a
+// second one would therefore get another value than by two calls in a row. Inputs may be shared, because a group only
+// reads them.
+#pragma once
+
+#include <span>
+
+#include "core/call.hpp"
+
+namespace collectives {
+
+/// Throws Error{invalid_argument} if the output of one tensor overlaps the input or the output of another one. The text
+/// names both positions, counted from 1. Requires that the input and the output of each tensor are equal or apart.
+void check_apart(std::span<const Tensor> tensors, Rank rank);
+
+}  // namespace collectives

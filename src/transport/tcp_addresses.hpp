@@ -1,0 +1,47 @@
+// Addresses of the TCP network: those of this host's interfaces, and the text by which a rank publishes its own.
+//
+// The text is a JSON object with the port, the addresses, and the network namespace of the process. Another rank makes
+// it, so all its fields are checked.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace collectives {
+
+/// Network interface of this host that is up and is no loopback. It has one address; an interface with several
+/// addresses has several entries.
+struct NetworkInterface {
+  std::string name, address;
+  std::vector<std::uint8_t> bytes;  ///< the address in binary
+  int prefix = 0;                   ///< length of the network prefix in bits
+};
+
+/// Address and port of a rank.
+struct TcpAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  std::string text;  ///< the address with the port, such as "10.77.0.1:4000"
+};
+
+std::vector<NetworkInterface> interfaces_up();
+/// Returns whether `interfaces` is empty, or has the name of the interface or a beginning of its address.
+bool is_allowed(const NetworkInterface&, const std::vector<std::string>& interfaces);
+
+/// Returns the addresses of this host's interfaces as text, such as "10.77.0.1" or "fd00::1". Omits loopback,
+/// interfaces that are down and interfaces that `interfaces` does not allow.
+std::vector<std::string> own_addresses(const std::vector<std::string>& interfaces);
+
+/// Returns the text by which this rank publishes its port and its addresses.
+std::string published_address(int port, const std::vector<std::string>& interfaces);
+
+/// Returns the addresses at which the rank that has published `text` may be reached. Loopback comes first if both
+/// processes share a network namespace, then addresses in networks of `mine`, then the rest. Throws Error{bootstrap} if
+/// the text is malformed.
+std::vector<TcpAddress> read_published_address(std::string_view text, const std::vector<NetworkInterface>& mine);
+
+}  // namespace collectives

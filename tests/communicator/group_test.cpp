@@ -1,0 +1,111 @@
+// Tests of groups whose tensors share memory. A group is refused if one tensor's output overlaps another tensor.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+namespace {
+
+/// Adds tensors to a group by `add`, and returns the error of run().
+template <class Add>
+Error error_of_group(Communicator& comm, const Add& add) {
+  Group group = comm.group();
+  add(group);
+  const Error error = error_of([&] { group.run(); });
+  group.run();  // the group is empty
+  return error;
+}
+
+TEST(GroupOverlap, IsRefusedWithBothPositions) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> data(100, 1), other(100, 2), small(3);
+    const auto part = [&](std::size_t first, std::size_t count) { return std::span(data).subspan(first, count); };
+    const auto refused = [&](auto&& add, std::string_view why) {
+      const Error error = error_of_group(comm, add);
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_SAYS(error.what(), why);
+    };
+    refused(
+        [&](Group& group) {
+          group.all_reduce(data, data);
+          group.all_reduce(small, small);
+          group.all_reduce(data, data);
+        },
+        "all_reduce: the output of tensor 1 and the output of tensor 3 overlap in a group of 3 tensors");
+    refused(
+        [&](Group& group) {
+          group.all_reduce(data, other);
+          group.all_reduce(other, data);
+        },
+        "put of tensor 2 overlap in a group of 2 tensors");
+    refused(
+        [&](Group& group) {
+          group.all_reduce(part(0, 50), std::span(other).first(50));
+          group.all_reduce(part(49, 51), part(49, 51));
+        },
+        "the input of tensor 1 and the output of tensor 2 overlap");
+    refused(
+        [&](Group& group) {
+          group.all_reduce(part(99, 1), part(99, 1));
+          group.all_reduce(small, small);
+          group.all_reduce(part(0, 100), other);
+        },
+        "the output of tensor 1 and the input of tensor 3 overlap");
+    refused(  // packs of different types
+        [&](Group& group) {
+          group.all_reduce(data, data);
+          group.all_reduce(std::as_writable_bytes(part(10, 1)), std::as_writable_bytes(part(10, 1)), ReduceOp::max);
+        },
+        "the output of tensor 1 and the output of tensor 2 overlap");
+    EXPECT_EQ(data, std::vector<float>(100, 1)) << "nothing was sent";
+    comm.barrier();
+  });
+}
+
+TEST(GroupOverlap, OfInputsIsAllowed) {
+  run_communicators(3, [](Communicator& comm) {
+    const std::vector<float> shared(40, 1);
+    std::vector<float> sum(40), largest(20), in_place(7, 2);
+    std::vector<float> adjacent(20, 1);
+    Group group = comm.group();
+    for (int time = 0; time < 2; ++time) {  // the group is used again
+      std::ranges::fill(in_place, 2.f);
+      std::ranges::fill(adjacent, 1.f);
+      group.all_reduce(shared, sum);
+      group.all_reduce(std::span(shared).subspan(10, 20), largest, ReduceOp::max);
+      group.all_reduce(in_place, in_place);
+      group.all_reduce(std::span(adjacent).first(10), std::span(adjacent).first(10));
+      group.all_reduce(std::span(adjacent).last(10), std::span(adjacent).last(10));
+      group.all_reduce(std::span(adjacent).subspan(5, 0), std::span(adjacent).subspan(5, 0));  // no elements
+      group.run();
+      EXPECT_EQ(sum, std::vector<float>(40, 3));
+      EXPECT_EQ(largest, std::vector<float>(20, 1));
+      EXPECT_EQ(in_place, std::vector<float>(7, 6));
+      EXPECT_EQ(adjacent, std::vector<float>(20, 3));
+    }
+  });
+}
+
+TEST(GroupOverlap, IsFoundBehindShorterTensors) {
+  run_communicators(1, [](Communicator& comm) {
+    std::vector<float> data(1000), out(1000), last(1);
+    const Error error = error_of_group(comm, [&](Group& group) {
+      group.all_reduce(data, out);
+      // Inputs that end before that of tensor 1.
+      std::vector<std::vector<float>> outs(4, std::vector<float>(10));
+      for (std::size_t i = 0; i < outs.size(); ++i) group.all_reduce(std::span(data).subspan(100 * i, 10), outs[i]);
+      group.all_reduce(last, std::span(data).subspan(999, 1));
+    });
+    EXPECT_SAYS(error.what(), "the input of tensor 1 and the output of tensor 6 overlap in a group of 6 tensors");
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing
