@@ -63,7 +63,7 @@ namespace collectives {
 /// Options of one call. For an unset option, the communicator's setting applies.
 struct Options {
   std::string_view backend = {};           ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
-  std::string_view name = {};              ///< Name of the tensor, shown in errors.
+  std::string_view name = {};              ///< Name of the tensor, at most 256 bytes. All ranks pass the same name.
   std::chrono::nanoseconds timeout = {};   ///< Maximum duration. 0: the communicator's; max(): no limit.
   std::optional<bool> deterministic = {};  ///< True: adds contributions in rank order.
   /// Format in which f32 values travel between hosts: DataType::bf16, DataType::f16 or a Codec, which must outlive the

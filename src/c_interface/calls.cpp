@@ -14,13 +14,23 @@ namespace {
 
 Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
 
-/// Sets `*work` to a handle of the Work that issue() returns.
+/// Calls call(), a collective of `comm`. If the C interface refuses the arguments, publishes the refusal.
+template <class Call>
+collectives_error called(const char* function, collectives_communicator* comm, Collective collective,
+                         Call&& call) noexcept {
+  return guarded(function, [&] { refusing(in(comm), {.collective = collective}, call); });
+}
+
+/// Starts a collective of `comm`. If the C interface refuses the arguments, also a null `work`, publishes the refusal.
 template <class Issue>
-collectives_error issued(const char* function, collectives_work** work, Issue&& issue) noexcept {
-  return made(function, work, "work", [&] {
+collectives_error issued(const char* function, collectives_communicator* comm, Collective collective,
+                         collectives_work** work, Issue&& issue) noexcept {
+  if (work != nullptr) *work = nullptr;
+  return called(function, comm, collective, [&] {
+    require(work, "work");
     auto handle = std::make_unique<collectives_work>();
     handle->work = issue();
-    return handle;
+    *work = handle.release();
   });
 }
 
@@ -77,9 +87,13 @@ void collectives_threads_free(collectives_threads* threads) { delete threads; }
 
 collectives_error collectives_split(collectives_communicator* comm, int color, int key,
                                     const collectives_communicator_options* options, collectives_communicator** part) {
-  return made(__func__, part, "part", [&] {
-    std::optional<Communicator> made = in(comm).split(color, key, options_of(options));
-    return made ? std::unique_ptr<collectives_communicator>(new collectives_communicator{std::move(*made)}) : nullptr;
+  if (part != nullptr) *part = nullptr;
+  return guarded(__func__, [&] {
+    refusing(in(comm), {.collective = Collective::all_gather, .split = true}, [&] {
+      require(part, "part");
+      std::optional<Communicator> made = in(comm).split(color, key, options_of(options));
+      if (made) *part = new collectives_communicator{std::move(*made)};
+    });
   });
 }
 
@@ -143,7 +157,7 @@ collectives_error collectives_plan_name(const collectives_communicator* comm, co
 collectives_error collectives_all_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
                                          collectives_data_type type, collectives_op op,
                                          const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::all_reduce, [&] {
     const CallOptions how(options);
     in(comm).all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
   });
@@ -152,7 +166,7 @@ collectives_error collectives_all_reduce(collectives_communicator* comm, const v
 collectives_error collectives_all_reduce_async(collectives_communicator* comm, const void* input, void* output,
                                                size_t count, collectives_data_type type, collectives_op op,
                                                const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::all_reduce, work, [&] {
     const CallOptions how(options);
     return in(comm).all_reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
   });
@@ -161,7 +175,7 @@ collectives_error collectives_all_reduce_async(collectives_communicator* comm, c
 collectives_error collectives_reduce_scatter(collectives_communicator* comm, const void* input, void* output,
                                              size_t count, collectives_data_type type, collectives_op op,
                                              const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::reduce_scatter, [&] {
     const CallOptions how(options);
     const auto [whole, mine] = equal(in(comm), count);
     in(comm).reduce_scatter({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
@@ -171,7 +185,7 @@ collectives_error collectives_reduce_scatter(collectives_communicator* comm, con
 collectives_error collectives_reduce_scatter_async(collectives_communicator* comm, const void* input, void* output,
                                                    size_t count, collectives_data_type type, collectives_op op,
                                                    const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::reduce_scatter, work, [&] {
     const CallOptions how(options);
     const auto [whole, mine] = equal(in(comm), count);
     return in(comm).reduce_scatter_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
@@ -181,7 +195,7 @@ collectives_error collectives_reduce_scatter_async(collectives_communicator* com
 collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input, void* output,
                                                const size_t* counts, collectives_data_type type, collectives_op op,
                                                const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::reduce_scatter, [&] {
     const CallOptions how(options);
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
@@ -193,7 +207,7 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
                                                      const size_t* counts, collectives_data_type type,
                                                      collectives_op op, const collectives_options* options,
                                                      collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::reduce_scatter, work, [&] {
     const CallOptions how(options);
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
@@ -204,7 +218,7 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
 
 collectives_error collectives_all_gather(collectives_communicator* comm, const void* input, void* output, size_t count,
                                          collectives_data_type type, const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::all_gather, [&] {
     const auto [whole, mine] = equal(in(comm), count);
     in(comm).all_gather({input, mine, type_of(type)}, {output, whole, type_of(type)}, CallOptions(options));
   });
@@ -213,7 +227,7 @@ collectives_error collectives_all_gather(collectives_communicator* comm, const v
 collectives_error collectives_all_gather_async(collectives_communicator* comm, const void* input, void* output,
                                                size_t count, collectives_data_type type,
                                                const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::all_gather, work, [&] {
     const auto [whole, mine] = equal(in(comm), count);
     return in(comm).all_gather_async({input, mine, type_of(type)}, {output, whole, type_of(type)},
                                      CallOptions(options));
@@ -223,7 +237,7 @@ collectives_error collectives_all_gather_async(collectives_communicator* comm, c
 collectives_error collectives_all_gather_v(collectives_communicator* comm, const void* input, void* output,
                                            const size_t* counts, collectives_data_type type,
                                            const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::all_gather, [&] {
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
     in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, CallOptions(options));
@@ -233,7 +247,7 @@ collectives_error collectives_all_gather_v(collectives_communicator* comm, const
 collectives_error collectives_all_gather_v_async(collectives_communicator* comm, const void* input, void* output,
                                                  const size_t* counts, collectives_data_type type,
                                                  const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::all_gather, work, [&] {
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
     return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list,
@@ -243,7 +257,7 @@ collectives_error collectives_all_gather_v_async(collectives_communicator* comm,
 
 collectives_error collectives_broadcast(collectives_communicator* comm, const void* input, void* output, size_t count,
                                         collectives_data_type type, int root, const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::broadcast, [&] {
     in(comm).broadcast({input, count, type_of(type)}, {output, count, type_of(type)}, root, CallOptions(options));
   });
 }
@@ -251,7 +265,7 @@ collectives_error collectives_broadcast(collectives_communicator* comm, const vo
 collectives_error collectives_broadcast_async(collectives_communicator* comm, const void* input, void* output,
                                               size_t count, collectives_data_type type, int root,
                                               const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::broadcast, work, [&] {
     return in(comm).broadcast_async({input, count, type_of(type)}, {output, count, type_of(type)}, root,
                                     CallOptions(options));
   });
@@ -260,7 +274,7 @@ collectives_error collectives_broadcast_async(collectives_communicator* comm, co
 collectives_error collectives_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
                                      collectives_data_type type, collectives_op op, int root,
                                      const collectives_options* options) {
-  return guarded(__func__, [&] {
+  return called(__func__, comm, Collective::reduce, [&] {
     const CallOptions how(options);
     in(comm).reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
   });
@@ -269,19 +283,20 @@ collectives_error collectives_reduce(collectives_communicator* comm, const void*
 collectives_error collectives_reduce_async(collectives_communicator* comm, const void* input, void* output,
                                            size_t count, collectives_data_type type, collectives_op op, int root,
                                            const collectives_options* options, collectives_work** work) {
-  return issued(__func__, work, [&] {
+  return issued(__func__, comm, Collective::reduce, work, [&] {
     const CallOptions how(options);
     return in(comm).reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
   });
 }
 
 collectives_error collectives_barrier(collectives_communicator* comm, const collectives_options* options) {
-  return guarded(__func__, [&] { in(comm).barrier(CallOptions(options)); });
+  return called(__func__, comm, Collective::barrier, [&] { in(comm).barrier(CallOptions(options)); });
 }
 
 collectives_error collectives_barrier_async(collectives_communicator* comm, const collectives_options* options,
                                             collectives_work** work) {
-  return issued(__func__, work, [&] { return in(comm).barrier_async(CallOptions(options)); });
+  return issued(__func__, comm, Collective::barrier, work,
+                [&] { return in(comm).barrier_async(CallOptions(options)); });
 }
 
 // ---- works ----
@@ -317,9 +332,11 @@ collectives_error collectives_group_all_reduce(collectives_group* group, const v
                                                collectives_data_type type, collectives_op op,
                                                const collectives_options* options) {
   return guarded(__func__, [&] {
-    const CallOptions how(options);
-    require(group, "group")
-        .group.all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+    Group& members = require(group, "group").group;
+    refusing(members, {.collective = Collective::all_reduce}, [&] {
+      const CallOptions how(options);
+      members.all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+    });
   });
 }
 
@@ -328,7 +345,16 @@ collectives_error collectives_group_run(collectives_group* group) {
 }
 
 collectives_error collectives_group_run_async(collectives_group* group, collectives_work** work) {
-  return issued(__func__, work, [&] { return require(group, "group").group.run_async(); });
+  if (work != nullptr) *work = nullptr;
+  return guarded(__func__, [&] {
+    Group& members = require(group, "group").group;
+    refusing(members, {.collective = Collective::all_reduce}, [&] {
+      require(work, "work");
+      auto handle = std::make_unique<collectives_work>();
+      handle->work = members.run_async();
+      *work = handle.release();
+    });
+  });
 }
 
 void collectives_group_free(collectives_group* group) { delete group; }

@@ -91,6 +91,18 @@ collectives_error guarded(const char* function, Call&& call) noexcept {
   }
 }
 
+/// Calls call(). If the C interface itself refuses the arguments, also publishes that this rank has
+/// refused `refusal` on `on`, a Communicator or a Group, so that ranks that perform the call get an error.
+template <class On, class Call>
+void refusing(On& on, CallRefusal refusal, Call&& call) {
+  try {
+    call();
+  } catch (const Refused& refused) {
+    refusal.publish(on, refused.why);
+    throw;
+  }
+}
+
 /// Sets `*out` to the result of make(), a std::unique_ptr, or to NULL if make() throws.
 template <class Handle, class Make>
 collectives_error made(const char* function, Handle** out, const char* what, Make&& make) noexcept {

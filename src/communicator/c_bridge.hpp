@@ -1,5 +1,6 @@
-// Function that makes a handle of the C interface for a Communicator of C++. With it, an extension of this library
-// offers its own Bootstrap to C programs. A Bootstrap lets ranks find one another. One extension is the shared library
+// Functions by which other interfaces use a Communicator of C++. One makes a handle of the C interface. With it, an
+// extension of this library offers its own Bootstrap to C programs. Others publish that an interface has refused a call
+// before the Communicator has seen it. A Bootstrap lets ranks find one another. One extension is the shared library
 // for MPI (src/mpi). An extension defines a C function like this one:
 //
 //   extern "C" collectives_error from_my_cluster(const collectives_communicator_options* options,
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 
 #include "collectives/collectives.h"
 #include "collectives/communicator.hpp"
@@ -24,5 +26,15 @@ namespace collectives {
 COLLECTIVES_EXPORT collectives_error make_c_communicator(
     const char* function, const collectives_communicator_options* options, collectives_communicator** comm,
     const std::function<Communicator(const CommunicatorOptions&)>& make) noexcept;
+
+/// Publishes that this rank refuses a call, although no function of Communicator has seen the call. Ranks that perform
+/// the call then get an error.
+struct CallRefusal {
+  Collective collective = Collective::barrier;
+  bool split = false;  ///< whether the call is split()
+
+  void publish(Communicator& comm, std::string_view why) const noexcept;
+  void publish(Group& group, std::string_view why) const noexcept;
+};
 
 }  // namespace collectives

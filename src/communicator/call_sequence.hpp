@@ -47,7 +47,7 @@ class CallSequence {
  private:
   const CommunicatorResources& resources_;
   std::uint64_t begun_ = 0;
-  RunningHash hash_;  // hash of all operations that have begun
+  RunningHash hash_;            // hash of all operations that have begun
   std::uint64_t finished_ = 0;  // number of the newest operation that has completed
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "communicator/c_bridge.hpp"
 #include "communicator/communicator_impl.hpp"
 
 namespace collectives {
@@ -162,6 +163,10 @@ void Communicator::abort(std::string_view reason) noexcept {
   if (!impl_->inherited()) return impl_->resources.failure_detector->abort(reason);
   log_warning(rank(), "abort: this communicator belongs to process {}, from which this one was forked: it goes on",
               impl_->owner_process.process());
+}
+
+void CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
+  if (!comm.impl_->inherited()) comm.impl_->refuse({.collective = collective, .split = split}, why);
 }
 
 void Communicator::progress() { impl_->progress(); }

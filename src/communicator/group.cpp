@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "communicator/c_bridge.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/group_overlap.hpp"
 
@@ -120,6 +121,11 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   pack.name = options.name;
   pack.refused = refused;
   pack.add({input, output}, options.name);
+}
+
+void CallRefusal::publish(Group& group, std::string_view why) const noexcept {
+  auto& comm = *group.impl_->comm;
+  if (!comm.inherited()) comm.refuse({.collective = collective, .split = split}, why);
 }
 
 void Group::run() { run_async().wait(); }

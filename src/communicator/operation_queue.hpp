@@ -13,8 +13,8 @@
 // long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
 // record. An operation on GPU memory publishes its record before it starts.
 //
-// Refusals. A rank refuses a call if its arguments are invalid or the library cannot perform the call. The refusal is an
-// operation, too, so that all ranks number their calls alike. It moves no data. It takes its number in the order of
+// Refusals. A rank refuses a call if its arguments are invalid or the library cannot perform the call. The refusal is
+// an operation, too, so that all ranks number their calls alike. It moves no data. It takes its number in the order of
 // issue, publishes a record with the reason, and is then complete. A rank that performs this call thus finds out that a
 // peer has refused it. If all ranks refuse the call, the communicator stays usable.
 //

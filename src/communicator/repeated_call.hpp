@@ -45,9 +45,9 @@ class RepeatedCall {
   /// Returns whether the call has only buffers, a built-in op, a root, a backend and a timeout. An op of the program is
   /// not allowed, because a new op may lie at the address of an old one.
   static bool is_plain(const Call& call, const Options& options) noexcept {
-    return !call.has_counts && !call.split && call.layout == 0 && call.op.user_op() == nullptr && options.name.empty() &&
-           !options.deterministic.has_value() && options.wire == WireFormat() && options.compressor == nullptr &&
-           !options.stream;
+    return !call.has_counts && !call.split && call.layout == 0 && call.op.user_op() == nullptr &&
+           options.name.empty() && !options.deterministic.has_value() && options.wire == WireFormat() &&
+           options.compressor == nullptr && !options.stream;
   }
 
   Call last_;

@@ -28,7 +28,7 @@ struct Call {
   Rank root = 0;
   std::span<const std::size_t> counts = {};
   bool has_counts = false;
-  std::uint64_t layout = 0;  ///< hash of the number and the lengths of a fused group's tensors
+  std::uint64_t layout = 0;                   ///< hash of the number and the lengths of a fused group's tensors
   std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
   std::string_view names = {};                ///< names of a fused group's tensors, if there are several
   bool split = false;                         ///< whether split() makes the call

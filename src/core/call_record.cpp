@@ -136,8 +136,7 @@ std::string arguments_text(const Arrived& arrived, const Differences& difference
     if (differences.op && reduces(s.collective)) text += op_text(s, details);
     if (differences.root && has_root(s.collective)) text += fmt::format(" root {}", s.root);
   }
-  if (differences.backend)
-    text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
+  if (differences.backend) text += fmt::format(" backend {}", s.backend < backends.size() ? backends[s.backend] : "?");
   if (differences.deterministic) text += s.deterministic ? " deterministic" : " not deterministic";
   if (differences.wire) text += compression_text(s, details, differences.wire_detail);
   if (differences.force) text += s.force ? " by force" : " not by force";
@@ -163,9 +162,8 @@ std::vector<Alike> groups_of(const std::vector<Arrived>& arrived, Key&& same, De
     if (group == groups.end()) group = groups.insert(groups.end(), {describe(a), {}});
     group->ranks.push_back(a);
   }
-  std::ranges::stable_sort(groups, {}, [](const Alike& group) {
-    return std::pair(!group.refused(), group.ranks.size());
-  });
+  std::ranges::stable_sort(groups, {},
+                           [](const Alike& group) { return std::pair(!group.refused(), group.ranks.size()); });
   return groups;
 }
 

@@ -22,11 +22,11 @@ namespace collectives {
 
 /// Details of one call.
 struct CallDetails {
-  std::string name = {};                     ///< name of the tensor, or names of a fused group's tensors
-  std::string op = {};                       ///< user op: its name in quotation marks
-  std::string compression = {};              ///< options of top-k, or lengths of the codec's blocks
-  std::string refusal = {};                  ///< reason for which the rank has refused the call
-  std::vector<std::uint64_t> lengths = {};   ///< first lengths of the parts, or of a fused group's tensors
+  std::string name = {};                    ///< name of the tensor, or names of a fused group's tensors
+  std::string op = {};                      ///< user op: its name in quotation marks
+  std::string compression = {};             ///< options of top-k, or lengths of the codec's blocks
+  std::string refusal = {};                 ///< reason for which the rank has refused the call
+  std::vector<std::uint64_t> lengths = {};  ///< first lengths of the parts, or of a fused group's tensors
 
   bool operator==(const CallDetails&) const = default;
 };

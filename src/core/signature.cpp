@@ -18,9 +18,8 @@ SignatureWords pack(const Signature& s) noexcept {
   std::uint64_t text[2];
   static_assert(sizeof text == sizeof s.wire.text);
   std::memcpy(text, s.wire.text, sizeof text);
-  const std::uint64_t flags =
-      (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u) | (s.wire == WireName() ? 0u : 8u) |
-      (s.refused ? 16u : 0u) | (s.split ? 32u : 0u);
+  const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u) |
+                              (s.wire == WireName() ? 0u : 8u) | (s.refused ? 16u : 0u) | (s.split ? 32u : 0u);
   return {s.count,
           static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
               static_cast<std::uint64_t>(s.op) << 12 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |

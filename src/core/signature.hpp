@@ -78,8 +78,8 @@ constexpr std::uint64_t mix(std::uint64_t word) noexcept {
   return word ^ (word >> 33);
 }
 
-/// Hash of all calls of a rank on a communicator, up to one call. The hash of a call depends on its signature and on the
-/// name of the tensor.
+/// Hash of all calls of a rank on a communicator, up to one call. The hash of a call depends on its signature and on
+/// the name of the tensor.
 struct RunningHash {
   std::uint64_t before = 0;  ///< hash before the call
   std::uint64_t after = 0;   ///< hash with the call

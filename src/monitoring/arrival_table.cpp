@@ -178,15 +178,15 @@ std::optional<ArrivalTable::Difference> ArrivalTable::first_difference() const {
     const auto differs = [&](const Arrived& one) { return !agree(one.call, first->call); };
     if (std::any_of(first, end, differs)) {
       Difference found{.records = {first, end}};
-      found.earlier = std::any_of(
-          first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
+      found.earlier =
+          std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
       found.complete = std::ranges::all_of(view_.world.members, [&](Rank rank) {
         return has_arrived(rank, sequence) &&
                (record_of(rank, sequence).has_value() || std::ranges::count(all, rank, &Arrived::rank) == kRecords);
       });
       found.complete = found.complete && (!found.earlier || std::ranges::all_of(found.records, [&](const Arrived& one) {
-                                            return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;
-                                          }));
+                         return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;
+                       }));
       return found;
     }
     first = end;

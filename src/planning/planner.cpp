@@ -54,10 +54,10 @@ std::string text_of(const TopKOptions& how) {
 std::string details_of(const Call& call, const Options& options, const Codec* codec) {
   std::string details;
   if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr)
-    append_detail(details, Detail::op,
-                  fmt::format("\"{}\"{}", std::string_view(op->name).substr(0, 64),
-                              op->commutative ? "" : " not commutative"),
-                  kOpBytes);
+    append_detail(
+        details, Detail::op,
+        fmt::format("\"{}\"{}", std::string_view(op->name).substr(0, 64), op->commutative ? "" : " not commutative"),
+        kOpBytes);
   if (options.compressor != nullptr)
     append_detail(details, Detail::compression, text_of(options.compressor->options()), kCompressionBytes);
   else if (codec != nullptr)

@@ -65,9 +65,9 @@ struct alignas(kPolledBytes) PolledWord {
 /// long compares this record with its own record of the call. The first cache line holds all fields of a call that is
 /// not compressed.
 struct alignas(64) ArrivalRecord {
-  std::atomic<std::uint64_t> sequence{0};         ///< number of the call; 0 while the record is written
+  std::atomic<std::uint64_t> sequence{0};          ///< number of the call; 0 while the record is written
   std::atomic<std::uint64_t> before{0}, after{0};  ///< running hash before the call, and with it (RunningHash)
-  std::atomic<std::uint64_t> words[7]{};          ///< signature of the call (SignatureWords)
+  std::atomic<std::uint64_t> words[7]{};           ///< signature of the call (SignatureWords)
 };
 
 /// Encoded details of one call (call_record.hpp). A call without details writes none.
@@ -226,9 +226,9 @@ class Arena {
                                                    place(subgroup, local) * sizeof(HostCollectiveBlock));
   }
   DetailRecord& detail(int local, std::uint64_t sequence) const noexcept {
-    return *reinterpret_cast<DetailRecord*>(
-        base_ + details_at_ +
-        (static_cast<std::size_t>(local) * kRecords + sequence % kRecords) * sizeof(DetailRecord));
+    return *reinterpret_cast<DetailRecord*>(base_ + details_at_ +
+                                            (static_cast<std::size_t>(local) * kRecords + sequence % kRecords) *
+                                                sizeof(DetailRecord));
   }
   std::byte* lines(int subgroup, int local, std::uint64_t slot) const noexcept {
     return base_ + lines_at_ + (place(subgroup, local) * kCollectivesAhead + slot % kCollectivesAhead) * lines_bytes_;

@@ -23,6 +23,12 @@ constexpr ArenaShape shape_of(int ranks) {
 
 Signature signature_with(std::uint64_t count) { return {.count = count}; }
 
+/// Returns the record of a call after calls that are equal on all ranks.
+CallRecord record_with(std::uint64_t sequence, std::uint64_t count) {
+  const Signature signature = signature_with(count);
+  return {.sequence = sequence, .hash = {0, hash_of(signature)}, .signature = signature};
+}
+
 /// The tables of ranks that share a host. Ranks with numbers from `ranks` on are on other hosts.
 class Host {
  public:
@@ -39,7 +45,17 @@ class Host {
   }
   ArrivalTable& operator[](int rank) { return *tables_[static_cast<std::size_t>(rank)]; }
   void arrive(int rank, std::uint64_t sequence, std::uint64_t count = 1) {
-    (*this)[rank].arrive(sequence, pack(signature_with(count)));
+    const Signature signature = signature_with(count);
+    (*this)[rank].arrive(sequence, {0, hash_of(signature)}, pack(signature));
+  }
+  /// Lets a rank enter calls 1 to `calls`. All but call `odd` have count 1.
+  void arrive_up_to(int rank, std::uint64_t calls, std::uint64_t odd = 0) {
+    RunningHash hash;
+    for (std::uint64_t sequence = 1; sequence <= calls; ++sequence) {
+      const Signature signature = signature_with(sequence == odd ? 2 : 1);
+      hash.append(hash_of(signature));
+      (*this)[rank].arrive(sequence, hash, pack(signature));
+    }
   }
 
  private:
@@ -56,65 +72,125 @@ TEST(CallText, NamesCollectiveNumberAndTensor) {
 
 TEST(ArrivalTable, ReturnsTheSignatureOfARankInTheCall) {
   Host host(2);
-  EXPECT_FALSE(host[0].signature_of(1, 1));
+  EXPECT_FALSE(host[0].record_of(1, 1));
   EXPECT_FALSE(host[0].has_arrived(1, 1));
   host.arrive(1, 1, 4096);
-  EXPECT_EQ(host[0].signature_of(1, 1), signature_with(4096));
+  ASSERT_TRUE(host[0].record_of(1, 1));
+  EXPECT_EQ(host[0].record_of(1, 1)->signature, signature_with(4096));
   EXPECT_TRUE(host[0].has_arrived(1, 1));
-  EXPECT_FALSE(host[0].signature_of(1, 2));
+  EXPECT_FALSE(host[0].record_of(1, 2));
   EXPECT_FALSE(host[0].has_arrived(1, 2));
 }
 
 TEST(ArrivalTable, KeepsAllWordsOfASignatureWithACodec) {
   Host host(2);
   const Signature signature{.count = 3, .wire = WireName("a name with 16+ letters"), .force = true};
-  host[1].arrive(1, pack(signature));
-  EXPECT_EQ(host[0].signature_of(1, 1), signature);
+  host[1].arrive(1, {}, pack(signature));
+  EXPECT_EQ(host[0].record_of(1, 1)->signature, signature);
 }
 
 TEST(ArrivalTable, KnowsThatARankHasPassedACallAfterItsRecordWasReplaced) {
   Host host(2);
   for (std::uint64_t sequence = 1; sequence <= kRecords + 1; ++sequence) host.arrive(1, sequence);
-  EXPECT_FALSE(host[0].signature_of(1, 1));
+  EXPECT_FALSE(host[0].record_of(1, 1));
   EXPECT_TRUE(host[0].has_arrived(1, 1));
-  EXPECT_TRUE(host[0].signature_of(1, 2));
+  EXPECT_TRUE(host[0].record_of(1, 2));
   EXPECT_EQ(host[1].arrived(), kRecords + 1);
 }
 
-TEST(ArrivalTable, KeepsTheNewestRecordOfARankOfAnotherHost) {
+TEST(ArrivalTable, KeepsTheNewestRecordsOfARankOfAnotherHost) {
   Host host(1, 2);
   EXPECT_FALSE(host[0].has_arrived(1, 5));
-  host[0].add_records(5, {{1, signature_with(10)}});
-  EXPECT_EQ(host[0].signature_of(1, 5), signature_with(10));
+  host[0].add_records({{1, record_with(5, 10)}});
+  EXPECT_EQ(host[0].record_of(1, 5)->signature, signature_with(10));
   EXPECT_TRUE(host[0].has_arrived(1, 4));
   EXPECT_FALSE(host[0].has_arrived(2, 5));
-  host[0].add_records(4, {{1, signature_with(11)}, {2, signature_with(12)}});
-  EXPECT_EQ(host[0].signature_of(1, 5), signature_with(10));
-  EXPECT_FALSE(host[0].signature_of(1, 4));
-  EXPECT_EQ(host[0].signature_of(2, 4), signature_with(12));
+  host[0].add_records({{1, record_with(4, 11)}, {1, record_with(5 + kRecords, 12)}, {1, record_with(5, 13)}});
+  EXPECT_EQ(host[0].record_of(1, 4)->signature, signature_with(11));
+  EXPECT_EQ(host[0].record_of(1, 5 + kRecords)->signature, signature_with(12));
+  EXPECT_FALSE(host[0].record_of(1, 5)) << "an older record does not replace a newer one";
+  EXPECT_EQ(host[0].newest_of(1), 5 + kRecords);
 }
 
-TEST(ArrivalTable, IgnoresRecordsOfRanksThatDoNotExist) {
+TEST(ArrivalTable, IgnoresRecordsOfRanksThatDoNotExistOrAreOnThisHost) {
   Host host(1, 1);
-  host[0].add_records(5, {{2, {}}, {-1, {}}, {1'000'000'000, {}}});
-  EXPECT_FALSE(host[0].has_arrived(1, 5));
+  host[0].add_records({{2, record_with(5, 1)}, {-1, {}}, {1'000'000'000, record_with(5, 1)}, {0, record_with(5, 1)}});
+  host[0].add_records({{1, record_with(0, 1)}});
+  EXPECT_FALSE(host[0].has_arrived(1, 1));
+  EXPECT_FALSE(host[0].has_arrived(0, 1));
 }
 
-TEST(ArrivalTable, ReturnsTheRecordsOfACall) {
+TEST(ArrivalTable, ReturnsTheRecordsOfItsHost) {
   Host host(3, 2);
-  host.arrive(0, 1, 7);
-  host.arrive(2, 1, 9);
-  host[0].add_records(1, {{4, signature_with(11)}});
-  const auto of_host = host[0].records_of_host(1);
-  ASSERT_EQ(of_host.size(), 2u);
-  EXPECT_EQ(of_host[0].rank, 0);
-  EXPECT_EQ(of_host[1].rank, 2);
-  EXPECT_EQ(of_host[1].signature, signature_with(9));
-  const auto of_all = host[0].records({.sequence = 1, .signature = signature_with(8)});
-  ASSERT_EQ(of_all.size(), 3u);
-  EXPECT_EQ(of_all[0].signature, signature_with(8));
-  EXPECT_EQ(of_all[1].rank, 2);
-  EXPECT_EQ(of_all[2].rank, 4);
+  host.arrive_up_to(0, 3);
+  host.arrive_up_to(2, kRecords + 2);
+  const auto newest = host[1].records_of_host(1);
+  ASSERT_EQ(newest.size(), 2u);
+  EXPECT_EQ(newest[0].rank, 0);
+  EXPECT_EQ(newest[0].call.sequence, 3u);
+  EXPECT_EQ(newest[1].rank, 2);
+  EXPECT_EQ(newest[1].call.sequence, kRecords + 2);
+  EXPECT_EQ(host[1].records_of_host(kRecords).size(), 3 + kRecords);
+  EXPECT_EQ(host[2].own_records(kRecords).front().call.sequence, 3u);
+}
+
+TEST(ArrivalTable, ReturnsTheDetailsOfACall) {
+  Host host(2);
+  std::string others;
+  append_detail(others, Detail::op, "\"one\"", kOpBytes);
+  append_lengths(others, std::vector<std::size_t>{3, 4});
+  const std::string name(kNameBytes, 'n');
+  host[1].publish_details(1, name, others);
+  host.arrive(1, 1);
+  const CallDetails expected{.name = name, .op = "\"one\"", .lengths = {3, 4}};
+  EXPECT_EQ(host[0].record_of(1, 1)->details, expected);
+  host.arrive(1, 1 + kRecords);
+  EXPECT_EQ(host[0].record_of(1, 1 + kRecords)->details, CallDetails()) << "the details of an older call";
+}
+
+TEST(ArrivalTable, FindsTheFirstOfSeveralCallsThatDiffer) {
+  Host host(2);
+  host.arrive_up_to(0, 10);
+  host.arrive_up_to(1, 8);
+  EXPECT_FALSE(host[0].has_difference());
+  EXPECT_FALSE(host[0].first_difference());
+  host.arrive_up_to(1, 8, 3);
+  for (int rank : {0, 1}) {
+    EXPECT_TRUE(host[rank].has_difference());
+    const auto found = host[rank].first_difference();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(describe_mismatch(found->records).text, "all_reduce #3: rank 0 passed 1 x f32, rank 1 passed 2 x f32");
+    EXPECT_FALSE(found->earlier);
+    EXPECT_TRUE(found->complete);
+  }
+}
+
+TEST(ArrivalTable, NamesACallBeforeItsOldestRecordIfTheDifferenceLiesFurtherBack) {
+  for (const std::uint64_t back : {kRecords - 1, kRecords, kRecords + 1, std::size_t{10'000}}) {
+    Host host(2);
+    const std::uint64_t calls = back + 5;
+    host.arrive_up_to(0, calls);
+    host.arrive_up_to(1, calls, calls - back);
+    ASSERT_TRUE(host[0].has_difference());
+    const auto found = host[0].first_difference();
+    ASSERT_TRUE(found);
+    EXPECT_TRUE(found->complete);
+    EXPECT_EQ(found->earlier, back >= kRecords) << back;
+    EXPECT_EQ(found->records[0].call.sequence, back >= kRecords ? calls - kRecords + 1 : calls - back);
+  }
+}
+
+TEST(ArrivalTable, WaitsForTheRecordsOfOtherHostsBeforeADifferenceIsComplete) {
+  Host host(1, 1), other(2);
+  host.arrive_up_to(0, 5);
+  other.arrive_up_to(1, 5, 2);
+  host[0].add_records({{1, *other[1].record_of(1, 5)}});
+  EXPECT_TRUE(host[0].has_difference());
+  EXPECT_FALSE(host[0].first_difference()->complete);
+  host[0].add_records(other[1].own_records(kRecords));
+  EXPECT_TRUE(host[0].first_difference()->complete);
+  EXPECT_FALSE(host[0].first_difference()->earlier);
+  EXPECT_EQ(host[0].first_difference()->records[0].call.sequence, 2u);
 }
 
 TEST(ArrivalTable, NamesTheMissingRanks) {
@@ -125,12 +201,12 @@ TEST(ArrivalTable, NamesTheMissingRanks) {
   EXPECT_EQ(host[0].missing_text(1), "ranks 1-4 have not arrived");
   host.arrive(1, 1);
   host.arrive(2, 1);
-  host[0].add_records(1, {{3, {}}});
+  host[0].add_records({{3, record_with(1, 1)}});
   EXPECT_EQ(host[0].first_missing(1).first, 4);
   EXPECT_EQ(host[0].first_missing(1).ranks, 1);
   EXPECT_EQ(host[0].awaited_rank(1), 4);
   EXPECT_EQ(host[0].missing_text(1), "rank 4 has not arrived");
-  host[0].add_records(2, {{4, {}}});
+  host[0].add_records({{4, record_with(2, 1)}});
   EXPECT_EQ(host[0].first_missing(1).first, kNoRank);
   EXPECT_EQ(host[0].awaited_rank(1), kNoRank);
   EXPECT_EQ(host[0].missing_text(1), "all ranks have arrived");
@@ -166,9 +242,9 @@ TEST(ArrivalTable, NamesRanksThatWaitForTheirGpu) {
 
 TEST(ArrivalTable, TellsTheNewestCallOfEachRank) {
   Host host(4);
-  host[0].arrive(1, pack({.collective = Collective::all_reduce}));
+  host[0].arrive(1, {}, pack({.collective = Collective::all_reduce}));
   host[0].complete(1);
-  for (const int rank : {1, 2}) host[rank].arrive(2, pack({.collective = Collective::barrier}));
+  for (const int rank : {1, 2}) host[rank].arrive(2, {}, pack({.collective = Collective::barrier}));
   EXPECT_EQ(host[3].progress_text(), "rank 0 after all_reduce #1; ranks 1-2 in barrier #2; rank 3 in no call yet");
 }
 

@@ -64,7 +64,7 @@ class ControlProtocolTest : public ::testing::Test {
   ControlProtocol protocol{view, wire, arrivals, failure};
 
   void arrive(std::uint64_t sequence) {
-    arrivals.arrive(sequence, pack({.count = 8}));
+    arrivals.arrive(sequence, {1, 2}, pack({.count = 8}));
     protocol.begin_call();
   }
   void receive(Rank from, std::string bytes) {
@@ -78,6 +78,8 @@ class ControlProtocolTest : public ::testing::Test {
 };
 
 const ControlOnlyWire::Messages kNothing;
+/// Returns the beginning of a message, followed by the record of call 5.
+std::string with_record(std::string bytes) { return std::move(bytes.append(" 0 5 1 2 8 0 0 0 0 0 0 0:")); }
 ControlOnlyWire::Messages to_both(const std::string& bytes) { return {{1, bytes}, {2, bytes}}; }
 
 TEST_F(ControlProtocolTest, SendsNoRecordsOfAShortCall) {
@@ -90,12 +92,18 @@ TEST_F(ControlProtocolTest, SendsNoRecordsOfAShortCall) {
   }
 }
 
-TEST_F(ControlProtocolTest, SendsRecordsOnceIfAskedForThem) {
+TEST_F(ControlProtocolTest, SendsAllRecordsOncePerCall) {
   arrive(5);
-  protocol.send_records_at_once();
+  protocol.send_all_records();
+  protocol.send_all_records();
   protocol.poll();
-  protocol.poll();
-  EXPECT_EQ(wire.posted, to_both("R 5 0 8 0 0 0 0 0 0"));
+  EXPECT_EQ(wire.posted, to_both(with_record("R")));
+}
+
+TEST_F(ControlProtocolTest, SendsTheRecordOfARefusalAtOnce) {
+  arrive(5);
+  protocol.send_newest_record();
+  EXPECT_EQ(wire.posted, to_both(with_record("R")));
 }
 
 TEST_F(ControlProtocolTest, SendsNoRecordsAfterItsBeginOfLeaveIfTheWireDetectsNoFailedPeers) {
@@ -103,15 +111,16 @@ TEST_F(ControlProtocolTest, SendsNoRecordsAfterItsBeginOfLeaveIfTheWireDetectsNo
     wire.detects = detects;
     arrive(5);
     protocol.begin_leave();
-    protocol.send_records_at_once();
+    protocol.send_all_records();
     protocol.poll();
     EXPECT_EQ(wire.posted.size(), detects ? 2u : 0u);
   }
 }
 
 TEST_F(ControlProtocolTest, AddsReceivedRecordsToTheTable) {
-  receive(1, "R 5 1 16 0 0 0 0 0 0");
-  EXPECT_EQ(arrivals.signature_of(1, 5), Signature{.count = 16});
+  receive(1, "R 1 5 1 2 16 0 0 0 0 0 0 0:");
+  ASSERT_TRUE(arrivals.record_of(1, 5));
+  EXPECT_EQ(arrivals.record_of(1, 5)->signature, Signature{.count = 16});
   EXPECT_FALSE(arrivals.has_arrived(2, 5));
 }
 
@@ -164,8 +173,8 @@ TEST_F(ControlProtocolTest, ReportsTheRankThatWasLostFirst) {
 }
 
 TEST_F(ControlProtocolTest, IgnoresMessagesThatItCannotDecode) {
-  for (const char* bytes : {"", "A", "A 6 2", "A 77 2\nabort\nenough", "R", "R 5 1 16", "R 5 9 16 0 0 0 0 0 0", "L",
-                            "L x", "what", "\xff\xff"})
+  for (const char* bytes : {"", "A", "A 6 2", "A 77 2\nabort\nenough", "R", "R 5 1 16",
+                            "R 9 5 1 2 16 0 0 0 0 0 0 0:", "L", "L x", "what", "\xff\xff"})
     receive(1, bytes);
   EXPECT_FALSE(failure.exists());
   EXPECT_FALSE(arrivals.has_arrived(1, 1));
@@ -181,19 +190,22 @@ TEST_F(ControlProtocolTest, SurvivesAWireThatThrows) {
   EXPECT_EQ(wire.posted, kNothing);
 }
 
-TEST_F(ControlProtocolTest, AnnouncesItsLeaveWithTheLastCompletedCall) {
+TEST_F(ControlProtocolTest, AnnouncesItsLeaveWithTheLastCompletedCallAndItsRecords) {
+  arrive(5);
   arrivals.complete(7);
   wire.detects = false;
   protocol.announce_leave();
   EXPECT_EQ(wire.posted, kNothing);
   wire.detects = true;
   protocol.announce_leave();
-  EXPECT_EQ(wire.posted, to_both("L 7"));
+  EXPECT_EQ(wire.posted, to_both(with_record("L 7")));
 }
 
 TEST_F(ControlProtocolTest, ReportsALostRankUntilItHasCompletedTheCall) {
   EXPECT_EQ(lost(5), "");
-  receive(2, "L 5");
+  receive(2, "L 5 2 5 1 2 16 0 0 0 0 0 0 0:");
+  EXPECT_TRUE(protocol.has_left(2));
+  EXPECT_TRUE(arrivals.record_of(2, 5));
   EXPECT_EQ(lost(6), "") << "the rank is still connected";
   wire.failed.emplace_back(2, "connection closed");
   EXPECT_EQ(lost(5), "");
