@@ -107,7 +107,7 @@ struct Buffers {
   SharedArray<std::byte> shared[2];
 };
 
-/// How a rank waits for the end of a call.
+/// Form of the wait for the end of a call.
 enum class Waiting { blocking, wait, test };
 
 /// One call. Only the places of its buffers may differ between ranks.
