@@ -78,16 +78,16 @@ std::string with_port(std::string address, int port) {
   return address.replace(begin + key.size(), end - begin - key.size(), std::to_string(port));
 }
 
-void greet_rendezvous(const MeetingPoint& meeting) {
-  meeting.set_environment(1, 3, "another job");
+void greet_rendezvous(const RendezvousPort& rendezvous) {
+  rendezvous.set_environment(1, 3, "another job");
   bootstrap_from_environment(std::chrono::seconds(2));
 }
 
-void greet_wire(const MeetingPoint& meeting) {
+void greet_wire(const RendezvousPort& rendezvous) {
   TcpNetwork network{TcpSettings{}};
   PeerAddresses peers;
   peers.self = 1;
-  peers.addresses = {with_port(network.address(), meeting.port()), network.address()};
+  peers.addresses = {with_port(network.address(), rendezvous.port()), network.address()};
   peers.hosts = {0, 1};
   peers.token = "another job";
   peers.frame_bytes = 65536;
@@ -97,13 +97,13 @@ void greet_wire(const MeetingPoint& meeting) {
 
 template <class Greet>
 std::string recorded(Greet greet) {
-  const MeetingPoint meeting;
+  const RendezvousPort rendezvous;
   const Child child([&](Line&) {
     if (std::freopen("/dev/null", "w", stderr) == nullptr) return 1;
-    greet(meeting);
+    greet(rendezvous);
     return 0;
   });
-  std::string bytes = first_bytes(meeting.fd());
+  std::string bytes = first_bytes(rendezvous.fd());
   if (bytes.empty()) throw std::runtime_error("the library sent no greeting");
   return bytes;
 }

@@ -40,7 +40,7 @@ class WiredHost final : public Bootstrap {
   std::string host_;
 };
 
-/// What one rank got in a trial.
+/// Result of a trial on one rank.
 struct Outcome {
   std::optional<Error> error;
   std::string refusal;  // error of its own call, which was refused; empty: none

@@ -140,7 +140,7 @@ class Job {
  private:
   int be_rank(Rank rank, std::uint64_t seed) {
     try {
-      meeting_.set_environment(rank, ranks_, fmt::format("job {}", seed));
+      rendezvous_.set_environment(rank, ranks_, fmt::format("job {}", seed));
       ::setenv("COLLECTIVES_HOST_ID", std::to_string(ranks_ == 2 ? rank : rank / 2).c_str(), 1);
       ::setenv("COLLECTIVES_TUNING", "default", 1);
       ::setenv("COLLECTIVES_WIRE", "tcp", 1);
@@ -156,13 +156,13 @@ class Job {
 
   const int ranks_;
   Shared& shared_;
-  const MeetingPoint meeting_;
+  const RendezvousPort rendezvous_;
   std::vector<pid_t> processes_;
 };
 
 struct Totals {
   std::uint64_t jobs = 0, inputs = 0, faults = 0, rounds = 0;
-  std::size_t memory = 0, calm_memory = 0;
+  std::size_t memory = 0, quiet_memory = 0;
 };
 
 /// Runs a job and sends up to `inputs` inputs to its ports. Without inputs it measures the memory of a job.
@@ -185,13 +185,13 @@ void run_job(std::uint64_t seed, std::uint64_t inputs, Attacker& attacker, Total
   std::string faults = job.finish();
   attacker.end();
   for (Rank rank = 0; rank < ranks; ++rank) {
-    std::size_t& greatest = inputs == 0 ? totals.calm_memory : totals.memory;
+    std::size_t& greatest = inputs == 0 ? totals.quiet_memory : totals.memory;
     greatest = std::max(greatest, shared.of[rank].memory.load());
     totals.rounds += shared.of[rank].rounds;
   }
-  if (inputs != 0 && totals.memory > totals.calm_memory + kMoreMemory)
+  if (inputs != 0 && totals.memory > totals.quiet_memory + kMoreMemory)
     faults +=
-        fmt::format(" a rank took {} MiB, without an attack {} MiB;", totals.memory >> 20, totals.calm_memory >> 20);
+        fmt::format(" a rank took {} MiB, without an attack {} MiB;", totals.memory >> 20, totals.quiet_memory >> 20);
   if (!faults.empty()) fmt::print("job {} with {} ranks after {} inputs:{}\n", seed, ranks, sent, faults);
   std::fflush(stdout);
   ++totals.jobs;
@@ -213,11 +213,11 @@ int main(int argc, char** argv) {
   }
   Attacker attacker(seed, record_greetings());
   Totals totals;
-  for (int calm = 0; calm < 2; ++calm) run_job(seed * 1'000'000 + totals.jobs, 0, attacker, totals);
+  for (int quiet = 0; quiet < 2; ++quiet) run_job(seed * 1'000'000 + totals.jobs, 0, attacker, totals);
   while (totals.inputs < inputs && totals.faults < 10)
     run_job(seed * 1'000'000 + totals.jobs, std::min(per_job, inputs - totals.inputs), attacker, totals);
   for (const auto& [kind, count] : attacker.sent()) fmt::print("{:22} {}\n", kind, count);
   fmt::print("{} jobs, {} inputs, {} rounds, {} with faults; memory {} MiB at most, without an attack {} MiB\n",
-             totals.jobs, totals.inputs, totals.rounds, totals.faults, totals.memory >> 20, totals.calm_memory >> 20);
+             totals.jobs, totals.inputs, totals.rounds, totals.faults, totals.memory >> 20, totals.quiet_memory >> 20);
   return totals.faults == 0 ? 0 : 1;
 }

@@ -51,9 +51,9 @@ std::set<std::string> shared_files() {
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
-void set_environment(const KillTrial& trial, Rank rank, const MeetingPoint& meeting,
+void set_environment(const KillTrial& trial, Rank rank, const RendezvousPort& rendezvous,
                      const std::filesystem::path& folder) {
-  meeting.set_environment(rank, trial.ranks(), fmt::format("trial {} of {}", trial.index, trial.seed));
+  rendezvous.set_environment(rank, trial.ranks(), fmt::format("trial {} of {}", trial.index, trial.seed));
   set("TMPDIR", (folder / "tmp").string());
   set("XDG_CACHE_HOME", (folder / "cache").string());
   set("COLLECTIVES_TIMEOUT", std::to_string(kCallSeconds));
@@ -136,7 +136,7 @@ class Ranks {
 
  private:
   void start() {
-    const MeetingPoint meeting;
+    const RendezvousPort rendezvous;
     const pid_t driver = ::getpid();
     for (Rank rank = 0; rank < trial_.ranks(); ++rank) {
       const pid_t pid = ::fork();
@@ -146,7 +146,7 @@ class Ranks {
         if (::getppid() != driver) ::_exit(0);
         ::dup2(output_, STDOUT_FILENO);
         ::dup2(output_, STDERR_FILENO);
-        set_environment(trial_, rank, meeting, folder_.path());
+        set_environment(trial_, rank, rendezvous, folder_.path());
         run_rank(trial_, rank, state(rank));
       }
       pids_.push_back(pid);

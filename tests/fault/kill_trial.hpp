@@ -26,7 +26,7 @@ std::string_view to_string(KillPhase) noexcept;
 enum class KillWire { shared_memory, tcp, tcp_without_datagrams, ucx, mixed };
 std::string_view to_string(KillWire) noexcept;
 
-/// How a survivor ends after it got its error.
+/// End of a survivor after its error.
 enum class Leaving { at_once, without_destructors, late };
 
 struct KillTrial {
@@ -64,7 +64,7 @@ struct RankState {
 /// Timeout of the rendezvous. Ranks cannot know of a rank that was killed before it came.
 inline constexpr int kRendezvousSeconds = 4;
 
-/// How a survivor got its error.
+/// Time until the error of a survivor.
 struct Survivor {
   double seconds;          ///< from the kill, or from the survivor's later call, to the error
   double corrected;        ///< the part of it in which the machine let a sleeper run

@@ -1,11 +1,14 @@
-// One rank of a program that makes random collectives between ranks of one host. abuse_test starts it. All collectives
-// use one protocol, a way to exchange data through shared memory. Buffers end at inaccessible pages, inputs are
-// read-only, and a rank may be killed or stopped during a call. The program reports its result in one line on stdout.
+// One rank of a program that makes random collectives between ranks of one host. abuse_test and random_operations start
+// it. All collectives use one protocol, a way to exchange data through shared memory. Buffers end at inaccessible
+// pages, inputs are read-only, and a rank may be killed or stopped during a call. The program reports its result in one
+// line on stdout.
 //
 //   stress_program KEY=VALUE...
 //     protocol=lines|one_shot|staged|single_copy|zero_copy|mixed
 //     operations=N seed=N         N collectives, checked element by element; prints "ok"
-//     victim=RANK how=kill|exit|stop after_us=N
+//     hosts=H,H,...               rank r claims to be on the r-th host of the list, so other protocols may be used
+//     wait=mixed                  a third of the collectives is asynchronous and waited for, a third is tested in a
+//     loop victim=RANK how=kill|exit|stop after_us=N
 //                                 no checks; RANK ends or stops N microseconds after the start. The other ranks report
 //                                 their errors, fill their buffers, wake the stopped rank, and check whether any rank
 //                                 has written into the buffers since
@@ -104,6 +107,9 @@ struct Buffers {
   SharedArray<std::byte> shared[2];
 };
 
+/// Form of the wait for the end of a call.
+enum class Waiting { blocking, wait, test };
+
 /// One call. Only the places of its buffers may differ between ranks.
 struct Operation {
   Collective collective = Collective::all_reduce;
@@ -114,6 +120,7 @@ struct Operation {
   Rank root = 0;
   bool in_place = false;
   std::uint64_t number = 0;
+  Waiting waiting = Waiting::blocking;
 };
 
 Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
@@ -196,7 +203,31 @@ Share share_of(const Operation& one, Rank rank, int ranks) {
   return {std::accumulate(begin, begin + rank, std::size_t{0}), one.counts[static_cast<std::size_t>(rank)]};
 }
 
+Work begin(Communicator& comm, const Operation& one, const Places& at, const Options& options) {
+  const ConstBuffer input(at.input, at.input_count, one.type);
+  const Buffer output(at.output, at.output_count, one.type);
+  switch (one.collective) {
+    case Collective::all_reduce: return comm.all_reduce_async(input, output, ReduceOp::sum, options);
+    case Collective::reduce_scatter:
+      return one.counts.empty() ? comm.reduce_scatter_async(input, output, ReduceOp::sum, options)
+                                : comm.reduce_scatter_v_async(input, output, one.counts, ReduceOp::sum, options);
+    case Collective::all_gather:
+      return one.counts.empty() ? comm.all_gather_async(input, output, options)
+                                : comm.all_gather_v_async(input, output, one.counts, options);
+    case Collective::broadcast: return comm.broadcast_async(input, output, one.root, options);
+    case Collective::reduce: return comm.reduce_async(input, output, ReduceOp::sum, one.root, options);
+    case Collective::barrier: return comm.barrier_async(options);
+  }
+  return {};
+}
+
 void call(Communicator& comm, const Operation& one, const Places& at, const Options& options) {
+  if (one.waiting != Waiting::blocking) {
+    Work work = begin(comm, one, at, options);
+    if (one.waiting == Waiting::wait) return work.wait();
+    while (!work.test()) ::sched_yield();
+    return;
+  }
   const ConstBuffer input(at.input, at.input_count, one.type);
   const Buffer output(at.output, at.output_count, one.type);
   switch (one.collective) {
@@ -314,9 +345,11 @@ void stress(Communicator& comm, const std::string& protocol) {
   Buffers buffers(comm);
   std::mt19937_64 common(static_cast<std::uint64_t>(number("seed", 1)));
   std::mt19937_64 mine(common() + static_cast<std::uint64_t>(comm.rank()));
+  const bool mixed_waits = text("wait", "") == "mixed";
   for (long i = 0, end = number("operations", 100); i < end; ++i) {
-    const Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
+    Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
     const std::string backend = backend_for(protocol, common);
+    if (mixed_waits) one.waiting = static_cast<Waiting>(mine() % 3);
     check(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
   }
 }
@@ -423,6 +456,13 @@ void disagree(Communicator& world, const std::string& protocol) {
   std::printf("rank %d: %d mismatches\n", world.rank(), agreed);
 }
 
+/// Makes this rank claim to be on its host of the argument `hosts`.
+void claim_host(Rank rank) {
+  std::string hosts = text("hosts", "");
+  for (Rank before = 0; before < rank; ++before) hosts.erase(0, hosts.find(',') + 1);
+  if (!hosts.empty()) ::setenv("COLLECTIVES_HOST_ID", hosts.substr(0, hosts.find(',')).c_str(), 1);
+}
+
 /// Runs first on the rank to which the system shall refuse a resource.
 void refuse(const std::string& what) {
   if (what == "process_vm_readv") refuse_calls({{SYS_process_vm_readv, EPERM}});
@@ -448,6 +488,7 @@ int main(int argc, char** argv) {
   const std::string protocol = text("protocol", "mixed");
   Rank rank = kNoRank;
   try {
+    if (const char* const own = std::getenv("RANK")) claim_host(std::atoi(own));
     const auto bootstrap = bootstrap_from_environment();
     rank = bootstrap->rank();
     if (rank == number("victim", 0)) {

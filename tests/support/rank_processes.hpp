@@ -18,9 +18,9 @@
 namespace collectives::testing {
 
 /// Socket that listens on a free port of the loopback interface, from which rank 0 accepts the other ranks.
-class MeetingPoint {
+class RendezvousPort {
  public:
-  MeetingPoint() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  RendezvousPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
@@ -30,9 +30,9 @@ class MeetingPoint {
       throw std::runtime_error("no port");
     port_ = ::ntohs(address.sin_port);
   }
-  MeetingPoint(const MeetingPoint&) = delete;
-  MeetingPoint& operator=(const MeetingPoint&) = delete;
-  ~MeetingPoint() { ::close(fd_); }
+  RendezvousPort(const RendezvousPort&) = delete;
+  RendezvousPort& operator=(const RendezvousPort&) = delete;
+  ~RendezvousPort() { ::close(fd_); }
   int fd() const { return fd_; }
   int port() const { return port_; }
 
