@@ -30,8 +30,8 @@ TEST(RunningHash, DiffersAfterOneDifferentCallWhateverFollows) {
 
 TEST(RunningHash, DependsOnTheOrderOfCalls) {
   RunningHash a, b;
-  for (const std::uint64_t count : {1, 2}) a.append(hash_of({.count = count}));
-  for (const std::uint64_t count : {2, 1}) b.append(hash_of({.count = count}));
+  for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{2}}) a.append(hash_of({.count = count}));
+  for (const std::uint64_t count : {std::uint64_t{2}, std::uint64_t{1}}) b.append(hash_of({.count = count}));
   EXPECT_NE(a.after, b.after);
 }
 
