@@ -182,7 +182,8 @@ typedef struct collectives_communicator_options {
   /// this process already uses CUDA.
   collectives_switch device_buffers;
   collectives_switch reserved;  ///< Must be COLLECTIVES_DEFAULT. A later version may use it.
-  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17" (docs/fault_injection.md).
+  /// Faults to cause, so that the program can test how it handles them: "kill rank=2 call=17", see
+  /// docs/fault_injection.md.
   /// NULL: COLLECTIVES_INJECT, except in collectives_split(). "none": no faults.
   const char* inject;
 } collectives_communicator_options;
@@ -489,7 +490,7 @@ typedef void (*collectives_combine)(void* context, const void* next, void* accum
 COLLECTIVES_EXPORT collectives_error collectives_user_op_create(const char* name, collectives_combine combine,
                                                                 void* context, int commutative,
                                                                 collectives_user_op** op);
-/// Sets the bytes of one element of the op: a multiple of the bytes of the type, up to 1024. 0: one element of the type.
+/// Sets the bytes of one element of the op: a multiple of those of the type, up to 1024. 0: one element of the type.
 /// The library cuts a vector only between elements of the op, and each count of a call is a number of whole ones.
 /// Requires that no operation uses the op.
 COLLECTIVES_EXPORT collectives_error collectives_user_op_set_element_bytes(collectives_user_op* op,

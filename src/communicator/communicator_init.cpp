@@ -328,7 +328,7 @@ CommunicatorContext init_communicator(Bootstrap& bootstrap, const CommunicatorOp
   const HostMap host_map(construction.peer_infos);
   const Host& host = host_map.host_of(context.rank);
   set_topology(construction, host_map, context);
-  context.injection = Injection::of_rank(settings.faults, context.rank, context.threads);
+  context.injection = Injection::of_rank(settings.faults, context.rank, context.threads && host.ranks.size() > 1);
   context.tuning = choose_tuning(construction, host_map.hosts.front());
   context.trace = settings.trace;
   for (const JsonRecord& peer_info : construction.peer_infos) context.trace_numbers.push_back(peer_info.text("trace"));

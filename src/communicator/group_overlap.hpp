@@ -1,8 +1,8 @@
 // check_apart(): refuses a group in which two tensors share memory that one of them writes.
 //
-// A group reduces its tensors together, in no stated order. A buffer that is an output of one tensor and belongs to a
-// second one would therefore get another value than by two calls in a row. Inputs may be shared, because a group only
-// reads them.
+// A group reduces its tensors together, in no stated order. In two calls in a row, a buffer may be the output of the
+// first and the input of the second. A group would give that buffer another value. Inputs may be shared, because a
+// group only reads them.
 #pragma once
 
 #include <span>

@@ -113,7 +113,7 @@ void expect_sums_of_long_elements(Communicator& comm, const Make& make) {
   const UserOp op = add_words(UserOp::kMaxElementBytes);
   constexpr std::size_t kWords = UserOp::kMaxElementBytes / sizeof(std::uint64_t);
   for (const char* backend : {"auto", "hierarchical", "ring", "reduce_to_one"})
-    for (const std::size_t elements : {1, 2, 7, 130}) {
+    for (const std::size_t elements : {1U, 2U, 7U, 130U}) {
       auto&& in = make(elements * kWords);
       auto&& out = make(elements * kWords);
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = i + static_cast<std::size_t>(comm.rank());
