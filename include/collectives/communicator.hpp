@@ -26,7 +26,7 @@
 //
 // Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends no data. If all ranks throw it,
 // the communicator stays usable; otherwise ranks get mismatch. After mismatch, timeout, peer_lost, aborted and an
-// Error{system} of a collective, test() or wait(), the communicator is broken: calls that need other ranks throw the
+// Error{system} of a collective, test() or wait(), the communicator is broken. Calls that need other ranks throw the
 // same error again. The head of error.hpp lists what still works.
 //
 // Buffers. The buffers of a blocking call belong to the program again when the call ends. The buffers of an

@@ -91,8 +91,8 @@ collectives_error guarded(const char* function, Call&& call) noexcept {
   }
 }
 
-/// Calls call(). If the C interface itself refuses the arguments, also publishes that this rank has
-/// refused `refusal` on `on`, a Communicator or a Group, so that ranks that perform the call get an error.
+/// Calls call(). If the C interface itself refuses the arguments, publishes `refusal` on `on`, a Communicator or Group.
+/// Ranks that perform the call then get an error.
 template <class On, class Call>
 void refusing(On& on, CallRefusal refusal, Call&& call) {
   try {

@@ -10,8 +10,8 @@
 // has queued an operation, run() waits until that operation ends. A program may pass a GPU stream to a call. If NCCL
 // performs that call, run() waits only until NCCL has put all work into streams.
 //
-// A call that this rank refuses, because its arguments are invalid or the library cannot perform it, throws an error
-// and becomes a refusal in the queue. Ranks that perform the call find the refusal and fail (operation_queue.hpp).
+// A rank refuses a call if its arguments are invalid or the library cannot perform it. The call throws an error and
+// becomes a refusal in the queue. Ranks that perform the call find the refusal and fail (operation_queue.hpp).
 //
 // The function issue() starts an asynchronous call. It queues the operation, advances the queue without waiting, and
 // returns. A blocking call with a compressor is an asynchronous call followed by a wait.

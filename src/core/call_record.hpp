@@ -73,8 +73,8 @@ struct Mismatch {
 };
 /// Describes how the records of one call differ. The text names only arguments that differ. Requires a record.
 Mismatch describe_mismatch(const std::vector<Arrived>&);
-/// Describes records of one call that differ in an earlier call, of which there are no records: "rank 3 and ranks 0-2
-/// differ in a call before #17".
+/// Describes records of one call whose ranks differ in an earlier call without records: "rank 3 and ranks 0-2 differ in
+/// a call before #17".
 Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);
 
 /// Returns "all_reduce #17", or "all_reduce #17 (fc1)" with the name of the tensor.

@@ -46,6 +46,23 @@ void AreToldWhoDisagrees(Comm* comm) {
   check_broken(comm, COLLECTIVES_ERROR_MISMATCH);
 }
 
+// The C interface refuses a call before the communicator has seen it.
+void AreToldWhichRankRefuses(Comm* comm) {
+  const int last = collectives_size(comm) - 1;
+  float data[10] = {0};
+  const collectives_op op = collectives_rank(comm) == last ? COLLECTIVES_USER_OP : COLLECTIVES_SUM;
+  collectives_error error = collectives_all_reduce(comm, data, data, 10, COLLECTIVES_F32, op, NULL);
+  if (collectives_rank(comm) == last) {
+    CHECK(error == COLLECTIVES_ERROR_INVALID_ARGUMENT);
+    error = collectives_barrier(comm, NULL);
+  }
+  CHECK(error == COLLECTIVES_ERROR_MISMATCH);
+  char odd[100];
+  snprintf(odd, sizeof odd, "rank %d refused all_reduce #", last);
+  CHECK(strstr(collectives_last_error(), odd) != NULL);
+  check_broken(comm, COLLECTIVES_ERROR_MISMATCH);
+}
+
 void AreToldWhoIsMissing(Comm* comm) {
   const int rank = collectives_rank(comm), last = collectives_size(comm) - 1;
   Comm *starts, *others;

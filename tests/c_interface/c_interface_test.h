@@ -42,6 +42,7 @@ typedef collectives_communicator Comm;
   S(TellTheirProperties, 1, together)                \
   S(TakeNothing, 1, together)                        \
   S(AreToldWhoDisagrees, 2, together)                \
+  S(AreToldWhichRankRefuses, 2, together)            \
   S(AreToldWhoIsMissing, 2, together)                \
   S(AreToldWhoLeft, 2, together)                     \
   S(AreToldWhyOneAborted, 1, together)               \
