@@ -1,6 +1,10 @@
 # Programs that make many trials by a seed, by hand or from a test: random collectives, random kills, hostile bytes.
 
-# Random collectives over all wires, by hand.
+# Random collectives: between ranks of one host, and by hand over all wires.
+collectives_test_program(stress_program collectives)
+target_include_directories(stress_program PRIVATE ${PROJECT_SOURCE_DIR}/src)  # core/tuning_parameters.hpp
+collectives_test(abuse_test NO_LIBRARY DEPENDS collectives_run stress_program PROPERTIES RESOURCE_LOCK stress_program
+                 PATHS kCollectivesRun $<TARGET_FILE:collectives_run> kStressProgram $<TARGET_FILE:stress_program>)
 collectives_test_program(random_operations collectives_test_main)
 collectives_paths(random_operations kCollectivesRun $<TARGET_FILE:collectives_run> kStressProgram $<TARGET_FILE:stress_program>)
 add_dependencies(random_operations collectives_run stress_program)
