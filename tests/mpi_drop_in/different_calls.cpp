@@ -10,6 +10,7 @@
 #define MPICH_SKIP_MPICXX
 #include <fcntl.h>
 #include <mpi.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,0 +1,23 @@
+# Programs that make many trials by a seed, by hand or from a test: random collectives, random kills, hostile bytes.
+
+# Random collectives: between ranks of one host, and by hand over all wires.
+collectives_test_program(stress_program collectives)
+target_include_directories(stress_program PRIVATE ${PROJECT_SOURCE_DIR}/src)  # core/tuning_parameters.hpp
+collectives_test(abuse_test NO_LIBRARY DEPENDS collectives_run stress_program PROPERTIES RESOURCE_LOCK stress_program
+                 PATHS kCollectivesRun $<TARGET_FILE:collectives_run> kStressProgram $<TARGET_FILE:stress_program>)
+collectives_test_program(random_operations collectives_test_main)
+collectives_paths(random_operations kCollectivesRun $<TARGET_FILE:collectives_run> kStressProgram $<TARGET_FILE:stress_program>)
+add_dependencies(random_operations collectives_run stress_program)
+
+# Trials in which a rank is killed, by seed.
+collectives_test_program(random_kills collectives fmt::fmt)
+target_sources(random_kills PRIVATE kill_trial.cpp kill_trial_rank.cpp)
+collectives_test(random_kills_test NO_LIBRARY DEPENDS random_kills SHARDS 4
+                 PATHS kRandomKills $<TARGET_FILE:random_kills>)
+
+# Jobs whose ports receive hostile bytes.
+collectives_test_program(hostile_start collectives_internal fmt::fmt)
+target_sources(hostile_start PRIVATE attacker.cpp)
+target_include_directories(hostile_start PRIVATE ${PROJECT_SOURCE_DIR}/src)
+collectives_test(hostile_start_test NO_LIBRARY DEPENDS hostile_start
+                 PATHS kHostileStart $<TARGET_FILE:hostile_start>)
