@@ -264,7 +264,8 @@ TEST(CollectivesRun, RankEndedByASignalFromOutsideIsNamed) {
 }
 
 TEST(CollectivesRun, RanksThatIgnoreTermOrAreStoppedAreKilledAfterTheGrace) {
-  for (const char* const script : {"trap '' TERM INT; echo ready; sleep 1000", "echo ready; kill -STOP $$"}) {
+  for (const char* const script :
+       {"trap '' TERM INT; echo ready; sleep 1000", "trap '' TERM INT; echo ready; kill -STOP $$; sleep 1000"}) {
     for (const int number : {SIGTERM, SIGINT}) {
       Launch ranks({"-n", "2", "--grace", "200ms", "sh", "-c", script});
       EXPECT_EQ(ranks.read_lines(2), "ready\nready\n");
