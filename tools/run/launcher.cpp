@@ -136,9 +136,7 @@ class Launcher {
     }
     port_ = ntohs(address.sin_port);
     std::random_device random;
-    const char* const outer = std::getenv("COLLECTIVES_JOB");
-    job_ = fmt::format("{}{}collectives_run-{}-{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "",
-                       ::getpid(), random());
+    job_ = fmt::format("collectives_run-{}-{:08x}", ::getpid(), random());
   }
 
   /// Starts rank `number`. Returns 0, or the errno of exec.
