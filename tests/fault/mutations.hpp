@@ -6,7 +6,7 @@
 //
 //   MutationTarget target{"tuning", {R"({"inline_bytes": 64})"}, [](std::string_view bytes) {
 //                           read(bytes);  // throws Error if the bytes are refused
-//                           return Outcome::accepted();
+//                           return MutationOutcome::accepted();
 //                         }};
 //   const MutationReport report = run_mutations(target, {.count = 1000, .seed = 1});
 //
