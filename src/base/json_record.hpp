@@ -73,8 +73,8 @@ class JsonRecord {
   Errc code_;
 };
 
-/// Returns a value as text for an error: a number, a boolean or null as it is, at most 100 bytes of a text in quotes,
-/// and "a list" or "an object".
+/// Returns a value as text for an error. A text stands in quotes and is cut to 100 bytes. The result for other values
+/// is the number, "true", "false", "null", "a list" or "an object".
 std::string shown_value(const nlohmann::json&);
 
 }  // namespace collectives

@@ -1,5 +1,5 @@
-// Texts for people: numbers of bytes and lists of ranks ("64 MiB", "ranks 0-2, 4"), and texts of other processes
-// without the bytes that control a terminal.
+// Texts for people: numbers of bytes and lists of ranks ("64 MiB", "ranks 0-2, 4"). Texts of other processes lose the
+// bytes that control a terminal.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace collectives {
 
 /// Returns the number of bytes of the letter at the begin of `text`, which must not be empty. Returns 0 if the first
-/// byte begins no UTF-8, or if the character ends a line or controls a terminal: a byte below 32, 127, or U+0080 to
-/// U+009F.
+/// byte begins no UTF-8, or if the character ends a line or controls a terminal.
+/// These characters are U+0000 to U+001F and U+007F to U+009F.
 inline std::size_t printable_length(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

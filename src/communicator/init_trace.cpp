@@ -34,8 +34,9 @@ std::mutex mutex;  // protects of_process; fork() waits until it is free
 constexpr std::int64_t kMostOffset = std::int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
 
 /// Opens this rank's trace file, or returns null if this rank has none. The first rank of a host with a path empties
-/// the file. If rank 0 is on another host, the first rank of the host compares its clock with that of rank 0, whether
-/// or not it has a trace. All ranks make the same exchanges.
+/// the file. On other hosts than that of rank 0,
+/// the first rank compares its clock with that of rank 0. It does so even if it has no trace itself. All ranks make the
+/// same exchanges.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

@@ -1,6 +1,6 @@
 // List of all targets of mutations.
+#include <algorithm>
 #include <iterator>
-#include <ranges>
 #include <vector>
 
 #include "fault/mutations.hpp"

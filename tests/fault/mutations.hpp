@@ -1,12 +1,12 @@
 // Mutations: changed copies of valid inputs, which the parsers of the library read in this process.
 //
-// A target is one parser with a few valid inputs, its seeds. run_mutations() changes a seed by a random generator,
-// gives the bytes to the parser, and counts the outcomes. Each input follows from the seed of the generator and its own
-// number, so a fault can be repeated.
+// A target is one parser with a few valid inputs, its seeds. The function run_mutations() changes a seed by a random
+// generator, gives the bytes to the parser, and counts the outcomes. Each input follows from the seed of the generator
+// and its own number, so a fault can be repeated.
 //
 //   MutationTarget target{"tuning", {R"({"inline_bytes": 64})"}, [](std::string_view bytes) {
 //                           read(bytes);  // throws Error if the bytes are refused
-//                           return Outcome::accepted();
+//                           return MutationOutcome::accepted();
 //                         }};
 //   const MutationReport report = run_mutations(target, {.count = 1000, .seed = 1});
 //
