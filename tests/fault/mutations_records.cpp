@@ -70,7 +70,8 @@ MutationOutcome read_offer(std::string_view bytes) {
                .deadline = Deadline::never()},
               [&](const std::function<nlohmann::json()>& mine) {
                 return std::vector<JsonRecord>{record_of(0, json_text(attempt(mine))), record_of(1, bytes)};
-              });
+               .deadline = Deadline::never(),
+               .check_peers = {}},
   wires.connect();
   return MutationOutcome::accepted();
 }
