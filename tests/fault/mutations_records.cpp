@@ -67,11 +67,11 @@ MutationOutcome read_offer(std::string_view bytes) {
                .asked_for = "fake",
                .factory = factory,
                .context = 0,
-               .deadline = Deadline::never()},
-              [&](const std::function<nlohmann::json()>& mine) {
-                return std::vector<JsonRecord>{record_of(0, json_text(attempt(mine))), record_of(1, bytes)};
                .deadline = Deadline::never(),
                .check_peers = {}},
+              [&](const std::function<nlohmann::json()>& mine) {
+                return std::vector<JsonRecord>{record_of(0, json_text(attempt(mine))), record_of(1, bytes)};
+              });
   wires.connect();
   return MutationOutcome::accepted();
 }
