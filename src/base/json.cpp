@@ -1,6 +1,8 @@
 // Implementation of json.hpp: converts text to JSON values, and JSON values to text.
 #include "base/json.hpp"
 
+#include <utility>
+
 namespace collectives {
 
 using nlohmann::json;
@@ -24,8 +26,11 @@ Json parse_as(std::string_view text, const JsonFormat& format, std::string* why)
   };
   if (text.size() > format.most_bytes)
     return refuse("it has more than " + std::to_string(format.most_bytes) + " bytes");
-  const auto check_depth = [](int depth, typename Json::parse_event_t, Json&) {
-    if (depth > kMostJsonDepth) throw TooDeep();
+  // The event that opens a level has the number of levels around it, and other events that of the levels they lie in.
+  const auto check_depth = [](int depth, typename Json::parse_event_t event, Json&) {
+    using Event = typename Json::parse_event_t;
+    const bool opens = event == Event::object_start || event == Event::array_start;
+    if (depth + (opens ? 1 : 0) > kMostJsonDepth) throw TooDeep();
     return true;
   };
   try {

@@ -53,7 +53,7 @@ std::vector<Greetings::Arrival> Greetings::step(const std::vector<bool>& is_memb
   std::vector<Arrival> arrivals;
   std::vector<bool> members = is_member;
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-    const State state = advance(*stranger, members);
+    const State state = examine_records(*stranger, members);
     if (state == State::proven) {
       members[static_cast<std::size_t>(*stranger->rank)] = true;
       arrivals.push_back({*stranger->rank, std::move(stranger->link)});
@@ -81,7 +81,7 @@ void Greetings::answer_with(std::shared_ptr<const std::string> failure) {
   });
 }
 
-Greetings::State Greetings::advance(Stranger& stranger, const std::vector<bool>& is_member) {
+Greetings::State Greetings::examine_records(Stranger& stranger, const std::vector<bool>& is_member) {
   while (const auto record = stranger.link.next()) {
     if (const State state = examine(stranger, *record, is_member); state != State::open) return state;
   }

@@ -71,7 +71,7 @@ class Greetings {
   };
   enum class State : std::uint8_t { open, proven, dropped };
 
-  State advance(Stranger& stranger, const std::vector<bool>& is_member);
+  State examine_records(Stranger& stranger, const std::vector<bool>& is_member);
   State examine(Stranger& stranger, const Record& record, const std::vector<bool>& is_member);
   State greet(Stranger& stranger, const Hello& hello, const std::vector<bool>& is_member);
   State refuse(Stranger& stranger, Rank rank, const std::string& refusal);

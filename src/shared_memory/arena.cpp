@@ -220,7 +220,8 @@ std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& sh
   const std::optional<ArenaHandle> from = parse_handle(handle);
   if (!from) throw Error(Errc::system, "shared memory: not the handle of an arena");
   const std::size_t bytes = Arena(nullptr, shape, self).total_;
-  std::shared_ptr<Mapping> mapping = Mapping::find(from->token);
+  // A forked child has a copy of its parent's registry, but is another process.
+  std::shared_ptr<Mapping> mapping = from->pid == ::getpid() ? Mapping::find(from->token) : nullptr;
   if (mapping == nullptr) mapping = open_mapping(from->pid, from->fd, bytes);
   if (mapping->token != from->token)
     throw Error(Errc::system,

@@ -71,7 +71,7 @@ TEST(EarlyDeath, WhileTheWireIsMeasuredIsNamed) {
     }
 }
 
-TEST(EarlyDeath, IsNamedByARankThatHearsOfItFromARankThatHasLeft) {
+TEST(EarlyDeath, IsNamedByARankWhoseInformerHasLeft) {
   const Outcome outcome = run(4, "news", std::string(kWires[0]) + " COLLECTIVES_TUNING=default");
   expect_named(outcome, 3, 3);
   EXPECT_EQ(occurrences(outcome.out, "rank 2: peer_lost after at most 5 s: .*rank 3 was lost"), 1) << outcome.out;
