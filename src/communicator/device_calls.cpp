@@ -75,7 +75,10 @@ void DeviceCalls::prepare(Operation& operation, const Call& call, const Options&
   device.call.counts = {};
   device.call.tensors = {};
   device.tensors.assign(call.tensors.begin(), call.tensors.end());
-  device.mine = operation.call->parts.size() > 1 ? operation.call->parts.full(resources_.rank()).first : 0;
+  // Parts are counted in elements of the op.
+  const std::size_t each =
+      element_bytes_of(operation.call->signature.type, call.op) / size_of(operation.call->signature.type);
+  device.mine = operation.call->parts.size() > 1 ? each * operation.call->parts.full(resources_.rank()).first : 0;
   device.stream = options.stream;
   device.ends_in_stream = blocking;
   device.tensor = options.compressor == nullptr ? nullptr : &options.compressor->impl().tensor(options.name);

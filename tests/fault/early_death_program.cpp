@@ -48,14 +48,14 @@ Function next(const char* name) {
 
 }  // namespace
 
-extern "C" int getifaddrs(ifaddrs** all) noexcept {
+extern "C" __attribute__((visibility("default"))) int getifaddrs(ifaddrs** all) noexcept {
   static const auto original = next<int (*)(ifaddrs**)>("getifaddrs");
   ++interfaces_asked;
   if (interfaces_to_death > 0 && --interfaces_to_death == 0) die();
   return original(all);
 }
 
-extern "C" ssize_t send(int fd, const void* data, std::size_t bytes, int flags) {
+extern "C" __attribute__((visibility("default"))) ssize_t send(int fd, const void* data, std::size_t bytes, int flags) {
   static const auto original = next<ssize_t (*)(int, const void*, std::size_t, int)>("send");
   if (sends_to_death > 0 && interfaces_asked >= 3 && --sends_to_death == 0) die();
   // A control message begins with its length in four bytes. "A 5" begins the news that a rank was lost.
