@@ -26,10 +26,7 @@ constexpr auto kCheckControlEvery = 1ms;
 constexpr auto kPatienceWithRemoteAccess = 500ms;
 // Longest time for which a rank that has found a mismatch waits for arrival records of late ranks. The error names the
 // arguments of each rank whose record has arrived.
-constexpr auto kGatherRecords = 50ms;
-// Time that replaces kGatherRecords if there are several hosts, because hosts have to send their records to one
-// another.
-constexpr auto kGatherRemoteRecords = 300ms;
+constexpr auto kGatherRecords = 300ms;
 // Longest wait for a record that shows a difference, if data had the tag of another call. The peer may have lost its
 // core before it wrote the record.
 constexpr auto kLateRecord = 500ms;
@@ -91,14 +88,14 @@ std::chrono::nanoseconds FailureDetector::turn() const noexcept {
 
 void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest) {
   const auto begun = Clock::now();
-  const std::chrono::nanoseconds gather = control_ ? kGatherRemoteRecords : kGatherRecords, turn = this->turn();
+  const std::chrono::nanoseconds turn = this->turn();
   std::optional<ArrivalTable::Difference> found;
   for (Backoff backoff;; backoff.wait()) {
     if (control_) control_->send_all_records();
     check_control();  // throws the text of the rank that has composed it first
     found = arrivals_.first_difference();
     const auto waited = Clock::now() - begun;
-    if (waited >= turn + (!found ? longest : found->complete ? 0ms : gather)) break;
+    if (waited >= turn + (!found ? longest : found->complete ? 0ms : kGatherRecords)) break;
   }
   Mismatch mismatch;
   if (found) {

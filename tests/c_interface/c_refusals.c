@@ -394,7 +394,6 @@ void StructsOfOtherVersionsAreUnderstood(Comm* comm) {
 void TooMuchMemoryIsRefused(Comm* comm) {
   collectives_memory* memory;
   collectives_group* group;
-  char byte = 0;
   FAILS(SYSTEM, "", collectives_memory_allocate(comm, SIZE_MAX / 4, 0, &memory));
   CHECK(memory == NULL && strlen(collectives_last_error()) > 10);
   // Tensors that a group packs into one: the size of two exceeds memory, and the size of three overflows.
@@ -405,8 +404,10 @@ void TooMuchMemoryIsRefused(Comm* comm) {
 #endif
   for (int tensors = few; tensors <= 3; ++tensors) {
     OK(collectives_group_create(comm, &group));
-    for (int i = 0; i < tensors; ++i)
-      OK(collectives_group_all_reduce(group, &byte, &byte, SIZE_MAX / 5, COLLECTIVES_U8, COLLECTIVES_SUM, NULL));
+    for (int i = 0; i < tensors; ++i) {
+      char* apart = (char*)(4096 + (size_t)i * (SIZE_MAX / 5));  // never read or written
+      OK(collectives_group_all_reduce(group, apart, apart, SIZE_MAX / 5, COLLECTIVES_U8, COLLECTIVES_SUM, NULL));
+    }
     FAILS(SYSTEM, tensors == 2 ? "collectives_group_run: out of memory" : "collectives_group_run: ",
           collectives_group_run(group));
     collectives_group_free(group);
