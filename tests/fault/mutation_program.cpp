@@ -16,12 +16,14 @@ int main(int argc, char** argv) {
   collectives::set_log_level(collectives::LogLevel::off);
   MutationOptions options;
   std::string only;
-  const auto usage = [] {
-    std::fprintf(stderr, "usage: mutation_program [--count N] [--seed S] [--first NUMBER] [--target NAME] [--list]\n");
-    return 2;
+  const auto usage = [](int status = 2) {
+    std::fprintf(status == 0 ? stdout : stderr,
+                 "usage: mutation_program [--count N] [--seed S] [--first NUMBER] [--target NAME] [--list] [--help]\n");
+    return status;
   };
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
+    if (flag == "--help") return usage(0);
     if (flag == "--list") {
       for (const MutationTarget& target : mutation_targets()) std::printf("%s\n", target.name.c_str());
       return 0;
