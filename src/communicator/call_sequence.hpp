@@ -7,8 +7,8 @@
 // the arguments on which all ranks must agree. Peers that wait long for this rank read the record. This rank also
 // publishes the number up to which all of its operations have completed. Peers read that number if this rank is lost.
 //
-// OperationQueue owns the object and is its only caller. The caller must hold the communicator's lock,
-// ProgressThread::guard().
+// OperationSteps owns the object. Only OperationSteps and OperationQueue call it. The caller must hold the
+// communicator's lock, ProgressThread::guard().
 #pragma once
 
 #include <algorithm>

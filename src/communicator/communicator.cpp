@@ -166,19 +166,19 @@ void Communicator::abort(std::string_view reason) noexcept {
 }
 
 void CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
-  if (!comm.impl_->inherited()) comm.impl_->refuse({.collective = collective, .split = split}, why);
+  if (!comm.impl_->inherited()) comm.impl_->preparation().refuse({.collective = collective, .split = split}, why);
 }
 
 void Communicator::progress() { impl_->progress(); }
 
 Plan Communicator::plan(Collective collective, std::size_t count, DataType type, ReduceOp op,
                         const Options& options) const {
-  return impl_->plan_of(collective, count, type, op, options)->plan;
+  return impl_->preparation().plan_of(collective, count, type, op, options)->plan;
 }
 
 std::string Communicator::explain(Collective collective, std::size_t count, DataType type, ReduceOp op,
                                   const Options& options) const {
-  const auto planned = impl_->plan_of(collective, count, type, op, options);
+  const auto planned = impl_->preparation().plan_of(collective, count, type, op, options);
   Request request = planned->request;
   if (request.codec != nullptr)  // the plan may come from an earlier call with another codec object
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));

@@ -1,4 +1,4 @@
-// Implementation of Communicator::Impl, which checks, plans, performs and queues the calls of a Communicator. The file
+// Implementation of Communicator::Impl, which performs and queues the calls of a Communicator. The file
 // also contains the constructor, the destructor, and the error of calls in a forked child.
 //
 // A short blocking call on host memory may complete without the queue, if the queue is empty. If such a call repeats
@@ -13,88 +13,17 @@
 #include "base/log.hpp"
 #include "base/wait.hpp"
 #include "compression/top_k/top_k_impl.hpp"
-#include "device/placement.hpp"
 
 namespace collectives {
-
-// ---- planning ----
-
-const std::shared_ptr<const PlannedCall>& Communicator::Impl::plan(const Call& call, const Options& options) {
-  std::size_t k = 0;
-  if (options.compressor != nullptr) {
-    codec_of(options.wire, call, resources.rank());  // checks the wire format before the compressor
-    check_compressor(call, options.name, resources.rank());
-    k = options.compressor->impl().next_k(options.name, call.output.count, resources.rank());
-  }
-  return resources.planner->plan(call, options, k);
-}
-
-std::shared_ptr<const PlannedCall> Communicator::Impl::plan_of(Collective collective, std::size_t count, DataType type,
-                                                               ReduceOp op, const Options& options) {
-  const Call call{.collective = collective,
-                  .input = {nullptr, count, type},
-                  .output = {nullptr, count, type},
-                  .op = op,
-                  .memory = options.stream ? Memory::device : Memory::host};
-  check_vocabulary(call, resources.rank());
-  return plan(call, options);
-}
-
-// ---- refusing ----
-
-void Communicator::Impl::refuse(const Call& call, std::string_view why) noexcept {
-  const auto lock = progress_thread_.guard();
-  refuse_locked(call, why);
-}
-
-void Communicator::Impl::refuse_locked(const Call& call, std::string_view why) noexcept {
-  queue_.refuse(call, why);
-  if (queue_.is_idle()) return;
-  progress_thread_.attach();
-  progress_thread_.notify();
-}
-
-void Communicator::Impl::check(const Call& call, const Options& options) {
-  try {
-    check_arguments(call, resources.rank(), resources.size());
-    check_name(call, options.name, resources.rank());
-  } catch (const Error& error) {
-    refuse(call, error.what());
-    throw;
-  }
-}
-
-std::shared_ptr<const PlannedCall> Communicator::Impl::prepare(Call& call, const Options& options,
-                                                               std::exception_ptr& refused) {
-  try {
-    if (refused == nullptr)
-      refused = place(call, options);
-    else
-      call.memory = Memory::device;
-    const std::shared_ptr<const PlannedCall>& planned = plan(call, options);
-    if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources.rank());
-    return planned;
-  } catch (const std::exception& error) {
-    refuse_locked(call, error.what());
-    throw;
-  }
-}
-
-void Communicator::Impl::check_member(Call& call, const Options& options, std::exception_ptr& refused) {
-  check(call, options);
-  const auto lock = progress_thread_.guard();
-  queue_.throw_failure();
-  prepare(call, options, refused);
-}
 
 // ---- issuing ----
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
   check_process(call.collective);
-  check(call, options);
+  preparation_.check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
-  const std::shared_ptr<const PlannedCall> planned = prepare(call, options, refused);
+  const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
   auto state = pool_.unused();
   state->owner = this;
   describe(*state, call, options, planned, resources);
@@ -109,7 +38,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
       else
         compress(*state, resources);
     } catch (const std::exception& error) {  // out of memory
-      refuse_locked(call, error.what());
+      preparation_.refuse_locked(call, error.what());
       throw;
     }
   }
@@ -135,12 +64,12 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
 }
 
 void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
-  check(call, options);
+  preparation_.check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   repeated_call_.forget();
   std::exception_ptr refused;
-  const std::shared_ptr<const PlannedCall> planned = prepare(call, options, refused);
+  const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
   if (call.memory == Memory::device) return run_on_device(call, options, planned, std::move(refused), lock);
   Operation& operation = queue_.blocking();
   describe(operation, call, options, planned, resources);

@@ -20,6 +20,7 @@
 //
 //   communicator_resources.hpp  CommunicatorResources: settings, topology, connections and executors, made once
 //   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
+//   call_preparation.hpp        CallPreparation: the checks of a call, its plan, and its refusal
 //   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
@@ -41,6 +42,7 @@
 
 #include "base/fork.hpp"
 #include "collectives/communicator.hpp"
+#include "communicator/call_preparation.hpp"
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
@@ -79,27 +81,10 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Performs a blocking call. Throws Error if the call is refused or fails.
   void run(Call&& call, const Options& options);
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
-  /// that place() has returned for a tensor of a Group; null if there is none.
+  /// that DeviceCalls::place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
-  /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws.
-  void refuse(const Call& call, std::string_view why) noexcept;
-  /// Checks the arguments of a call and the name of its tensor. Throws Error{invalid_argument}, and then refuses the
-  /// call.
-  void check(const Call& call, const Options& options);
-  /// Places and plans a call whose arguments have been checked: place(), then plan(). If `refused` is not null, the
-  /// call is in device memory and is not placed again. Stores the error that place() returns in `refused`. Throws
-  /// Error, and then refuses the call. Requires the lock.
-  std::shared_ptr<const PlannedCall> prepare(Call& call, const Options& options, std::exception_ptr& refused);
-  /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call.
-  void check_member(Call& call, const Options& options, std::exception_ptr& refused);
-  /// Determines whether the buffers of a call are in host or GPU memory. See DeviceCalls::place().
-  std::exception_ptr place(Call& call, const Options& options) const { return device_calls_.place(call, options); }
-  /// Returns the plan of a call. Requires that the arguments of the call have been checked. The reference is valid
-  /// until the next plan(). Throws the errors of Planner::plan() and TopK.
-  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
-  /// Returns the plan that a call with these arguments would have. Performs no call, so it needs no buffers.
-  std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
-                                             const Options& options);
+  /// Returns the part that checks, places, plans and refuses calls.
+  CallPreparation& preparation() noexcept { return preparation_; }
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
   bool wait_until(Work::State& state, Deadline until);
   /// Progresses operations without waiting. Returns whether `state` has ended.
@@ -139,8 +124,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Performs a blocking call on device memory.
   void run_on_device(const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned,
                      std::exception_ptr refused, OperationQueue::Lock& lock);
-  /// Refuses a call while the lock is held.
-  void refuse_locked(const Call& call, std::string_view why) noexcept;
 
   Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
   DeviceCalls device_calls_{resources};
@@ -148,7 +131,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   OperationPool<Work::State> pool_;
   RepeatedCall repeated_call_;
   OperationQueue queue_{resources, device_calls_};
-  ProgressThread progress_thread_{resources, queue_};  // last: its thread uses the other parts
+  ProgressThread progress_thread_{resources, queue_};  // follows all parts that its thread uses
+  CallPreparation preparation_{resources, device_calls_, queue_, progress_thread_};
 };
 
 }  // namespace collectives

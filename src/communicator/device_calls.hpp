@@ -8,9 +8,9 @@
 // communicators.
 //
 // The object owns nothing. Each operation owns a DeviceCall: the state of the operation on the GPU.
-// CommunicatorResources owns the device paths. OperationQueue calls the functions that start, progress, retire and
-// abandon operations. Communicator::Impl calls place(), prepare(), release(), split() and leave(). The caller must hold
-// the communicator's lock, ProgressThread::guard(). Only place() needs no lock.
+// CommunicatorResources owns the device paths. OperationSteps calls start(), progress() and retire(). OperationQueue
+// calls abandon(). CallPreparation calls place(). Communicator::Impl calls prepare(), release(), split() and leave().
+// The caller must hold the communicator's lock, ProgressThread::guard(). Only place() needs no lock.
 #pragma once
 
 #include <array>

@@ -101,7 +101,8 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   impl_->comm->check_process("all_reduce");
   Call call{.collective = Collective::all_reduce, .input = input, .output = output, .op = op};
   std::exception_ptr refused;
-  impl_->comm->check_member(call, options, refused);  // throws, for example for an unknown backend, before data is sent
+  // Throws, for example for an unknown backend, before data is sent.
+  impl_->comm->preparation().check_member(call, options, refused);
   impl_->tensors.push_back({input, output});
   for (Impl::Pack& pack : impl_->packs)
     if (options.compressor == nullptr && pack.options.compressor == nullptr && pack.type == input.type &&
@@ -125,7 +126,7 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
 
 void CallRefusal::publish(Group& group, std::string_view why) const noexcept {
   auto& comm = *group.impl_->comm;
-  if (!comm.inherited()) comm.refuse({.collective = collective, .split = split}, why);
+  if (!comm.inherited()) comm.preparation().refuse({.collective = collective, .split = split}, why);
 }
 
 void Group::run() { run_async().wait(); }

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -43,29 +42,6 @@ void OperationQueue::issue(std::shared_ptr<Operation> operation) {
   progress();
 }
 
-void OperationQueue::refuse(const Call& call, std::string_view why) noexcept {
-  if (failure_ != nullptr) return;
-  try {
-    auto refused = std::make_shared<PlannedCall>();
-    refused->signature = sign_refusal(call);
-    refused->hash = hash_of(refused->signature);
-    refused->words = pack(refused->signature);
-    refused->plan.name = "refused";
-    refused->shape = shape_of(refused->signature, refused->plan);
-    const std::string collective = fmt::format("{}: ", to_string(call.collective));
-    if (why.starts_with(collective)) why.remove_prefix(collective.size());
-    append_detail(refused->details, Detail::refusal, why, kRefusalBytes);
-    const auto refusal = std::make_shared<Operation>();
-    refusal->hash = refused->hash;
-    refusal->call = std::move(refused);
-    refusal->has_details = refusal->refused = true;
-    refusal->queue_again();
-    resources_.observer->issue_async(*refusal);
-    issue(refusal);
-  } catch (const std::bad_alloc&) {  // the error that the rank throws is all that remains
-  }
-}
-
 void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock) {
   queue_.push(operation);
   progress();
@@ -73,17 +49,6 @@ void OperationQueue::run(const std::shared_ptr<Operation>& operation, Lock& lock
 }
 
 // ---- progress ----
-
-bool OperationQueue::step_with_faults(Operation& operation) {
-  if (operation.is_queued()) {
-    injection_->enter(next_sequence(), Fault::Phase::begin);
-    start(operation);
-    enter_phase(operation, Fault::Phase::sent);
-  }
-  if (!progress_begun(operation)) return false;
-  enter_phase(operation, Fault::Phase::end);
-  return true;
-}
 
 void OperationQueue::progress() noexcept {
   retire();
@@ -107,9 +72,8 @@ void OperationQueue::progress() noexcept {
 void OperationQueue::publish_refusal(Operation& refusal) noexcept {
   const std::shared_ptr<Operation> kept = queue_.share();
   try {
-    sequence_.announce(refusal);
-    sequence_.publish(refusal, resources_.observer->time(refusal));
-    sequence_.complete(refusal.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
+    steps_.publish_refusal(refusal);
+    steps_.sequence().complete(refusal.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
     resources_.observer->fail_too(refusal);
     resources_.failure_detector->send_refusal();
     refusal.phase.store(Operation::Phase::failed, std::memory_order_release);
@@ -122,8 +86,7 @@ void OperationQueue::retire() noexcept {
   while (!in_flight_.empty()) {
     const std::shared_ptr<Operation> oldest = in_flight_.share();
     const bool retired = finish_if(*oldest, [&] {
-      if (!device_calls_.retire(*oldest)) return false;
-      enter_phase(*oldest, Fault::Phase::end);
+      if (!steps_.retire(*oldest)) return false;
       in_flight_.pop();
       return true;
     });
@@ -140,7 +103,7 @@ bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
 }
 
 bool OperationQueue::is_too_far_ahead() const noexcept {
-  return !in_flight_.empty() && sequence_.newest() - in_flight_.front().sequence >= kRecords / 2;
+  return !in_flight_.empty() && steps_.sequence().newest() - in_flight_.front().sequence >= kRecords / 2;
 }
 
 bool OperationQueue::progress_as_member(bool check_failures) noexcept {
@@ -220,7 +183,7 @@ Wire* OperationQueue::awaited_wire() const noexcept {
 std::vector<OperationRecord> OperationQueue::recent_operations() const {
   const FlightRecorder& recorder = resources_.observer->recorder();
   std::vector<OperationRecord> records = recorder.recent();
-  std::uint64_t sequence = sequence_.newest();
+  std::uint64_t sequence = steps_.sequence().newest();
   queue_.for_each([&](const Operation& one) {
     if (one.is_queued()) records.push_back(recorder.record_of(++sequence, one.call->shape, one.name, one.issued_ticks));
   });
@@ -272,7 +235,7 @@ void OperationQueue::fail_all(Operation& first, std::exception_ptr error) noexce
   device_calls_.abandon(begun);
   resources_.failure_detector->wait_for_remote_access_end();
   if (resources_.context.wire != nullptr) resources_.context.wire->abandon();
-  if (first.is_queued()) sequence_.fail(first);
+  if (first.is_queued()) steps_.sequence().fail(first);
   fail(first);
   in_flight_.for_each(fail);
   in_flight_.clear();
@@ -297,7 +260,7 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
     return operation.finished();
   };
   try {
-    enter_phase(operation, Fault::Phase::wait);
+    steps_.enter_wait(operation);
     if (resources_.context.device != nullptr)
       failure_detector.set_waiting_for_gpu(!queue_.empty() && waits_for_gpu(queue_.front()));
     failure_detector.check_peers(call);

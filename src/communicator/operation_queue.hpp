@@ -1,10 +1,10 @@
 // OperationQueue: holds and progresses the unfinished operations of a communicator. It also waits for them, and fails
 // them after an error. An operation is one call, from its issue to its end.
 //
-// The queue also owns the operation object of blocking calls on host memory, the first failure, and the counter that
-// numbers calls. Communicator::Impl issues operations and waits for them. A progress thread, if there is one,
-// progresses the operations. If there is none, a thread that waits for another communicator may progress them
-// (progress_engine.hpp). While a progress thread runs, callers must hold the communicator's lock,
+// The queue also owns the operation object of blocking calls on host memory, the first failure, and the steps of
+// operations (operation_steps.hpp). Communicator::Impl issues operations and waits for them. A progress thread, if
+// there is one, progresses the operations. If there is none, a thread that waits for another communicator may progress
+// them (progress_engine.hpp). While a progress thread runs, callers must hold the communicator's lock,
 // ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
 // of their loop.
 //
@@ -44,18 +44,15 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "collectives/deadline.hpp"
-#include "communicator/call_sequence.hpp"
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
-#include "communicator/host_operation.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_fifo.hpp"
-#include "core/call.hpp"
+#include "communicator/operation_steps.hpp"
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
@@ -65,17 +62,12 @@ class OperationQueue final : public ProgressEngine::Member {
   using Lock = std::unique_lock<std::mutex>;
 
   OperationQueue(const CommunicatorResources& resources, const DeviceCalls& device_calls)
-      : resources_(resources),
-        device_calls_(device_calls),
-        injection_(resources.context.injection.get()),
-        sequence_(resources) {}
+      : resources_(resources), device_calls_(device_calls), steps_(resources, device_calls) {}
 
   // ---- issuing ----
 
   /// Adds an operation and advances all operations as far as possible.
   void issue(std::shared_ptr<Operation> operation);
-  /// Adds the refusal of a call. `why`: text of the error that the rank throws. Does nothing after a failure.
-  void refuse(const Call& call, std::string_view why) noexcept;
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
   /// Returns the operation object of blocking calls on host memory.
@@ -111,7 +103,7 @@ class OperationQueue final : public ProgressEngine::Member {
   /// Returns whether kRecords / 2 calls have begun since the oldest operation in flight. The next operation then has to
   /// wait, because a rank stores only its last kRecords arrival records.
   bool is_too_far_ahead() const noexcept;
-  std::uint64_t next_sequence() const noexcept { return sequence_.newest() + 1; }
+  std::uint64_t next_sequence() const noexcept { return steps_.sequence().newest() + 1; }
   /// Returns the last begun operations, then the queued ones.
   std::vector<OperationRecord> recent_operations() const;
 
@@ -130,15 +122,6 @@ class OperationQueue final : public ProgressEngine::Member {
  private:
   /// Progresses one operation. Returns true when it has finished or failed.
   inline bool step(Operation& operation) noexcept;
-  /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
-  inline bool step_or_throw(Operation& operation);
-  inline void start(Operation& operation);
-  inline bool progress_begun(Operation& operation);
-  /// Does what step_or_throw() does, and causes the injected faults of each phase.
-  bool step_with_faults(Operation& operation);
-  void enter_phase(const Operation& operation, Fault::Phase phase) const {
-    if (injection_ != nullptr) injection_->enter(operation.sequence, phase);
-  }
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
@@ -159,8 +142,7 @@ class OperationQueue final : public ProgressEngine::Member {
 
   const CommunicatorResources& resources_;
   const DeviceCalls& device_calls_;
-  Injection* const injection_;  // faults that the program has asked for; null: none
-  CallSequence sequence_;
+  OperationSteps steps_;
   OperationFifo queue_;
   OperationFifo in_flight_;  // operations whose work is all in GPU streams, oldest first
   std::shared_ptr<Operation> blocking_ = std::make_shared<Operation>();
@@ -181,7 +163,7 @@ template <class Stepped>
 bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept {
   try {
     if (!stepped()) return false;
-    sequence_.complete(operation.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
+    steps_.sequence().complete(operation.sequence, in_flight_.empty() ? nullptr : &in_flight_.front());
     resources_.observer->finish(operation);
     operation.phase.store(Operation::Phase::done, std::memory_order_release);
   } catch (...) {
@@ -190,28 +172,8 @@ bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept
   return true;
 }
 
-void OperationQueue::start(Operation& operation) {
-  sequence_.announce(operation);
-  const std::uint64_t started = resources_.observer->time(operation);
-  if (!operation.on_device) resources_.executor->start(operation.job);  // peers receive it before the arrival record
-  sequence_.publish(operation, started);
-  if (operation.on_device) device_calls_.start(operation);
-}
-
-bool OperationQueue::progress_begun(Operation& operation) {
-  return operation.on_device ? device_calls_.progress(operation)
-                             : progress_on_host(operation, *resources_.executor, *resources_.observer);
-}
-
-bool OperationQueue::step_or_throw(Operation& operation) {
-  if (injection_ != nullptr) [[unlikely]]
-    return step_with_faults(operation);
-  if (operation.is_queued()) start(operation);
-  return progress_begun(operation);
-}
-
 bool OperationQueue::step(Operation& operation) noexcept {
-  return finish_if(operation, [&] { return step_or_throw(operation); });
+  return finish_if(operation, [&] { return steps_.step(operation); });
 }
 
 void OperationQueue::run_blocking(Lock& lock, bool spin) {

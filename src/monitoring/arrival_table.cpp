@@ -131,21 +131,21 @@ std::optional<CallRecord> ArrivalTable::record_of(Rank rank, std::uint64_t seque
   return record != nullptr ? std::optional(*record) : std::nullopt;
 }
 
-void ArrivalTable::append_records(Rank rank, std::size_t most, std::vector<Arrived>& to) const {
-  const std::uint64_t newest = newest_of(rank);
+void append_records(const ArrivalTable& table, Rank rank, std::size_t most, std::vector<Arrived>& to) {
+  const std::uint64_t newest = table.newest_of(rank);
   for (std::uint64_t sequence = newest - std::min<std::uint64_t>(newest, most) + 1; sequence <= newest; ++sequence)
-    if (auto record = record_of(rank, sequence)) to.push_back({rank, *std::move(record)});
+    if (auto record = table.record_of(rank, sequence)) to.push_back({rank, *std::move(record)});
 }
 
 std::vector<Arrived> ArrivalTable::records_of_host(std::size_t most) const {
   std::vector<Arrived> records;
-  for (const Rank rank : view_.grid.here()) append_records(rank, most, records);
+  for (const Rank rank : view_.grid.here()) append_records(*this, rank, most, records);
   return records;
 }
 
 std::vector<Arrived> ArrivalTable::own_records(std::size_t most) const {
   std::vector<Arrived> records;
-  append_records(view_.world.self, most, records);
+  append_records(*this, view_.world.self, most, records);
   return records;
 }
 
@@ -166,32 +166,6 @@ bool ArrivalTable::has_difference() const noexcept {
     const CallRecord* const other = record_of_remote(rank, common);
     return own && other != nullptr && *own != other->hash.after;
   });
-}
-
-std::optional<ArrivalTable::Difference> ArrivalTable::first_difference() const {
-  std::vector<Arrived> all;
-  for (const Rank rank : view_.world.members) append_records(rank, kRecords, all);
-  std::ranges::stable_sort(all, {}, [](const Arrived& one) { return one.call.sequence; });
-  for (auto first = all.begin(); first != all.end();) {
-    const std::uint64_t sequence = first->call.sequence;
-    const auto end = std::find_if(first, all.end(), [&](const Arrived& one) { return one.call.sequence != sequence; });
-    const auto differs = [&](const Arrived& one) { return !agree(one.call, first->call); };
-    if (std::any_of(first, end, differs)) {
-      Difference found{.records = {first, end}};
-      found.earlier =
-          std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
-      found.complete = std::ranges::all_of(view_.world.members, [&](Rank rank) {
-        return has_arrived(rank, sequence) &&
-               (record_of(rank, sequence).has_value() || std::ranges::count(all, rank, &Arrived::rank) == kRecords);
-      });
-      found.complete = found.complete && (!found.earlier || std::ranges::all_of(found.records, [&](const Arrived& one) {
-                         return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;
-                       }));
-      return found;
-    }
-    first = end;
-  }
-  return std::nullopt;
 }
 
 // ---- texts ----

@@ -10,7 +10,8 @@
 // rank of another host.
 //
 // A difference shows at the newest call that two ranks have both entered, because the running hash covers all calls
-// before. Then first_difference() searches the records for the first call that differs.
+// before. Then first_difference() (call_difference.hpp) searches the
+// records for the first call that differs.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
@@ -81,6 +82,9 @@ class ArrivalTable {
 
   // ---- all ranks
 
+  /// Returns the ranks of the communicator.
+  const Peers& members() const noexcept { return view_.world.members; }
+
   /// Keeps records of ranks of other hosts. Ignores ranks that are on this host or not in the communicator.
   void add_records(std::vector<Arrived> records);
   /// Returns the number of the newest call that a rank is known to have entered; 0: none.
@@ -97,13 +101,6 @@ class ArrivalTable {
 
   /// Returns true if the calls of a rank are known to differ from those of this rank.
   bool has_difference() const noexcept;
-  /// The first call in which ranks are known to differ.
-  struct Difference {
-    std::vector<Arrived> records;  ///< Records of this call.
-    bool earlier = false;          ///< Whether calls before this one differ, of which there are no records.
-    bool complete = false;         ///< Whether further records would change nothing.
-  };
-  std::optional<Difference> first_difference() const;
   /// Returns the missing ranks of a call, which have not entered it: their number and the first of them.
   Missing first_missing(std::uint64_t sequence) const;
   /// Returns the rank for which the others most likely wait: the rank with the oldest heartbeat, if that is older than
@@ -132,7 +129,6 @@ class ArrivalTable {
   std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
   CallDetails details_of_local(int local, std::uint64_t sequence) const;
   const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;
-  void append_records(Rank rank, std::size_t most, std::vector<Arrived>& to) const;
   std::vector<Rank> missing(std::uint64_t sequence) const;
   /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
   std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
@@ -145,5 +141,8 @@ class ArrivalTable {
   std::vector<RemoteRank> remote_;  // By rank.
   bool remote_difference_ = false;  // Whether a received record differs from the own record of the call.
 };
+
+/// Appends the newest records of a rank to `to`, oldest first: at most `most`.
+void append_records(const ArrivalTable& table, Rank rank, std::size_t most, std::vector<Arrived>& to);
 
 }  // namespace collectives

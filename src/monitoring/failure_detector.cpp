@@ -10,6 +10,7 @@
 #include "base/coarse_clock.hpp"
 #include "base/log.hpp"
 #include "base/wait.hpp"
+#include "monitoring/call_difference.hpp"
 
 namespace collectives {
 namespace {
@@ -89,11 +90,11 @@ std::chrono::nanoseconds FailureDetector::turn() const noexcept {
 void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest) {
   const auto begun = Clock::now();
   const std::chrono::nanoseconds turn = this->turn();
-  std::optional<ArrivalTable::Difference> found;
+  std::optional<CallDifference> found;
   for (Backoff backoff;; backoff.wait()) {
     if (control_) control_->send_all_records();
     check_control();  // throws the text of the rank that has composed it first
-    found = arrivals_.first_difference();
+    found = first_difference(arrivals_);
     const auto waited = Clock::now() - begun;
     if (waited >= turn + (!found ? longest : found->complete ? 0ms : kGatherRecords)) break;
   }
@@ -197,7 +198,7 @@ void FailureDetector::log_difference_at_end() noexcept {
     std::string text;
     if (!arrivals_.has_difference())
       text = odd_leaver_text();
-    else if (const auto found = arrivals_.first_difference())
+    else if (const auto found = first_difference(arrivals_))
       text = (found->earlier ? describe_earlier_mismatch(found->records) : describe_mismatch(found->records)).text;
     if (!text.empty()) log_error(view_.world.self, "leaving a communicator: mismatch: {}", text);
   } catch (const std::exception&) {  // out of memory

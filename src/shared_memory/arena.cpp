@@ -125,6 +125,9 @@ struct Arena::Mapping {
     return found == registry().end() ? nullptr : found->second.lock();
   }
 
+  /// Opens and maps the arena of another process. Throws Error{system} if `fd` of `pid` is no arena of `bytes` bytes.
+  static std::shared_ptr<Mapping> open(int pid, int fd, std::size_t bytes);
+
   bool listed = false;
   void map() {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
@@ -132,6 +135,29 @@ struct Arena::Mapping {
     base = static_cast<std::byte*>(at);
   }
 };
+
+std::shared_ptr<Arena::Mapping> Arena::Mapping::open(int pid, int fd, std::size_t bytes) {
+  auto mapping = std::make_shared<Mapping>();
+  OpenedSealedFile opened = open_sealed_file(pid, fd, O_RDWR);
+  mapping->file = std::move(opened.file);
+  if (!mapping->file && errno != EINVAL) fail(fmt::format("opening the arena of process {}", pid));
+  ArenaHeader header{};
+  const bool arena = mapping->file &&
+                     ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
+                     header.magic == kMagic && header.bytes == opened.bytes;
+  if (!arena)
+    throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
+  if (header.protocol != kProtocol)
+    throw Error(Errc::system, fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
+                                          "version {}: let all ranks use the same library",
+                                          pid, header.protocol, kProtocol));
+  if (header.bytes != bytes)
+    throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
+  mapping->bytes = bytes;
+  mapping->token = header.token;
+  mapping->map();
+  return mapping;
+}
 
 Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self)
     : mapping_(std::move(mapping)), shape_(shape), self_(self) {
@@ -193,36 +219,13 @@ std::string Arena::handle() const {
                      mapping_->token.low);
 }
 
-std::shared_ptr<Arena::Mapping> Arena::open_mapping(int pid, int fd, std::size_t bytes) {
-  auto mapping = std::make_shared<Mapping>();
-  OpenedSealedFile opened = open_sealed_file(pid, fd, O_RDWR);
-  mapping->file = std::move(opened.file);
-  if (!mapping->file && errno != EINVAL) fail(fmt::format("opening the arena of process {}", pid));
-  ArenaHeader header{};
-  const bool arena = mapping->file &&
-                     ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
-                     header.magic == kMagic && header.bytes == opened.bytes;
-  if (!arena)
-    throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
-  if (header.protocol != kProtocol)
-    throw Error(Errc::system, fmt::format("shared memory: the arena of process {} is of version {}, this library's of "
-                                          "version {}: let all ranks use the same library",
-                                          pid, header.protocol, kProtocol));
-  if (header.bytes != bytes)
-    throw Error(Errc::system, "shared memory: the ranks of this host disagree on the arena's shape");
-  mapping->bytes = bytes;
-  mapping->token = header.token;
-  mapping->map();
-  return mapping;
-}
-
 std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& shape, int self) {
   const std::optional<ArenaHandle> from = parse_handle(handle);
   if (!from) throw Error(Errc::system, "shared memory: not the handle of an arena");
   const std::size_t bytes = Arena(nullptr, shape, self).total_;
   // A forked child has a copy of its parent's registry, but is another process.
   std::shared_ptr<Mapping> mapping = from->pid == ::getpid() ? Mapping::find(from->token) : nullptr;
-  if (mapping == nullptr) mapping = open_mapping(from->pid, from->fd, bytes);
+  if (mapping == nullptr) mapping = Mapping::open(from->pid, from->fd, bytes);
   if (mapping->token != from->token)
     throw Error(Errc::system,
                 fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", from->pid, from->fd));

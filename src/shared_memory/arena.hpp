@@ -261,7 +261,6 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
-  static std::shared_ptr<Mapping> open_mapping(int pid, int fd, std::size_t bytes);
   std::size_t place(int subgroup, int local) const noexcept {
     return static_cast<std::size_t>(subgroup) * static_cast<std::size_t>(shape_.ranks) +
            static_cast<std::size_t>(local);

@@ -10,30 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <span>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "collectives/error.hpp"
 #include "transport/epoll.hpp"
-#include "transport/tcp_control.hpp"
 
 namespace collectives {
-
-using namespace tcp_control;
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Maximum time between the end of a data connection and the report that the peer is lost. A leaving peer sends a leave
-/// message on the control connection, and then closes both connections. The leave message may still arrive last, if TCP
-/// has to retransmit it. If a process is killed, the kernel closes both connections at once. In this case, the peer is
-/// reported at once.
-constexpr auto kGoodbyePatience = std::chrono::seconds(3);
-
-}  // namespace
 
 TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     : frame_bytes_(frame_bytes),
@@ -42,16 +26,16 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
       everything_(make_epoll()) {
   for (std::size_t index = 0; index < links.size(); ++index) {
     if (links[index].data.fd() < 0) {
-      peers_.push_back(nullptr);
+      peers_.add(nullptr);
       continue;
     }
     const auto rank = static_cast<Rank>(index);
-    auto added = std::make_unique<Peer>(std::move(links[index].data), frame_bytes);
+    auto added = std::make_unique<TcpPeer>(rank, std::move(links[index].data), frame_bytes);
     // Edge-triggered: the caller tries all reads and writes before it sleeps, so only new events have to wake it.
     epoll_add(everything_, added->stream.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
     controls_.add(rank, std::move(links[index].control));
     datagrams_.add(rank, added->stream.socket(), added->expected);
-    peers_.push_back(std::move(added));
+    peers_.add(std::move(added));
   }
   epoll_add(everything_, controls_.epoll(), EPOLLIN | EPOLLET, 0);
 }
@@ -63,25 +47,24 @@ void TcpTransport::open_datagrams(const PeerAddresses& peers, const WireSecret& 
     read_controls();
     progress();
   });
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (peers_[rank] != nullptr) peers_[rank]->datagrams = datagrams_.link(static_cast<Rank>(rank));
+  peers_.for_each([this](TcpPeer& peer) { peer.datagrams = datagrams_.link(peer.rank); });
 }
 
 // ---- sending ----
 
-std::byte* TcpTransport::acquire_frame(Rank to) { return peer(to).stream.acquire_frame(); }
+std::byte* TcpTransport::acquire_frame(Rank to) { return peers_[to].stream.acquire_frame(); }
 
 void TcpTransport::send(Rank to, std::uint64_t tag, std::size_t bytes) {
-  hand_over(to, tag, peer(to).stream.return_frame(), bytes, false);
+  hand_over(to, tag, peers_[to].stream.return_frame(), bytes, false);
 }
 
 void TcpTransport::send_from(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
-  peer(to).stream.return_frame();
+  peers_[to].stream.return_frame();
   hand_over(to, tag, data, bytes, true);
 }
 
 void TcpTransport::hand_over(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes, bool lent) {
-  Peer& receiver = peer(to);
+  TcpPeer& receiver = peers_[to];
   TcpStream& stream = receiver.stream;
   if (!stream.failure().empty() || abandoned_) return stream.discard();
   const MessageHeader header{tag, static_cast<std::uint32_t>(bytes), receiver.numbered};
@@ -96,14 +79,14 @@ void TcpTransport::hand_over(Rank to, std::uint64_t tag, const std::byte* data, 
 }
 
 bool TcpTransport::lent(const std::byte* data, std::size_t bytes) const noexcept {
-  for (const Peer* to : writing_)
+  for (const TcpPeer* to : writing_)
     if (to->stream.reads_from(data, bytes)) return true;
   return false;
 }
 
 void TcpTransport::progress() {
   if (!writing_.empty())
-    std::erase_if(writing_, [](Peer* to) {
+    std::erase_if(writing_, [](TcpPeer* to) {
       if (!to->stream.write_some()) return false;
       to->writing = false;
       return true;
@@ -116,12 +99,10 @@ void TcpTransport::flush(Deadline deadline) {
     datagrams_.flush();
     progress();
     std::vector<Rank> waiting;
-    for (std::size_t index = 0; index < peers_.size(); ++index) {
-      const auto rank = static_cast<Rank>(index);
-      const Peer* const to = peers_[index].get();
-      if (to == nullptr || !to->stream.failure().empty() || controls_.has_ended(rank)) continue;
-      if (to->stream.has_queued() || controls_.has_unsent(rank)) waiting.push_back(rank);
-    }
+    peers_.for_each([&](const TcpPeer& to) {
+      if (!to.stream.failure().empty() || controls_.has_ended(to.rank)) return;
+      if (to.stream.has_queued() || controls_.has_unsent(to.rank)) waiting.push_back(to.rank);
+    });
     if (waiting.empty()) return;
     if (deadline.passed())
       throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
@@ -134,54 +115,26 @@ void TcpTransport::flush(Deadline deadline) {
 // ---- receiving ----
 
 const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size_t bytes) {
-  Peer& from = peer(rank);
+  TcpPeer& from = peers_[rank];
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
   const bool has_datagrams = from.datagrams != nullptr;
   // The retransmission of a lost datagram arrives on the control connection.
   if (has_datagrams && ++from.looks % kLooksPerControl == 0) read_controls();
-  const auto by_datagram = [&] { return has_datagrams && take_datagram(rank, place, bytes); };
-  const auto by_stream = [&] {
-    if (!from.stream.take(from.expected, place, bytes, from.message)) return false;
-    from.last_by_datagram = false;
-    return true;
-  };
-  // Tries first the kind by which the last message came, datagram or stream: each attempt costs a system call.
-  if (from.last_by_datagram ? by_datagram() || by_stream() : by_stream() || by_datagram()) {
-    from.open = true;
-    ++from.expected;
-    return &from.message;
-  }
+  from.open = from.take(place, bytes, controls_);
+  if (from.open) return &from.message;
   from.starved = from.stream.has_ended() && (!has_datagrams || controls_.has_ended(rank));
   return nullptr;
 }
 
-bool TcpTransport::take_datagram(Rank rank, std::byte* place, std::size_t bytes) {
-  Peer& from = peer(rank);
-  if (from.stream.has_begun(from.expected)) return false;  // The message arrives on the stream.
-  const auto arrived = from.datagrams->take(from.expected);
-  if (!arrived) return false;
-  const std::byte* data = arrived->data;
-  if (place != nullptr && bytes == arrived->header.bytes && bytes > 0)
-    data = static_cast<const std::byte*>(std::memcpy(place, data, bytes));
-  if (arrived->retransmitted)
-    controls_.post(rank, kAcknowledged, bytes_of(Acknowledged{from.expected + 1, arrived->lost}));
-  from.message = {arrived->header.tag, data, arrived->header.bytes};
-  from.last_by_datagram = true;
-  return true;
-}
-
-void TcpTransport::release(Rank rank) { peer(rank).open = false; }
+void TcpTransport::release(Rank rank) { peers_[rank].open = false; }
 
 // ---- control messages and lost peers ----
 
 /// Reads the control channel, and handles the messages of the transport itself. Messages for the caller stay stored.
 void TcpTransport::read_controls() {
   controls_.read();
-  while (const auto end = controls_.take_ended()) {
-    peer(end->first).stream.fail(end->second);
-    ended_.push_back(end->first);
-  }
+  while (auto end = controls_.take_ended()) peers_.note_end(end->first, std::move(end->second));
   while (const auto text = controls_.take_own()) datagrams_.handle_control(text->first, text->second);
 }
 
@@ -197,47 +150,33 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
   // A text of any peer may state why connections have ended, so it comes first.
   read_controls();
   if (controls_.has_texts()) return std::nullopt;
-  const auto report = [this](Rank rank) -> std::optional<std::pair<Rank, std::string>> {
-    if (std::exchange(peer(rank).reported, true)) return std::nullopt;
-    return std::pair(rank, peer(rank).stream.failure());
-  };
-  while (!ended_.empty()) {
-    const Rank rank = ended_.front();
-    ended_.pop_front();
-    if (auto lost = report(rank)) return lost;
-  }
-  for (std::size_t index = 0; index < peers_.size(); ++index) {
-    const Peer* const lost = peers_[index].get();
-    if (lost == nullptr || lost->stream.failure().empty() || lost->reported) continue;
-    if (Clock::now() - lost->stream.failed_at() >= kGoodbyePatience) return report(static_cast<Rank>(index));
-  }
-  return std::nullopt;
+  return peers_.next_lost();
 }
 
 // ---- faults for tests of programs ----
 
 bool TcpTransport::can_cause(WireFault fault, Rank to) const noexcept {
-  const Peer* const peer = peers_[static_cast<std::size_t>(to)].get();
+  const TcpPeer* const peer = peers_.find(to);
   return peer != nullptr && (fault == WireFault::cut || peer->datagrams != nullptr);
 }
 
 /// Ends both connections in both directions. The kernels of both ranks report that as the end of the other rank.
 void TcpTransport::cut(Rank to) noexcept {
-  Peer& cut_off = peer(to);
+  TcpPeer& cut_off = peers_[to];
   cut_off.datagrams = nullptr;
   ::shutdown(cut_off.stream.socket().fd(), SHUT_RDWR);
   controls_.shut_down(to);
 }
 
 unsigned TcpTransport::lose(Rank to, unsigned datagrams) noexcept {
-  DatagramLink* const link = peer(to).datagrams;
+  DatagramLink* const link = peers_[to].datagrams;
   return link == nullptr ? 0 : link->lose(datagrams);
 }
 
 // ---- waiting and leaving ----
 
 std::string TcpTransport::link(Rank to) const {
-  const int fd = peers_[static_cast<std::size_t>(to)]->stream.socket().fd();
+  const int fd = peers_[to].stream.socket().fd();
   const auto text = [fd](auto ask) {
     sockaddr_storage address{};
     socklen_t bytes = sizeof address;
@@ -273,11 +212,10 @@ void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
 void TcpTransport::abandon() noexcept {
   abandoned_ = true;
   writing_.clear();
-  for (const auto& one : peers_)
-    if (one != nullptr) {
-      one->stream.discard();
-      one->stream.forget_place();
-    }
+  peers_.for_each([](TcpPeer& peer) {
+    peer.stream.discard();
+    peer.stream.forget_place();
+  });
   try {
     datagrams_.flush();              // Datagrams of completed calls must still arrive.
   } catch (const std::exception&) {  // Out of memory; the retransmission thread tries again.
@@ -294,7 +232,7 @@ TcpTransport::~TcpTransport() {
   }
   progress();
   read_controls();
-  if (const std::uint64_t dropped = datagrams_dropped(); dropped > 0)
+  if (const std::uint64_t dropped = datagrams_.dropped(); dropped > 0)
     log_info(kNoRank, "transport tcp: dropped {} datagrams of other processes", dropped);
 }
 

@@ -5,8 +5,9 @@
 // Price: a rank has two descriptors per peer.
 //
 // Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
-// control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpTransport chooses the
-// part for each message, puts messages in order, and waits for events of all parts.
+// control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages
+// of one peer in order. TcpPeers has all peers, and finds the lost ones. TcpTransport chooses the part for each
+// message, and waits for events of all parts.
 //
 // Messages. A message is a header and its payload. The transport sends the payload from a frame, which is its own
 // memory for one message, or from the caller's memory. The transport reads a message only when the caller asks for it.
@@ -36,7 +37,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +49,7 @@
 #include "transport/datagram_links.hpp"
 #include "transport/network.hpp"
 #include "transport/tcp_control_channel.hpp"
-#include "transport/tcp_stream.hpp"
+#include "transport/tcp_peers.hpp"
 #include "transport/wire_secret.hpp"
 
 namespace collectives {
@@ -93,7 +93,7 @@ class TcpTransport final : public Wire {
   bool detects_peer_failure() const noexcept override { return true; }
   /// Returns the lost peer whose connections have ended first. Reads the control connections of all peers before.
   std::optional<std::pair<Rank, std::string>> poll_failed_peer() override;
-  bool is_blocked_on_failed_peer(Rank from) const override { return peers_[static_cast<std::size_t>(from)]->starved; }
+  bool is_blocked_on_failed_peer(Rank from) const override { return peers_[from].starved; }
   void abandon() noexcept override;
   ~TcpTransport() override;
   std::string link(Rank to) const override;
@@ -101,45 +101,23 @@ class TcpTransport final : public Wire {
   bool can_cause(WireFault fault, Rank to) const noexcept override;
   void cut(Rank to) noexcept override;
   unsigned lose(Rank to, unsigned datagrams) noexcept override;
-  /// Returns the number of messages sent as datagrams.
-  std::uint64_t datagrams_sent() const { return datagrams_.sent(); }
-  /// Returns the number of datagrams of other processes that were dropped.
-  std::uint64_t datagrams_dropped() const { return datagrams_.dropped(); }
+  /// Returns the links for datagrams, which count sent and dropped datagrams.
+  const DatagramLinks& datagrams() const noexcept { return datagrams_; }
 
  private:
   // Attempts to receive from a peer per read of the control channel, which costs a system call.
   static constexpr unsigned kLooksPerControl = 64;
 
-  struct Peer {
-    Peer(tcp::Socket data, std::size_t frame_bytes) : stream(std::move(data), frame_bytes) {}
-
-    TcpStream stream;
-    DatagramLink* datagrams = nullptr;  // Null if no datagrams can be exchanged.
-    // Numbers of the next message to the peer and of the next message from it.
-    std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
-    bool writing = false;  // Whether writing_ has this peer.
-
-    Message message;                // Message that receive_into() has returned last.
-    bool open = false;              // Whether the caller still has to release `message`.
-    bool last_by_datagram = false;  // Whether `message` arrived as a datagram.
-    unsigned looks = 0;             // Number of attempts to receive so far.
-    bool starved = false;           // Whether the caller waits for a message that can never arrive.
-    bool reported = false;          // Whether poll_failed_peer() has returned the peer.
-  };
-
-  Peer& peer(Rank rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   void hand_over(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes, bool lent);
-  bool take_datagram(Rank from, std::byte* place, std::size_t bytes);
   void read_controls();
 
   std::size_t frame_bytes_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // Null for ranks of the same host.
-  std::vector<Peer*> writing_;                // Peers with queued messages.
+  TcpPeers peers_;
+  std::vector<TcpPeer*> writing_;  // Peers with queued messages.
   TcpControlChannel controls_;
   DatagramLinks datagrams_;
   tcp::Socket everything_;      // Epoll with the sockets of all streams and the epoll of the control channel.
   std::vector<pollfd> polled_;  // Sockets that wait_for_event() polls.
-  std::deque<Rank> ended_;      // Peers whose control connection has ended, for poll_failed_peer(); the earliest first.
   bool abandoned_ = false;
 };
 

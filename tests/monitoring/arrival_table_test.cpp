@@ -11,6 +11,7 @@
 
 #include "base/coarse_clock.hpp"
 #include "collectives/topology.hpp"
+#include "monitoring/call_difference.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -153,11 +154,11 @@ TEST(ArrivalTable, FindsTheFirstOfSeveralCallsThatDiffer) {
   host.arrive_up_to(0, 10);
   host.arrive_up_to(1, 8);
   EXPECT_FALSE(host[0].has_difference());
-  EXPECT_FALSE(host[0].first_difference());
+  EXPECT_FALSE(first_difference(host[0]));
   host.arrive_up_to(1, 8, 3);
   for (int rank : {0, 1}) {
     EXPECT_TRUE(host[rank].has_difference());
-    const auto found = host[rank].first_difference();
+    const auto found = first_difference(host[rank]);
     ASSERT_TRUE(found);
     EXPECT_EQ(describe_mismatch(found->records).text, "all_reduce #3: rank 0 passed 1 x f32, rank 1 passed 2 x f32");
     EXPECT_FALSE(found->earlier);
@@ -172,7 +173,7 @@ TEST(ArrivalTable, NamesACallBeforeItsOldestRecordIfTheDifferenceLiesFurtherBack
     host.arrive_up_to(0, calls);
     host.arrive_up_to(1, calls, calls - back);
     ASSERT_TRUE(host[0].has_difference());
-    const auto found = host[0].first_difference();
+    const auto found = first_difference(host[0]);
     ASSERT_TRUE(found);
     EXPECT_TRUE(found->complete);
     EXPECT_EQ(found->earlier, back >= kRecords) << back;
@@ -186,11 +187,11 @@ TEST(ArrivalTable, WaitsForTheRecordsOfOtherHostsBeforeADifferenceIsComplete) {
   other.arrive_up_to(1, 5, 2);
   host[0].add_records({{1, *other[1].record_of(1, 5)}});
   EXPECT_TRUE(host[0].has_difference());
-  EXPECT_FALSE(host[0].first_difference()->complete);
+  EXPECT_FALSE(first_difference(host[0])->complete);
   host[0].add_records(other[1].own_records(kRecords));
-  EXPECT_TRUE(host[0].first_difference()->complete);
-  EXPECT_FALSE(host[0].first_difference()->earlier);
-  EXPECT_EQ(host[0].first_difference()->records[0].call.sequence, 2u);
+  EXPECT_TRUE(first_difference(host[0])->complete);
+  EXPECT_FALSE(first_difference(host[0])->earlier);
+  EXPECT_EQ(first_difference(host[0])->records[0].call.sequence, 2u);
 }
 
 TEST(ArrivalTable, NamesTheMissingRanks) {

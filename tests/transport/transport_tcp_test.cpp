@@ -103,7 +103,7 @@ TEST(TransportTcp, PayloadComesStraightToItsPlace) {
 constexpr DatagramSettings kAllLost{.pause = 0ms, .lose_every = 1};
 
 std::uint64_t datagrams_sent(const Transport& transport) {
-  return dynamic_cast<const TcpTransport&>(transport).datagrams_sent();
+  return dynamic_cast<const TcpTransport&>(transport).datagrams().sent();
 }
 
 TEST(TransportTcp, ShortMessagesGoAsDatagrams) {

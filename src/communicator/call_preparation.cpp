@@ -1,0 +1,113 @@
+// Implementation of CallPreparation, which checks, places and plans the calls of a Communicator, or refuses them.
+#include "communicator/call_preparation.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "compression/top_k/top_k_impl.hpp"
+#include "device/placement.hpp"
+
+namespace collectives {
+namespace {
+
+/// Returns the operation that stands for a refused call. `why`: text of the error that the rank throws.
+std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why) {
+  auto refused = std::make_shared<PlannedCall>();
+  refused->signature = sign_refusal(call);
+  refused->hash = hash_of(refused->signature);
+  refused->words = pack(refused->signature);
+  refused->plan.name = "refused";
+  refused->shape = shape_of(refused->signature, refused->plan);
+  const std::string collective = fmt::format("{}: ", to_string(call.collective));
+  if (why.starts_with(collective)) why.remove_prefix(collective.size());
+  append_detail(refused->details, Detail::refusal, why, kRefusalBytes);
+  auto refusal = std::make_shared<Operation>();
+  refusal->hash = refused->hash;
+  refusal->call = std::move(refused);
+  refusal->has_details = refusal->refused = true;
+  refusal->queue_again();
+  return refusal;
+}
+
+}  // namespace
+
+// ---- planning ----
+
+const std::shared_ptr<const PlannedCall>& CallPreparation::plan(const Call& call, const Options& options) {
+  std::size_t k = 0;
+  if (options.compressor != nullptr) {
+    codec_of(options.wire, call, resources_.rank());  // checks the wire format before the compressor
+    check_compressor(call, options.name, resources_.rank());
+    k = options.compressor->impl().next_k(options.name, call.output.count, resources_.rank());
+  }
+  return resources_.planner->plan(call, options, k);
+}
+
+std::shared_ptr<const PlannedCall> CallPreparation::plan_of(Collective collective, std::size_t count, DataType type,
+                                                            ReduceOp op, const Options& options) {
+  const Call call{.collective = collective,
+                  .input = {nullptr, count, type},
+                  .output = {nullptr, count, type},
+                  .op = op,
+                  .memory = options.stream ? Memory::device : Memory::host};
+  check_vocabulary(call, resources_.rank());
+  return plan(call, options);
+}
+
+// ---- refusing ----
+
+void CallPreparation::refuse(const Call& call, std::string_view why) noexcept {
+  const auto lock = progress_thread_.guard();
+  refuse_locked(call, why);
+}
+
+void CallPreparation::refuse_locked(const Call& call, std::string_view why) noexcept {
+  if (queue_.has_failed()) return;
+  try {
+    const auto refusal = refusal_of(call, why);
+    resources_.observer->issue_async(*refusal);
+    queue_.issue(refusal);
+  } catch (const std::bad_alloc&) {  // the error that the rank throws is all that remains
+  }
+  if (queue_.is_idle()) return;
+  progress_thread_.attach();
+  progress_thread_.notify();
+}
+
+void CallPreparation::check(const Call& call, const Options& options) {
+  try {
+    check_arguments(call, resources_.rank(), resources_.size());
+    check_name(call, options.name, resources_.rank());
+  } catch (const Error& error) {
+    refuse(call, error.what());
+    throw;
+  }
+}
+
+std::shared_ptr<const PlannedCall> CallPreparation::prepare(Call& call, const Options& options,
+                                                            std::exception_ptr& refused) {
+  try {
+    if (refused == nullptr)
+      refused = device_calls_.place(call, options);
+    else
+      call.memory = Memory::device;
+    const std::shared_ptr<const PlannedCall>& planned = plan(call, options);
+    if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources_.rank());
+    return planned;
+  } catch (const std::exception& error) {
+    refuse_locked(call, error.what());
+    throw;
+  }
+}
+
+void CallPreparation::check_member(Call& call, const Options& options, std::exception_ptr& refused) {
+  check(call, options);
+  const auto lock = progress_thread_.guard();
+  queue_.throw_failure();
+  prepare(call, options, refused);
+}
+
+}  // namespace collectives

@@ -1,0 +1,59 @@
+// CallPreparation: checks, places and plans the calls of a communicator before they begin, or refuses them.
+//
+// The function check() checks the arguments of a call. The function prepare() then determines whether the buffers are
+// in host or GPU memory, and plans the call. A rank refuses a call if its arguments are invalid or the library cannot
+// perform it. The call then throws an error and becomes a refusal in the queue (operation_queue.hpp).
+//
+// Communicator::Impl owns the object and the parts that it uses. The object has no state of its own. The functions
+// prepare() and refuse_locked() require the communicator's lock, ProgressThread::guard(). The functions refuse(),
+// check() and check_member() take the lock themselves.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string_view>
+
+#include "communicator/communicator_resources.hpp"
+#include "communicator/device_calls.hpp"
+#include "communicator/operation_queue.hpp"
+#include "communicator/progress_thread.hpp"
+#include "core/call.hpp"
+
+namespace collectives {
+
+class CallPreparation {
+ public:
+  CallPreparation(const CommunicatorResources& resources, const DeviceCalls& device_calls, OperationQueue& queue,
+                  ProgressThread& progress_thread) noexcept
+      : resources_(resources), device_calls_(device_calls), queue_(queue), progress_thread_(progress_thread) {}
+
+  /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws. Does nothing after a
+  /// failure of the communicator.
+  void refuse(const Call& call, std::string_view why) noexcept;
+  /// Does what refuse() does. Requires the lock.
+  void refuse_locked(const Call& call, std::string_view why) noexcept;
+  /// Checks the arguments of a call and the name of its tensor. Throws Error{invalid_argument}, and then refuses the
+  /// call.
+  void check(const Call& call, const Options& options);
+  /// Places and plans a call whose arguments have been checked: DeviceCalls::place(), then plan(). If `refused` is not
+  /// null, the call is in device memory and is not placed again. Stores the error that place() returns in `refused`.
+  /// Throws Error, and then refuses the call. Requires the lock.
+  std::shared_ptr<const PlannedCall> prepare(Call& call, const Options& options, std::exception_ptr& refused);
+  /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call.
+  void check_member(Call& call, const Options& options, std::exception_ptr& refused);
+  /// Returns the plan of a call. Requires that the arguments of the call have been checked. The reference is valid
+  /// until the next plan(). Throws the errors of Planner::plan() and TopK.
+  const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);
+  /// Returns the plan that a call with these arguments would have. Performs no call, so it needs no buffers.
+  std::shared_ptr<const PlannedCall> plan_of(Collective collective, std::size_t count, DataType type, ReduceOp op,
+                                             const Options& options);
+
+ private:
+  const CommunicatorResources& resources_;
+  const DeviceCalls& device_calls_;
+  OperationQueue& queue_;
+  ProgressThread& progress_thread_;
+};
+
+}  // namespace collectives

@@ -1,0 +1,28 @@
+// Implementation of OperationSteps, which starts and progresses single operations. This file has the steps with faults.
+#include "communicator/operation_steps.hpp"
+
+namespace collectives {
+
+bool OperationSteps::step_with_faults(Operation& operation) {
+  if (operation.is_queued()) {
+    injection_->enter(sequence_.newest() + 1, Fault::Phase::begin);
+    start(operation);
+    enter(operation, Fault::Phase::sent);
+  }
+  if (!progress(operation)) return false;
+  enter(operation, Fault::Phase::end);
+  return true;
+}
+
+bool OperationSteps::retire(const Operation& operation) const {
+  if (!device_calls_.retire(operation)) return false;
+  enter(operation, Fault::Phase::end);
+  return true;
+}
+
+void OperationSteps::publish_refusal(Operation& refusal) {
+  sequence_.announce(refusal);
+  sequence_.publish(refusal, resources_.observer->time(refusal));
+}
+
+}  // namespace collectives

@@ -1,0 +1,35 @@
+// Implementation of first_difference(), which searches the arrival records of all ranks for a call that differs.
+#include "monitoring/call_difference.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace collectives {
+
+std::optional<CallDifference> first_difference(const ArrivalTable& table) {
+  std::vector<Arrived> all;
+  for (const Rank rank : table.members()) append_records(table, rank, kRecords, all);
+  std::ranges::stable_sort(all, {}, [](const Arrived& one) { return one.call.sequence; });
+  for (auto first = all.begin(); first != all.end();) {
+    const std::uint64_t sequence = first->call.sequence;
+    const auto end = std::find_if(first, all.end(), [&](const Arrived& one) { return one.call.sequence != sequence; });
+    const auto differs = [&](const Arrived& one) { return !agree(one.call, first->call); };
+    if (std::any_of(first, end, differs)) {
+      CallDifference found{.records = {first, end}};
+      found.earlier =
+          std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
+      found.complete = std::ranges::all_of(table.members(), [&](Rank rank) {
+        return table.has_arrived(rank, sequence) && (table.record_of(rank, sequence).has_value() ||
+                                                     std::ranges::count(all, rank, &Arrived::rank) == kRecords);
+      });
+      found.complete = found.complete && (!found.earlier || std::ranges::all_of(found.records, [&](const Arrived& one) {
+                         return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;
+                       }));
+      return found;
+    }
+    first = end;
+  }
+  return std::nullopt;
+}
+
+}  // namespace collectives
