@@ -18,9 +18,10 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
       CallDifference found{.records = {first, end}};
       found.earlier =
           std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
+      // A rank may enter the call after its records were read, so only records that were read count.
       found.complete = std::ranges::all_of(table.members(), [&](Rank rank) {
-        return table.has_arrived(rank, sequence) && (table.record_of(rank, sequence).has_value() ||
-                                                     std::ranges::count(all, rank, &Arrived::rank) == kRecords);
+        return std::ranges::count(found.records, rank, &Arrived::rank) > 0 ||
+               std::ranges::count(all, rank, &Arrived::rank) == kRecords;
       });
       found.complete = found.complete && (!found.earlier || std::ranges::all_of(found.records, [&](const Arrived& one) {
                          return std::ranges::count(all, one.rank, &Arrived::rank) == kRecords;

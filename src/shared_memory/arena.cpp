@@ -115,20 +115,24 @@ struct Arena::Mapping {
     hold_over_forks<arenas_mutex>();
     const std::lock_guard lock(arenas_mutex);
     registry().emplace(mapping->token, mapping);
+    mapping->creator = ::getpid();
     mapping->listed = true;
   }
-  /// Returns the mapping, or null if this process has created no arena with this token.
+  /// Returns the mapping, or null if this process has created no arena with this token. A forked child has a copy of its
+  /// parent's registry, but has created none of these arenas.
   static std::shared_ptr<Mapping> find(const ArenaToken& token) {
     hold_over_forks<arenas_mutex>();
     const std::lock_guard lock(arenas_mutex);
     const auto found = registry().find(token);
-    return found == registry().end() ? nullptr : found->second.lock();
+    auto mapping = found == registry().end() ? nullptr : found->second.lock();
+    return mapping != nullptr && mapping->creator == ::getpid() ? mapping : nullptr;
   }
 
   /// Opens and maps the arena of another process. Throws Error{system} if `fd` of `pid` is no arena of `bytes` bytes.
   static std::shared_ptr<Mapping> open(int pid, int fd, std::size_t bytes);
 
   bool listed = false;
+  pid_t creator = 0;  // process that has listed the mapping
   void map() {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
     if (at == MAP_FAILED) refuse_mapping(bytes, kArenaName);
@@ -223,8 +227,7 @@ std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& sh
   const std::optional<ArenaHandle> from = parse_handle(handle);
   if (!from) throw Error(Errc::system, "shared memory: not the handle of an arena");
   const std::size_t bytes = Arena(nullptr, shape, self).total_;
-  // A forked child has a copy of its parent's registry, but is another process.
-  std::shared_ptr<Mapping> mapping = from->pid == ::getpid() ? Mapping::find(from->token) : nullptr;
+  std::shared_ptr<Mapping> mapping = Mapping::find(from->token);
   if (mapping == nullptr) mapping = Mapping::open(from->pid, from->fd, bytes);
   if (mapping->token != from->token)
     throw Error(Errc::system,
