@@ -30,16 +30,17 @@
 #include "collectives/types.hpp"
 
 namespace collectives {
-namespace {
-
-constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
-constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
 
 /// Random number of 128 bits that names one arena. Only ranks that got the handle know it.
 struct ArenaToken {
   std::uint64_t high = 0, low = 0;
   auto operator<=>(const ArenaToken&) const = default;
 };
+
+namespace {
+
+constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
+constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
 
 struct ArenaHeader {
   std::uint64_t magic;

@@ -46,7 +46,7 @@ std::string text_of(const sockaddr* address) {
   return text;
 }
 
-std::vector<std::uint8_t> bytes_of(const sockaddr* address) {
+std::vector<std::uint8_t> address_bytes(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     const auto* at = reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
     return {at, at + 4};
@@ -80,7 +80,7 @@ std::optional<TcpAddress> make_address(const std::string& text, int port) {
 }
 
 bool is_in_network_of(const NetworkInterface& mine, const TcpAddress& theirs) {
-  const auto bytes = bytes_of(reinterpret_cast<const sockaddr*>(&theirs.storage));
+  const auto bytes = address_bytes(reinterpret_cast<const sockaddr*>(&theirs.storage));
   if (bytes.size() != mine.bytes.size()) return false;
   for (int bit = 0; bit < mine.prefix; ++bit) {
     const auto byte = static_cast<std::size_t>(bit / 8);
@@ -99,10 +99,10 @@ std::vector<NetworkInterface> interfaces_up() {
     if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
     const int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    NetworkInterface one{at->ifa_name, text_of(at->ifa_addr), bytes_of(at->ifa_addr), 0};
+    NetworkInterface one{at->ifa_name, text_of(at->ifa_addr), address_bytes(at->ifa_addr), 0};
     if (family == AF_INET6 && one.bytes[0] == 0xfe && (one.bytes[1] & 0xc0) == 0x80) continue;  // Link-local.
     if (at->ifa_netmask != nullptr)
-      for (const std::uint8_t byte : bytes_of(at->ifa_netmask)) one.prefix += __builtin_popcount(byte);
+      for (const std::uint8_t byte : address_bytes(at->ifa_netmask)) one.prefix += __builtin_popcount(byte);
     found.push_back(std::move(one));
   }
   ::freeifaddrs(all);

@@ -47,7 +47,6 @@ std::vector<CallOfMpi> calls() {
           {"Allreduce of float", Kind::all_reduce, 5000, MPI_FLOAT},
           {"Allreduce by max", Kind::all_reduce, 5000, MPI_INT, MPI_MAX},
           {"Allreduce by min", Kind::all_reduce, 5000, MPI_INT, MPI_MIN},
-          {"Allreduce that MPI refuses", Kind::all_reduce, -1},
           {"Reduce to 0", Kind::reduce},
           {"Reduce to 1", Kind::reduce, 5000, MPI_INT, MPI_SUM, 1},
           {"Bcast from 0", Kind::broadcast},
