@@ -147,6 +147,8 @@ Report try_pair(const CallOfMpi& mine, StderrFile& lines) {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  // Errors of requests come to the handler of MPI_COMM_WORLD.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   make_blocking({"", Kind::all_reduce, 1}, comm);
   lines.take();
   Report report;
