@@ -28,13 +28,19 @@ namespace {
 // Bytes in use of operator new, and their maximum since the last input began.
 std::atomic<std::ptrdiff_t> bytes_in_use{0}, most_in_use{0};
 
-void* allocate(std::size_t bytes) {
+/// Returns null if there is no memory.
+void* try_allocate(std::size_t bytes) noexcept {
   void* const memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   const std::ptrdiff_t used = bytes_in_use += static_cast<std::ptrdiff_t>(::malloc_usable_size(memory));
   std::ptrdiff_t most = most_in_use;
   while (used > most && !most_in_use.compare_exchange_weak(most, used)) continue;
   return memory;
+}
+
+void* allocate(std::size_t bytes) {
+  if (void* const memory = try_allocate(bytes)) return memory;
+  throw std::bad_alloc();
 }
 
 void release(void* memory) noexcept {
@@ -47,6 +53,8 @@ void release(void* memory) noexcept {
 
 void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return try_allocate(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return try_allocate(bytes); }
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
