@@ -5,6 +5,31 @@
 #include <cstdint>
 
 namespace collectives {
+namespace {
+
+/// Returns a difference between ranks of which no call has records of both. One rank is then so far ahead that its
+/// oldest record follows the newest record of the other. The record holds the hash before its call, which shows the
+/// difference.
+std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all) {
+  for (const Arrived& newest : all) {
+    const std::uint64_t next = newest.call.sequence + 1;
+    CallDifference found{.records = {}, .earlier = true, .complete = true};
+    bool differs = false;
+    for (const Arrived& one : all) {
+      if (one.call.sequence != next) continue;
+      found.records.push_back(one);
+      differs = differs || (one.rank != newest.rank && one.call.hash.before != newest.call.hash.after);
+    }
+    if (!differs || std::ranges::count(found.records, newest.rank, &Arrived::rank) > 0) continue;
+    CallRecord behind = found.records.front().call;
+    behind.hash.before = newest.call.hash.after;
+    found.records.push_back({newest.rank, behind});
+    return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<CallDifference> first_difference(const ArrivalTable& table) {
   std::vector<Arrived> all;
@@ -30,7 +55,7 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
     }
     first = end;
   }
-  return std::nullopt;
+  return earlier_difference(all);
 }
 
 }  // namespace collectives

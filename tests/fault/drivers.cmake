@@ -1,4 +1,5 @@
-# Programs that make many trials by a seed, by hand or from a test: random collectives, random kills, hostile bytes.
+# Programs that make many trials by a seed, by hand or from a test: random collectives, random kills, hostile bytes,
+# mutations.
 
 # Random collectives: between ranks of one host, and by hand over all wires.
 collectives_test_program(stress_program collectives)
@@ -21,3 +22,10 @@ target_sources(hostile_start PRIVATE attacker.cpp)
 target_include_directories(hostile_start PRIVATE ${PROJECT_SOURCE_DIR}/src)
 collectives_test(hostile_start_test NO_LIBRARY DEPENDS hostile_start
                  PATHS kHostileStart $<TARGET_FILE:hostile_start>)
+
+# Changed inputs for all parsers.
+collectives_test_library(mutations mutations.cpp mutation_targets.cpp mutations_files.cpp mutations_records.cpp
+                         mutations_rendezvous.cpp mutations_wires.cpp)
+target_link_libraries(mutations PUBLIC collectives_test_main collectives_internal)
+collectives_test(mutations_test INTERNAL LIBRARIES mutations)
+collectives_test_program(mutation_program mutations)
