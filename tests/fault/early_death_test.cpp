@@ -66,7 +66,9 @@ TEST(EarlyDeath, WhileTheWireIsMeasuredIsNamed) {
     for (const int victim : {0, 1}) {
       SCOPED_TRACE(wire + ", rank " + std::to_string(victim));
       std::filesystem::create_directory(cache);
-      expect_named(run(3, "send " + std::to_string(victim) + " 40", wire + " XDG_CACHE_HOME=" + cache), victim, 2);
+      expect_named(run(3, "send " + std::to_string(victim) + " 40",
+                       "-u COLLECTIVES_TUNING " + wire + " XDG_CACHE_HOME=" + cache),
+                   victim, 2);
       std::filesystem::remove_all(cache);
     }
 }
