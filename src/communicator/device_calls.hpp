@@ -1,9 +1,10 @@
 // DeviceCalls: performs the operations of a communicator on GPU memory. An operation is one call, from its issue to its
 // end.
 //
-// The function place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. The functions
-// prepare(), start(), progress() and release() take an operation on GPU memory from its issue to its end. A device path
-// does the work. Device paths are ways to perform an operation, such as NCCL or own kernels (device/path_executor.hpp).
+// The function place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. prepare()
+// fills the state of an operation, start() begins its work, progress() continues the work, and release() ends it. A
+// device path does the work. Device paths are ways to perform an operation, such as NCCL or own kernels
+// (device/path_executor.hpp).
 // The function split() makes NCCL communicators of some of the ranks. When the communicator ends, leave() ends all NCCL
 // communicators.
 //
