@@ -60,6 +60,8 @@ void FailureDetector::throw_failure() {
   const auto failure = failure_.wait();
   if (!failure) throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", view_.world.self);
   if (control_) control_->send_failure();
+  // This process may end because of the error. Its other communicators must then show that the peer ended first.
+  if (failure->code == Errc::peer_lost) Arena::search_ended_in_all_arenas();
   throw Error(failure->code, failure->text, view_.world.self, failure->peer, failure->operation);
 }
 
@@ -207,6 +209,10 @@ void FailureDetector::log_difference_at_end() noexcept {
 
 // ---- lost peers ----
 
+std::uint64_t FailureDetector::completed_of(int local) const noexcept {
+  return arena_.block(local).completed.value.load(std::memory_order_acquire);
+}
+
 void FailureDetector::check_lost_peers(const CallInfo& call) {
   const auto now = coarse_now();
   arrivals_.publish_heartbeat(now);
@@ -215,17 +221,18 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   if (control_)
     if (const auto lost = control_->first_lost(call.sequence)) report_lost(call, lost->rank, lost->how);
   arena_.search_ended(now, kCheckLostEvery);
-  const Peers here = view_.grid.here();
+  std::optional<int> first;  // local rank that ended first
   for (int local = 0; local < arena_.ranks(); ++local) {
-    if (!arena_.ended(local)) continue;
-    const RankBlock& block = arena_.block(local);
+    const std::uint64_t place = arena_.ended(local);
     // A process that ended after its rank had completed this call is no failure.
-    if (block.completed.value.load(std::memory_order_acquire) >= call.sequence) continue;
-    const bool left = block.departed.value.load(std::memory_order_acquire) != 0;
-    report_lost(call, here[static_cast<std::size_t>(local)],
-                fmt::format("{} after its call #{}", left ? "it left the communicator" : "its process ended",
-                            block.completed.value.load(std::memory_order_acquire)));
+    if (place == 0 || completed_of(local) >= call.sequence) continue;
+    if (!first || place < arena_.ended(*first)) first = local;
   }
+  if (!first) return;
+  const bool left = arena_.block(*first).departed.value.load(std::memory_order_acquire) != 0;
+  report_lost(call, view_.grid.here()[static_cast<std::size_t>(*first)],
+              fmt::format("{} after its call #{}", left ? "it left the communicator" : "its process ended",
+                          completed_of(*first)));
 }
 
 }  // namespace collectives

@@ -136,6 +136,8 @@ class FailureDetector {
   std::chrono::nanoseconds turn() const noexcept;
   /// Returns a text about a rank that has left after another number of calls than this rank has made; empty: none.
   std::string odd_leaver_text() const;
+  /// Returns the number of the last call that a rank of this host has completed.
+  std::uint64_t completed_of(int local) const noexcept;
   /// Throws Errc::peer_lost: "all_reduce #17: rank 3 was lost: " and how.
   [[noreturn]] void report_lost(const CallInfo& call, Rank rank, std::string_view how);
 

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -87,8 +88,14 @@ std::optional<ArenaHandle> parse_handle(std::string_view text) {
 }  // namespace
 
 namespace {
-std::mutex arenas_mutex;  // protects the registry below; fork() waits until it is free
+std::mutex arenas_mutex;  // protects the registries below; fork() waits until it is free
+
+/// Arenas of this process, in which ranks hold their places.
+std::set<const Arena*>& arenas() {
+  static auto& all = *new std::set<const Arena*>;  // threads may outlive static objects
+  return all;
 }
+}  // namespace
 
 struct Arena::Mapping {
   std::byte* base = nullptr;
@@ -119,8 +126,8 @@ struct Arena::Mapping {
     mapping->creator = ::getpid();
     mapping->listed = true;
   }
-  /// Returns the mapping, or null if this process has created no arena with this token. A forked child has a copy of its
-  /// parent's registry, but has created none of these arenas.
+  /// Returns the mapping, or null if this process has created no arena with this token. A forked child has a copy of
+  /// its parent's registry, but has created none of these arenas.
   static std::shared_ptr<Mapping> find(const ArenaToken& token) {
     hold_over_forks<arenas_mutex>();
     const std::lock_guard lock(arenas_mutex);
@@ -242,6 +249,10 @@ std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& sh
 }
 
 Arena::~Arena() {
+  {
+    const std::lock_guard lock(arenas_mutex);
+    arenas().erase(this);
+  }
   if (place_.number() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
   block(self_).departed.value.store(1, std::memory_order_release);
 }
@@ -259,7 +270,12 @@ void Arena::hold_place() {
   lock.l_whence = SEEK_SET;
   lock.l_start = self_;
   lock.l_len = 1;
-  if (opened && ::fcntl(place_.number(), F_OFD_SETLK, &lock) == 0) return;
+  if (opened && ::fcntl(place_.number(), F_OFD_SETLK, &lock) == 0) {
+    hold_over_forks<arenas_mutex>();
+    const std::lock_guard guard(arenas_mutex);
+    arenas().insert(this);
+    return;
+  }
   const int error = errno;
   place_.close();
   errno = error;
@@ -282,8 +298,20 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
   // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
   if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
+  mark_ended();
+}
+
+void Arena::search_ended_in_all_arenas() noexcept {
+  const std::lock_guard lock(arenas_mutex);
+  for (const Arena* const arena : arenas())
+    if (arena->place_.number() >= 0) arena->mark_ended();  // a forked child holds no place in its parent's arenas
+}
+
+void Arena::mark_ended() const noexcept {
+  std::uint64_t marked = 0;
+  for (int local = 0; local < ranks(); ++local) marked = std::max(marked, ended(local));
   for (int local = 0; local < ranks(); ++local)
-    if (!ended(local) && !alive(local)) block(local).ended.value.store(1, std::memory_order_release);
+    if (ended(local) == 0 && !alive(local)) block(local).ended.value.store(marked + 1, std::memory_order_release);
 }
 
 }  // namespace collectives

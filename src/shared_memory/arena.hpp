@@ -101,7 +101,7 @@ struct RankBlock {
   PolledWord remote_access;    ///< 1 while this rank reads or writes buffers of its peers
   PolledWord heartbeat;        ///< latest sign of life of this rank, in nanoseconds of the coarse clock
   PolledWord waiting_for_gpu;  ///< number of the call in which this rank waits for its GPU; 0: none
-  PolledWord ended;            ///< 1: a peer has found that this rank's process has ended or that this rank has left
+  PolledWord ended;            ///< place among the ranks that peers have found to have ended or left, from 1; 0: none
   std::atomic<std::int32_t> process{0};
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
@@ -255,8 +255,12 @@ class Arena {
   /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
   /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
-  /// Returns true if search_ended() of any rank of this host has found that a local rank has ended.
-  bool ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire) != 0; }
+  /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls
+  /// this function. Other ranks may find both ended at one time. The marks then show which rank ended first.
+  static void search_ended_in_all_arenas() noexcept;
+  /// Returns the place of a local rank in the order in which the ranks of this host have found that ranks had ended,
+  /// from 1. Returns 0 if no rank has found that this rank has ended.
+  std::uint64_t ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire); }
 
  private:
   struct Mapping;
@@ -269,6 +273,8 @@ class Arena {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
   }
   void hold_place();
+  /// Marks the local ranks that no longer hold their locks.
+  void mark_ended() const noexcept;
   /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
   std::atomic<std::uint64_t>& searched() const noexcept {
     return reinterpret_cast<PolledWord*>(base_ + searched_at_)->value;

@@ -129,6 +129,19 @@ TEST(Arena, MarksEndedRanksForAllRanksOfTheHost) {
   EXPECT_FALSE(first->ended(0));
 }
 
+TEST(Arena, NumbersEndedRanksInTheOrderOfTheirEnds) {
+  constexpr ArenaShape kThreeRanks{.ranks = 3, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64};
+  const auto first = Arena::create(kThreeRanks);
+  auto second = Arena::join(first->handle(), kThreeRanks, 1), third = Arena::join(first->handle(), kThreeRanks, 2);
+  third.reset();
+  Arena::search_ended_in_all_arenas();
+  second.reset();
+  Arena::search_ended_in_all_arenas();
+  EXPECT_EQ(first->ended(0), 0u);
+  EXPECT_EQ(first->ended(1), 2u);
+  EXPECT_EQ(first->ended(2), 1u);
+}
+
 TEST(Arena, NoticesAProcessThatEndsWhileItsChildLivesOn) {
   const auto arena = Arena::create(kTwoRanks);
   const std::string handle = arena->handle();
