@@ -15,13 +15,12 @@ set_tests_properties(on_fake_cuda.gpu_bench PROPERTIES PASS_REGULAR_EXPRESSION "
 # Runs collectives_bench with ranks that are processes.
 set(bench $<TARGET_FILE:collectives_bench> all --buffers device --factor 128 --odd --iterations 2 --warmup 1)
 set(every_backend --backend auto,ring,hierarchical,reduce_to_one)
-set(types f32,bf16,i64)
 if(COLLECTIVES_SANITIZE)  # device_backend_test runs the other backends under sanitizers
   set(every_backend --backend auto,ring)
-  set(types f32,bf16)
 endif()
-add_test(NAME on_fake_cuda.bench_4 COMMAND collectives_run -n 4 ${bench} --max-bytes 64K --type ${types}
-                                          --op sum,average,max ${every_backend})
+# bench_3_in_streams_of_2_gpus runs the other backends, and device_backend_test the other types and ops.
+add_test(NAME on_fake_cuda.bench_4 COMMAND collectives_run -n 4 ${bench} --max-bytes 64K --type f32,bf16
+                                          --op sum,average --backend auto,hierarchical)
 on_fake_cuda(on_fake_cuda.bench_4)
 add_test(NAME on_fake_cuda.bench_3_in_streams_of_2_gpus
          COMMAND collectives_run -n 3 ${bench} --back-to-back --max-bytes 1M --type f32,u8 ${every_backend})
