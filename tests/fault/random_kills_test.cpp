@@ -6,6 +6,7 @@
 #include <string>
 
 #include "support/programs.hpp"
+#include "support/system.hpp"
 
 // Paths, defined in a file that CMake writes (PATHS of collectives_test).
 extern const char kRandomKills[];
@@ -13,7 +14,8 @@ extern const char kRandomKills[];
 namespace collectives::testing {
 namespace {
 
-constexpr int kTrials = 200, kSlices = 4;
+constexpr int kTrials = kSanitized ? 60 : 200;  // processes with sanitizers start slowly
+constexpr int kSlices = 4;
 
 class RandomKills : public ::testing::TestWithParam<int> {};
 
