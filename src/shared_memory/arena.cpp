@@ -119,8 +119,8 @@ struct Arena::Mapping {
     mapping->creator = ::getpid();
     mapping->listed = true;
   }
-  /// Returns the mapping, or null if this process has created no arena with this token. A forked child has a copy of its
-  /// parent's registry, but has created none of these arenas.
+  /// Returns the mapping, or null if this process has created no arena with this token. A forked child has a copy of
+  /// its parent's registry, but has created none of these arenas.
   static std::shared_ptr<Mapping> find(const ArenaToken& token) {
     hold_over_forks<arenas_mutex>();
     const std::lock_guard lock(arenas_mutex);
@@ -135,7 +135,7 @@ struct Arena::Mapping {
   bool listed = false;
   pid_t creator = 0;  // process that has listed the mapping
   void map() {
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.fd(), 0);
     if (at == MAP_FAILED) refuse_mapping(bytes, kArenaName);
     base = static_cast<std::byte*>(at);
   }
@@ -148,7 +148,7 @@ std::shared_ptr<Arena::Mapping> Arena::Mapping::open(int pid, int fd, std::size_
   if (!mapping->file && errno != EINVAL) fail(fmt::format("opening the arena of process {}", pid));
   ArenaHeader header{};
   const bool arena = mapping->file &&
-                     ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
+                     ::pread(mapping->file.fd(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
                      header.magic == kMagic && header.bytes == opened.bytes;
   if (!arena)
     throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
@@ -220,7 +220,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
 }
 
 std::string Arena::handle() const {
-  return fmt::format("{} {} {:016x}{:016x}", ::getpid(), mapping_->file.number(), mapping_->token.high,
+  return fmt::format("{} {} {:016x}{:016x}", ::getpid(), mapping_->file.fd(), mapping_->token.high,
                      mapping_->token.low);
 }
 
@@ -242,7 +242,7 @@ std::unique_ptr<Arena> Arena::join(std::string_view handle, const ArenaShape& sh
 }
 
 Arena::~Arena() {
-  if (place_.number() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
+  if (place_.fd() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
   block(self_).departed.value.store(1, std::memory_order_release);
 }
 
@@ -253,13 +253,13 @@ void Arena::hold_place() {
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
   // A lock belongs to an open file description, so every rank opens the file anew.
-  const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.number()), O_RDWR);
+  const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.fd()), O_RDWR);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = self_;
   lock.l_len = 1;
-  if (opened && ::fcntl(place_.number(), F_OFD_SETLK, &lock) == 0) return;
+  if (opened && ::fcntl(place_.fd(), F_OFD_SETLK, &lock) == 0) return;
   const int error = errno;
   place_.close();
   errno = error;
@@ -273,7 +273,7 @@ bool Arena::alive(int local) const noexcept {
   lock.l_whence = SEEK_SET;
   lock.l_start = local;
   lock.l_len = 1;
-  return ::fcntl(place_.number(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return ::fcntl(place_.fd(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept {

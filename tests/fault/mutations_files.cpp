@@ -93,11 +93,11 @@ MutationOutcome read_mutated_page(std::string_view bytes) {
   std::string content(bytes.substr(0, sizeof(ProcessPage)));
   const std::size_t length = content.size();
   content.resize(std::max(length, used));
-  if (::pwrite(file.file.number(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
+  if (::pwrite(file.file.fd(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
     throw std::runtime_error("the page cannot be written");
   used = length;
   const auto page = std::make_unique<ProcessPage>();
-  if (const PageState state = read_page(file.file.number(), *page); state != PageState::page)
+  if (const PageState state = read_page(file.file.fd(), *page); state != PageState::page)
     return MutationOutcome::refused(fmt::format("state {}", state == PageState::no_page ? "none" : "other"));
   const TickScale scale(page->begun);
   std::size_t printed = 0;

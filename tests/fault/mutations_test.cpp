@@ -19,15 +19,12 @@
 
 #include "base/log.hpp"
 #include "support/child.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kInputs = 400;
-#else
-constexpr std::uint64_t kInputs = 1000;
-#endif
+constexpr std::uint64_t kInputs = kSanitized ? 400 : 1000;
 
 TEST(Mutations, OfEveryInputHarmNoParser) {
   set_log_level(LogLevel::off);
