@@ -47,6 +47,20 @@ TEST(Mutations, AreEqualForEqualSeeds) {
   EXPECT_NE(mutated(target, 1, 20), mutated(target, 2, 20));
 }
 
+TEST(Mutations, AreDividedAmongTargetsByTheirShares) {
+  const std::vector<MutationTarget> all{{"one", {""}, nullptr, 1}, {"two", {""}, nullptr, 2}, {"eight", {""}, nullptr}};
+  for (const MutationTarget& target : all) {
+    std::uint64_t next = 0;
+    for (const std::uint64_t first : {0U, 7U, 14U, 21U}) {
+      const MutationOptions mine = share_of(target, all, {.count = 7, .seed = 3, .first = first});
+      EXPECT_EQ(mine.first, next) << target.name;
+      EXPECT_EQ(mine.seed, 3u);
+      next = mine.first + mine.count;
+    }
+    EXPECT_EQ(next, 28 * target.share / 11) << target.name;
+  }
+}
+
 // ---- parsers with one fault each ----
 
 std::uint32_t word_at(std::string_view bytes, std::size_t at) {
