@@ -91,7 +91,7 @@ PageCopy page_at(int number, int pid, std::string& refused) {
   const OpenedSealedFile opened = open_sealed_file(pid, number, O_RDONLY);
   if (!opened.file) return nullptr;
   auto page = std::make_unique<ProcessPage>();
-  const PageState state = read_page(opened.file.number(), *page);
+  const PageState state = read_page(opened.file.fd(), *page);
   if (state == PageState::other_version) refused = "its library is of another version";
   return state == PageState::page && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }

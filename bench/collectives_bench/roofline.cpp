@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <system_error>
 
+#include "base/descriptor.hpp"
 #include "collectives_bench/buffers.hpp"
 
 namespace collectives::bench {
@@ -22,20 +22,9 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 
-/// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {
-    if (number < 0) throw std::system_error(errno, std::generic_category(), "shared memory of --fraction-of-roofline");
-  }
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const noexcept { return number_; }
-
- private:
-  int number_;
-};
+[[noreturn]] void refuse_memory() {
+  throw std::system_error(errno, std::generic_category(), "shared memory of --fraction-of-roofline");
+}
 
 /// Layout of one input and output of a rank in shared memory. All numbers are bytes and multiples of a cache line.
 struct Set {
@@ -68,15 +57,15 @@ SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
     return bootstrap.all_gather(text, Deadline::in(std::chrono::minutes(10))).front();
   };
   // Rank 0 creates the file. The other ranks open it by its path under rank 0's /proc entry.
-  std::optional<Descriptor> file;
+  Descriptor file;
   if (bootstrap.rank() == 0) {
-    file.emplace(memfd_create("collectives_bench", MFD_CLOEXEC));
-    if (ftruncate(file->number(), static_cast<off_t>(bytes_)) != 0) Descriptor(-1);
+    file = Descriptor(memfd_create("collectives_bench", MFD_CLOEXEC));
+    if (!file || ftruncate(file.fd(), static_cast<off_t>(bytes_)) != 0) refuse_memory();
   }
-  const std::string path = exchange(file ? fmt::format("/proc/{}/fd/{}", getpid(), file->number()) : "");
-  if (!file) file.emplace(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file->number(), 0);
-  if (mapped == MAP_FAILED) Descriptor(-1);
+  const std::string path = exchange(file ? fmt::format("/proc/{}/fd/{}", getpid(), file.fd()) : "");
+  if (!file) file = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
+  if (mapped == MAP_FAILED) refuse_memory();
   memory_ = static_cast<std::byte*>(mapped);
   // Each rank touches its own region, so that the pages lie near it. All ranks map every region before anything is
   // timed. The system may refuse huge pages or populating; the first calls then take longer.

@@ -159,7 +159,7 @@ std::string plot(const std::filesystem::path& file, std::span<const EpochReport>
   const collectives::Descriptor inherited(::dup(drawing.descriptor()));
   if (!inherited) return fmt::format("no plot: {}: {}", file.string(), collectives::file_error_text(errno));
   std::string script = fmt::format("set terminal {} size 900,400\nset output '/dev/fd/{}'\n$run << END\n",
-                                   file.extension() == ".png" ? "pngcairo" : "svg", inherited.number());
+                                   file.extension() == ".png" ? "pngcairo" : "svg", inherited.fd());
   for (const EpochReport& epoch : epochs)
     script += fmt::format("{} {} {} {} {}\n", epoch.epoch, epoch.loss, epoch.running_train_accuracy,
                           epoch.train_accuracy, epoch.test_accuracy);

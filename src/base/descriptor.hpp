@@ -21,7 +21,7 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  int number() const noexcept { return fd_; }
+  int fd() const noexcept { return fd_; }
   /// Returns the descriptor, which the caller closes from now on.
   int release() noexcept { return std::exchange(fd_, -1); }
   explicit operator bool() const noexcept { return fd_ >= 0; }

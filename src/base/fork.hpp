@@ -66,7 +66,7 @@ class OwnDescriptor {
   bool open(const std::string& path, int flags);
   void close() noexcept;
   /// Returns the descriptor; -1 if there is none, as in a child.
-  int number() const noexcept { return fd_; }
+  int fd() const noexcept { return fd_; }
 
  private:
   int fd_ = -1;

@@ -45,8 +45,8 @@ Descriptor refused(int error) noexcept {
 
 /// Returns the descriptor without O_NONBLOCK, with which it was opened.
 Descriptor blocking(Descriptor file) noexcept {
-  const int flags = ::fcntl(file.number(), F_GETFL);
-  if (flags >= 0) ::fcntl(file.number(), F_SETFL, flags & ~O_NONBLOCK);
+  const int flags = ::fcntl(file.fd(), F_GETFL);
+  if (flags >= 0) ::fcntl(file.fd(), F_SETFL, flags & ~O_NONBLOCK);
   return file;
 }
 
@@ -55,7 +55,7 @@ Descriptor open_existing(const char* path) noexcept {
   Descriptor file(::open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) return refused(errno == ENXIO ? kNotRegular : errno);  // ENXIO: a FIFO without a reader, or a socket
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) return Descriptor();
+  if (::fstat(file.fd(), &status) != 0) return Descriptor();
   if (S_ISCHR(status.st_mode)) return blocking(std::move(file));
   if (!S_ISREG(status.st_mode)) return refused(kNotRegular);
   if (status.st_uid != ::geteuid()) return refused(kOfOther);
@@ -116,9 +116,8 @@ Descriptor open_to_append(const char* path) noexcept {
 Descriptor open_to_overwrite(const char* path) noexcept {
   Descriptor file = open_to_append(path);
   struct stat status {};
-  if (!file || own_descriptor(path) >= 0 || ::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode))
-    return file;
-  if (::ftruncate(file.number(), 0) != 0) return Descriptor();
+  if (!file || own_descriptor(path) >= 0 || ::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode)) return file;
+  if (::ftruncate(file.fd(), 0) != 0) return Descriptor();
   return file;
 }
 
@@ -128,7 +127,7 @@ std::optional<std::string> read_file(const std::string& path, std::size_t most, 
   const Descriptor file(own >= 0 ? ::fcntl(own, F_DUPFD_CLOEXEC, 0)
                                  : ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | links));
   struct stat status {};
-  if (!file || ::fstat(file.number(), &status) != 0) return std::nullopt;
+  if (!file || ::fstat(file.fd(), &status) != 0) return std::nullopt;
   const auto fail = [](int error) -> std::optional<std::string> {
     errno = error;
     return std::nullopt;
@@ -139,7 +138,7 @@ std::optional<std::string> read_file(const std::string& path, std::size_t most, 
   for (std::size_t part = 65536;;) {
     const std::size_t before = bytes.size();
     bytes.resize(before + part);
-    const ssize_t count = ::read(file.number(), bytes.data() + before, part);
+    const ssize_t count = ::read(file.fd(), bytes.data() + before, part);
     const int error = errno;
     bytes.resize(before + (count > 0 ? static_cast<std::size_t>(count) : 0));
     if (bytes.size() > most) return fail(EFBIG);
@@ -161,13 +160,13 @@ FileReplacement::~FileReplacement() {
 }
 
 bool FileReplacement::write(std::string_view bytes) noexcept {
-  return file_ && write_all(file_.number(), bytes) == bytes.size();
+  return file_ && write_all(file_.fd(), bytes) == bytes.size();
 }
 
 bool FileReplacement::commit(bool to_disk) {
-  if (!file_ || (to_disk && ::fsync(file_.number()) != 0)) return false;
+  if (!file_ || (to_disk && ::fsync(file_.fd()) != 0)) return false;
   if (temporary_.empty()) {
-    const std::string unnamed = "/proc/self/fd/" + std::to_string(file_.number());
+    const std::string unnamed = "/proc/self/fd/" + std::to_string(file_.fd());
     std::string name = random_name(path_);
     if (::linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return false;
     temporary_ = std::move(name);
@@ -177,7 +176,7 @@ bool FileReplacement::commit(bool to_disk) {
   if (!to_disk) return true;
   // The rename is on the disk only after the folder has been flushed.
   const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return folder && ::fsync(folder.number()) == 0;
+  return folder && ::fsync(folder.fd()) == 0;
 }
 
 OutputFile::OutputFile(const std::string& path) : std::ostream(nullptr), buffer_(open_to_overwrite(path.c_str())) {
@@ -210,7 +209,7 @@ OutputFile::Buffer::int_type OutputFile::Buffer::overflow(int_type next) {
 
 int OutputFile::Buffer::sync() {
   const std::string_view waiting(pbase(), static_cast<std::size_t>(pptr() - pbase()));
-  const bool written = file_ && write_all(file_.number(), waiting) == waiting.size();
+  const bool written = file_ && write_all(file_.fd(), waiting) == waiting.size();
   setp(space_, space_ + sizeof space_);
   return written ? 0 : -1;
 }

@@ -52,7 +52,7 @@ class FileReplacement {
 
   /// Returns false if the file could not be made; errno holds the reason until another call changes it.
   bool is_open() const noexcept { return static_cast<bool>(file_); }
-  int descriptor() const noexcept { return file_.number(); }
+  int descriptor() const noexcept { return file_.fd(); }
   /// Appends bytes. Returns false and sets errno if the system refuses.
   bool write(std::string_view bytes) noexcept;
   /// Puts the new file in the place of `path`. With `to_disk`, also flushes both to the disk, so that they survive a

@@ -43,10 +43,9 @@ SealedFile make_sealed_file(std::string_view what, const std::string& name, std:
   if (!file && errno == EINVAL) file = Descriptor(::memfd_create(name.c_str(), flags));
   if (file) {
     asked = "ftruncate";
-    if (::ftruncate(file.number(), static_cast<off_t>(bytes)) == 0) {
+    if (::ftruncate(file.fd(), static_cast<off_t>(bytes)) == 0) {
       asked = "sealing";
-      if (::fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        return {std::move(file), {}};
+      if (::fcntl(file.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) return {std::move(file), {}};
     }
   }
   const int error = errno;
@@ -69,18 +68,18 @@ OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept {
   if (!found) return {};
   char target[16] = {};
   struct stat status {};
-  const bool memfd = ::readlink(path_of("self", found.number()), target, sizeof target) > 0 &&
+  const bool memfd = ::readlink(path_of("self", found.fd()), target, sizeof target) > 0 &&
                      std::string_view(target, sizeof target).starts_with("/memfd:") &&
-                     ::fstat(found.number(), &status) == 0 && S_ISREG(status.st_mode);
+                     ::fstat(found.fd(), &status) == 0 && S_ISREG(status.st_mode);
   if (!memfd) {
     errno = EINVAL;
     return {};
   }
-  Descriptor file(::open(path_of("self", found.number()), flags | O_CLOEXEC));
+  Descriptor file(::open(path_of("self", found.fd()), flags | O_CLOEXEC));
   if (!file) return {};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-  const int seals = ::fcntl(file.number(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(file.number(), &status) != 0) {
+  const int seals = ::fcntl(file.fd(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || ::fstat(file.fd(), &status) != 0) {
     errno = EINVAL;
     return {};
   }

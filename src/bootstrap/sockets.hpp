@@ -4,15 +4,14 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/error_text.hpp"
 #include "base/reported_wait.hpp"
 #include "bootstrap/world.hpp"
@@ -22,23 +21,7 @@ namespace collectives::tcp {
 
 constexpr auto kRetry = std::chrono::milliseconds(20);  // Pause between attempts to connect or to listen.
 
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
+using Socket = Descriptor;
 using collectives::error_text;
 /// Returns the address of rank 0 as text: "10.0.0.1:29500" or "[::1]:29500".
 std::string place_of(const World& world);

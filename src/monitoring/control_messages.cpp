@@ -11,8 +11,7 @@
 namespace collectives {
 namespace {
 
-/// Reads the parts of a message one after another. skip(), number() and line() return false if the next bytes are not
-/// the expected part.
+/// Reads the parts of a message one after another. A function that returns false has not found the expected part.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}

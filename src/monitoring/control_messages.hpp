@@ -11,14 +11,12 @@
 //   RANK CALL BEFORE AFTER W0 ... W6 LENGTH:DETAILS
 //   =AFTER
 //
-// BEFORE and AFTER are the running hash before the call and with it. W0 to W6 are the words of its signature, the
-// arguments on which all ranks must agree (signature.hpp). DETAILS are LENGTH bytes of encoded details, such as the
-// name of a tensor (call_record.hpp). The second form stands for the next call of the rank of the record before, with
-// equal arguments.
+// BEFORE is the running hash before the call. AFTER is the hash with the call. W0 to W6 are the words of its signature,
+// the arguments on which all ranks must agree (signature.hpp). DETAILS are LENGTH bytes of encoded details, such as the
+// name of a tensor (call_record.hpp). The second form stands for the next call of the same rank, with equal arguments.
 //
-// Numbers are decimal, and one space separates neighbouring numbers. encode() makes the bytes of a message, and
-// decode() reads them. decode() returns none for malformed bytes. A message does not name its sender, because the wire
-// names the sender of each message.
+// Numbers are decimal. One space separates neighbouring numbers. encode() makes the bytes of a message. decode() reads
+// them. It returns none if they are malformed. The wire names the sender of a message, so the message does not.
 #pragma once
 
 #include <cstddef>

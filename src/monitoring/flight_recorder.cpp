@@ -114,7 +114,7 @@ std::atomic<int> signal_in_use{kUnset};
 
 void append(const char* path, std::string_view text) noexcept {
   const Descriptor file = *path == '\0' ? Descriptor(::dup(STDERR_FILENO)) : open_to_append(path);
-  write_all(file.number(), text);
+  write_all(file.fd(), text);
 }
 
 void on_signal(int) {
@@ -276,7 +276,7 @@ void FlightRecorder::write_out(const std::string& path, std::string_view why,
   char text[kTextBytes];
   const std::size_t bytes = operations_text(text, block_, TickScale(page_of_this_process()->begun), why, progress_text);
   const Descriptor file = open_to_append(path.c_str());
-  if (!file || write_all(file.number(), {text, bytes}) != bytes)
+  if (!file || write_all(file.fd(), {text, bytes}) != bytes)
     log_warning(block_.rank, "COLLECTIVES_FLIGHT_RECORDER: {}: {}", path, file_error_text(errno));
 }
 

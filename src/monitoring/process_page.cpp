@@ -42,7 +42,7 @@ ProcessPage* make_page() {
     SealedFile made =
         make_sealed_file("a page for collectives_info watch", std::string(ProcessPage::kName), sizeof(ProcessPage));
     if (made.file) {
-      if (ProcessPage* const shared = map(MAP_SHARED, made.file.number())) {
+      if (ProcessPage* const shared = map(MAP_SHARED, made.file.fd())) {
         page_file = std::move(made.file);
         return shared;
       }

@@ -142,7 +142,7 @@ struct Arena::Mapping {
   bool listed = false;
   pid_t creator = 0;  // process that has listed the mapping
   void map() {
-    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.fd(), 0);
     if (at == MAP_FAILED) refuse_mapping(bytes, kArenaName);
     base = static_cast<std::byte*>(at);
   }
@@ -155,7 +155,7 @@ std::shared_ptr<Arena::Mapping> Arena::Mapping::open(int pid, int fd, std::size_
   if (!mapping->file && errno != EINVAL) fail(fmt::format("opening the arena of process {}", pid));
   ArenaHeader header{};
   const bool arena = mapping->file &&
-                     ::pread(mapping->file.number(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
+                     ::pread(mapping->file.fd(), &header, sizeof header, 0) == ssize_t{sizeof header} &&
                      header.magic == kMagic && header.bytes == opened.bytes;
   if (!arena)
     throw Error(Errc::system, fmt::format("shared memory: /proc/{}/fd/{} is not the arena that was offered", pid, fd));
@@ -227,7 +227,7 @@ std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
 }
 
 std::string Arena::handle() const {
-  return fmt::format("{} {} {:016x}{:016x}", ::getpid(), mapping_->file.number(), mapping_->token.high,
+  return fmt::format("{} {} {:016x}{:016x}", ::getpid(), mapping_->file.fd(), mapping_->token.high,
                      mapping_->token.low);
 }
 
@@ -253,7 +253,7 @@ Arena::~Arena() {
     const std::lock_guard lock(arenas_mutex);
     arenas().erase(this);
   }
-  if (place_.number() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
+  if (place_.fd() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
   block(self_).departed.value.store(1, std::memory_order_release);
 }
 
@@ -264,13 +264,13 @@ void Arena::hold_place() {
   mine.probe_address.store(reinterpret_cast<std::uintptr_t>(&probe_), std::memory_order_release);
   mine.process.store(::getpid(), std::memory_order_release);
   // A lock belongs to an open file description, so every rank opens the file anew.
-  const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.number()), O_RDWR);
+  const bool opened = place_.open(fmt::format("/proc/self/fd/{}", mapping_->file.fd()), O_RDWR);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = self_;
   lock.l_len = 1;
-  if (opened && ::fcntl(place_.number(), F_OFD_SETLK, &lock) == 0) {
+  if (opened && ::fcntl(place_.fd(), F_OFD_SETLK, &lock) == 0) {
     hold_over_forks<arenas_mutex>();
     const std::lock_guard guard(arenas_mutex);
     arenas().insert(this);
@@ -289,7 +289,7 @@ bool Arena::alive(int local) const noexcept {
   lock.l_whence = SEEK_SET;
   lock.l_start = local;
   lock.l_len = 1;
-  return ::fcntl(place_.number(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return ::fcntl(place_.fd(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept {
@@ -304,7 +304,7 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
 void Arena::search_ended_in_all_arenas() noexcept {
   const std::lock_guard lock(arenas_mutex);
   for (const Arena* const arena : arenas())
-    if (arena->place_.number() >= 0) arena->mark_ended();  // a forked child holds no place in its parent's arenas
+    if (arena->place_.fd() >= 0) arena->mark_ended();  // a forked child holds no place in its parent's arenas
 }
 
 void Arena::mark_ended() const noexcept {

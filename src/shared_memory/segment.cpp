@@ -73,7 +73,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t after = space - before - bytes;
   Mapping head(begin, before), tail(begin + before + bytes, after), middle(begin + before, bytes);
   const int kind = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.number(), 0) == MAP_FAILED)
+  if (::mmap(middle.data(), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED, file.fd(), 0) == MAP_FAILED)
     refuse_mapping(bytes, kSegmentName);
   return middle;
 }
@@ -83,7 +83,7 @@ Mapping map(const Descriptor& file, std::size_t bytes) {
 void fill(const Mapping& memory, const Descriptor& file, std::size_t at, std::size_t bytes) {
   if (::madvise(memory.data() + at, bytes, MADV_POPULATE_WRITE) == 0) return;
   if (errno == EINVAL) {  // Linux before 5.14, where private pages are only allocated by the first access
-    if (!file || ::fallocate(file.number(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
+    if (!file || ::fallocate(file.fd(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0) return;
   }
   const int error = errno;
   refuse_memory(memory.bytes(), kSegmentName,
@@ -149,11 +149,11 @@ Segment::Segment(std::size_t bytes) : token_(random_word()) {
 
 Segment::~Segment() {
   if (file_ && ours())
-    ::fallocate(file_.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes()));
+    ::fallocate(file_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes()));
 }
 
 SegmentAddress Segment::address() const noexcept {
-  return {static_cast<std::uint64_t>(::getpid()), static_cast<std::uint64_t>(file_.number()), token_, bytes(),
+  return {static_cast<std::uint64_t>(::getpid()), static_cast<std::uint64_t>(file_.fd()), token_, bytes(),
           reinterpret_cast<std::uintptr_t>(data())};
 }
 
@@ -192,8 +192,7 @@ Mapping map_segment(const SegmentAddress& address) {
   // A closed descriptor may name another file by now.
   char target[128];
   const ssize_t length =
-      !opened.file ? -1
-                   : ::readlink(fmt::format("/proc/self/fd/{}", opened.file.number()).c_str(), target, sizeof target);
+      !opened.file ? -1 : ::readlink(fmt::format("/proc/self/fd/{}", opened.file.fd()).c_str(), target, sizeof target);
   if (length < 0 ||
       std::string_view(target, static_cast<std::size_t>(length)).find(file_name(address.token)) ==
           std::string_view::npos ||

@@ -110,9 +110,9 @@ TEST_F(SafeFile, MakesFilesForItsUserAlone) {
 }
 
 TEST_F(SafeFile, AppendsAndOverwrites) {
-  EXPECT_EQ(write_all(open_to_append(path("victim").c_str()).number(), " more"), 5u);
+  EXPECT_EQ(write_all(open_to_append(path("victim").c_str()).fd(), " more"), 5u);
   EXPECT_EQ(content(path("victim")), "secret more");
-  EXPECT_EQ(write_all(open_to_overwrite(path("victim").c_str()).number(), "new"), 3u);
+  EXPECT_EQ(write_all(open_to_overwrite(path("victim").c_str()).fd(), "new"), 3u);
   EXPECT_EQ(content(path("victim")), "new");
 }
 

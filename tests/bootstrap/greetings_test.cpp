@@ -182,6 +182,20 @@ TEST(Greetings, TimeoutNamesTheLastRefusal) {
   ::close(other);
 }
 
+TEST(Greetings, OtherVersionOfTheProtocolIsNamedAtBothEnds) {
+  const Listener listener;
+  const Socket other(listener.knock(old_hello(7)));
+  const auto error = error_of([&] { rendezvous(listener.place(0, 2), listener.fd(), kImpatience); });
+  const auto answer = tcp::read_failure(read_record(other.fd()).payload);
+  ASSERT_TRUE(error && answer);
+  EXPECT_EQ(answer->code, Errc::bootstrap);
+  const std::string expected =
+      "a process of protocol version 7 came to the rendezvous at 127.0.0.1:" + std::to_string(listener.port()) +
+      ", which has version " + std::to_string(tcp::kVersion);
+  EXPECT_EQ(answer->text, expected);
+  EXPECT_NE(std::string(error->what()).find(expected), std::string::npos) << error->what();
+}
+
 TEST(Greetings, RankOfAnotherJobIsRefusedAndBothJobsAreNamed) {
   const Job ours = job_of({{"SLURM_JOB_ID", "17"}}, ""), theirs = job_of({{"COLLECTIVES_JOB", "my\xff\n job"}}, "");
   const Listener listener;

@@ -29,3 +29,18 @@ collectives_test_library(mutations mutations.cpp mutation_targets.cpp mutations_
 target_link_libraries(mutations PUBLIC collectives_test_main collectives_internal)
 collectives_test(mutations_test INTERNAL LIBRARIES mutations)
 collectives_test_program(mutation_program mutations)
+
+# Counts the lines of the parsers that inputs reach. parser_coverage.sh builds mutation_program so.
+option(COLLECTIVES_PARSER_COVERAGE "Count the lines of the parsers that mutation_program reaches" OFF)
+if(COLLECTIVES_PARSER_COVERAGE)
+  set(parsers
+      base/json base/json_record bootstrap/exchange bootstrap/greetings bootstrap/records bootstrap/rendezvous_link
+      core/tuning device/gpu_discovery monitoring/control_messages monitoring/first_failure monitoring/flight_recorder
+      monitoring/process_page shared_memory/arena topology/host_map transport/control_connection
+      transport/datagram_links transport/datagram_pieces transport/datagrams transport/reorder_buffer
+      transport/tcp_addresses transport/tcp_stream transport/wires tuning/tuning_cache)
+  list(TRANSFORM parsers REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/\\1.cpp")
+  set_source_files_properties(${parsers} TARGET_DIRECTORY collectives_objects PROPERTIES
+                              SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O1;-fno-inline;--coverage")
+  target_link_options(mutations PUBLIC --coverage)
+endif()

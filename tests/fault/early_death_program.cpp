@@ -6,8 +6,8 @@
 //   early_death_program send VICTIM N     VICTIM ends in its N-th send() after its third call of getifaddrs(), which
 //                                         begins the connect phase; the measurement of the wire follows
 //   early_death_program alarm VICTIM US   VICTIM ends US microseconds after it has joined; all call barriers
-//   early_death_program news              rank 3 of 4 ends; rank 0 tells rank 1, and rank 2 only 2 s later; rank 1
-//                                         leaves; then rank 2 makes a call
+//   early_death_program news              rank 3 of 4 ends; rank 0 informs rank 1, and rank 2 only after rank 2 has
+//                                         ended or 2 s have passed; rank 1 leaves; then rank 2 makes a call
 //
 // The program replaces getifaddrs() and send() of the C library. The library thereby ends at places that a test cannot
 // reach otherwise.
@@ -36,10 +36,12 @@ using namespace collectives;
 using namespace std::chrono_literals;
 
 std::atomic<long> interfaces_asked{0}, interfaces_to_death{0}, sends_to_death{0};
-std::atomic<bool> delays_news{false};
+std::atomic<int> uninformed{0};  // Process to which rank 0 sends the news late.
 std::atomic<int> news_sent{0};
 
 void die() { ::kill(::getpid(), SIGKILL); }
+
+bool is_running(int process) { return ::kill(process, 0) == 0; }
 
 template <class Function>
 Function next(const char* name) {
@@ -60,7 +62,8 @@ extern "C" __attribute__((visibility("default"))) ssize_t send(int fd, const voi
   if (sends_to_death > 0 && interfaces_asked >= 3 && --sends_to_death == 0) die();
   // A control message begins with its length in four bytes. "A 5" begins the news that a rank was lost.
   const std::string_view text(static_cast<const char*>(data), bytes);
-  if (delays_news && text.size() > 7 && text.substr(4, 3) == "A 5" && news_sent++ == 1) std::this_thread::sleep_for(2s);
+  if (uninformed != 0 && text.size() > 7 && text.substr(4, 3) == "A 5" && news_sent++ == 1)
+    for (int time = 0; time < 2000 && is_running(uninformed); ++time) std::this_thread::sleep_for(1ms);
   return original(fd, data, bytes, flags);
 }
 
@@ -72,8 +75,6 @@ void report(Rank rank, const Error& error, std::chrono::steady_clock::time_point
               seconds < 5 ? "at most" : "more than", error.what());
   std::fflush(stdout);
 }
-
-bool is_running(int process) { return ::kill(process, 0) == 0; }
 
 /// Returns 3 after the expected error.
 int news(Communicator& comm) {
@@ -87,7 +88,7 @@ int news(Communicator& comm) {
   };
   if (comm.rank() == 3) die();
   wait_for_end_of(3);
-  delays_news = comm.rank() == 0;
+  if (comm.rank() == 0) uninformed = processes[2];
   if (comm.rank() == 1) std::this_thread::sleep_for(300ms);  // Rank 0 tells it first.
   if (comm.rank() == 2) wait_for_end_of(1);
   const auto begun = std::chrono::steady_clock::now();

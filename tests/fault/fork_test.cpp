@@ -19,6 +19,7 @@
 #include "support/child.hpp"
 #include "support/line_bootstrap.hpp"
 #include "support/ranks.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -77,10 +78,9 @@ void expect_sums(Communicator& comm, std::size_t count = 1000) {
 class Fork : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_THREAD__)
+    if (!kThreadSanitized) return;
     if (!GetParam().processes || GetParam().progress_thread) GTEST_SKIP() << "forks while another thread is busy";
     ::setenv("COLLECTIVES_DATAGRAMS", "off", 1);  // datagrams are off, because a thread of the library retransmits them
-#endif
   }
   /// Runs `f(Communicator&)` on two ranks.
   template <class F>

@@ -34,10 +34,15 @@ std::vector<TestedWire> wires() {
 /// Runs rank_program on `ranks` ranks with faults. Each rank claims a host of its own if the wire needs that.
 Outcome run(int ranks, const std::string& inject, const std::string& arguments, const TestedWire& wire,
             const std::string& environment = "") {
+  // A rank that is stopped is killed once two ranks have reported a timeout, because the launcher would wait for it.
+  const auto end_the_stopped = [](const std::string& out) {
+    if (occurrences(out, "rank [0-9]: timeout ") == 2) kill_stopped(kRankProgram);
+  };
   const std::string hosts = wire.own_hosts ? "sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " : "";
   return run_command("env COLLECTIVES_INJECT='" + inject + "' " + wire.environment + " " + environment + " " +
-                     kCollectivesRun + " -n " + std::to_string(ranks) + " --grace 4s " + hosts + kRankProgram + " " +
-                     arguments);
+                         kCollectivesRun + " -n " + std::to_string(ranks) + " --grace 4s " + hosts + kRankProgram +
+                         " " + arguments,
+                     end_the_stopped);
 }
 
 int leftovers() { return processes_of(kRankProgram); }

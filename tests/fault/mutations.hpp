@@ -40,6 +40,7 @@ struct MutationTarget {
   std::string name;
   std::vector<std::string> seeds;
   std::function<MutationOutcome(std::string_view bytes)> parse;
+  unsigned share = 8;  ///< part of the inputs of all targets; a slow parser has fewer
 };
 
 /// Targets by the files that define them: mutations_files.cpp and so on. A new file declares its function here and
@@ -65,11 +66,16 @@ struct MutationReport {
   std::size_t paths = 0;            ///< number of different outcomes, without the numbers in their texts
   std::size_t most_bytes = 0;       ///< maximum number of bytes that one input has allocated
   double most_seconds = 0;          ///< maximum time of one input
+  double seconds = 0;               ///< time of all inputs, with the time to make them
   std::vector<std::string> faults;  ///< at most ten: an exception that is no Error, too much memory or time
 };
 
 /// Returns input `number` of a target. Input 0 and the numbers that follow are the unchanged seeds.
 std::string mutated(const MutationTarget&, std::uint64_t seed, std::uint64_t number);
+
+/// Returns the inputs of one target if options.count inputs from number options.first on are divided among all targets
+/// by their shares. Ranges of numbers that follow one another yield ranges that do so, too.
+MutationOptions share_of(const MutationTarget&, const std::vector<MutationTarget>& all, const MutationOptions&);
 
 /// Parses options.count inputs. If a signal ends the process, its handler writes the target, the seed and the number of
 /// the input to stderr.

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "base/json.hpp"
-#include "base/sealed_file.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/communicator.hpp"
 #include "fault/mutations.hpp"
@@ -62,12 +62,18 @@ std::string cache_seed() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Reads a cache that lies in memory, and is opened by the path of its descriptor.
 MutationOutcome read_cache(std::string_view bytes) {
-  const TuningCache cache(scratch().file("tuning.json"));
-  std::ofstream(cache.path(), std::ios::binary) << bytes;
+  static const Descriptor file(::memfd_create("tuning.json", MFD_CLOEXEC));
+  static const TuningCache cache(fmt::format("/proc/self/fd/{}", file.fd()));
+  if (::ftruncate(file.fd(), 0) != 0 ||
+      ::pwrite(file.fd(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw std::runtime_error("the cache cannot be written");
   std::string why;
+  ::lseek(file.fd(), 0, SEEK_SET);  // the descriptors of a file have one position
   const auto entries = cache.entries(&why);
   if (!why.empty()) return MutationOutcome::refused(why);
+  ::lseek(file.fd(), 0, SEEK_SET);
   const auto found = cache.find(situation());
   return found ? MutationOutcome::accepted(fmt::format("{}", entries.empty())) : MutationOutcome::dropped();
 }
@@ -88,16 +94,18 @@ std::string page_seed() {
 
 /// Reads a page that begins with `bytes` and has zeros behind them, as `collectives_info watch` does.
 MutationOutcome read_mutated_page(std::string_view bytes) {
-  static const SealedFile file = make_sealed_file("a page", std::string(ProcessPage::kName), sizeof(ProcessPage));
+  static const Descriptor file(::memfd_create("page", MFD_CLOEXEC));
   static std::size_t used = 0;
+  static const auto page = std::make_unique<ProcessPage>();
   std::string content(bytes.substr(0, sizeof(ProcessPage)));
   const std::size_t length = content.size();
   content.resize(std::max(length, used));
-  if (::pwrite(file.file.number(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
+  // A page that is cut to nothing has another size.
+  if (::ftruncate(file.fd(), length == 0 ? 0 : sizeof(ProcessPage)) != 0 ||
+      ::pwrite(file.fd(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size()))
     throw std::runtime_error("the page cannot be written");
   used = length;
-  const auto page = std::make_unique<ProcessPage>();
-  if (const PageState state = read_page(file.file.number(), *page); state != PageState::page)
+  if (const PageState state = read_page(file.fd(), *page); state != PageState::page)
     return MutationOutcome::refused(fmt::format("state {}", state == PageState::no_page ? "none" : "other"));
   const TickScale scale(page->begun);
   std::size_t printed = 0;
@@ -118,7 +126,7 @@ MutationOutcome read_mutated_page(std::string_view bytes) {
 
 std::vector<MutationTarget> file_targets() {
   return {{"tuning_cache", {cache_seed(), R"({"entries":[{"of":{},"tuning":{},"measured":""}]})"}, read_cache},
-          {"process_page", {page_seed()}, read_mutated_page}};
+          {"process_page", {page_seed()}, read_mutated_page, 1}};
 }
 
 }  // namespace collectives::testing

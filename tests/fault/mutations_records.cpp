@@ -1,10 +1,14 @@
 // Targets of mutations: records that ranks exchange while they construct a communicator, and the handle of an arena.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +86,19 @@ MutationOutcome read_handle(std::string_view bytes) {
   return MutationOutcome::accepted();
 }
 
+/// Returns the handle of an arena that this process has not listed, as if another process had made it. `version` may
+/// replace the version in the arena.
+std::string foreign_arena(const ArenaShape& shape, std::optional<std::uint64_t> version = {}) {
+  constexpr off_t kVersionAt = 8;
+  const std::unique_ptr<Arena> arena = Arena::create(shape);
+  const std::string handle = arena->handle();
+  const std::size_t begin = handle.find(' ') + 1, end = handle.find(' ', begin);
+  const int copy = ::dup(std::stoi(handle.substr(begin, end - begin)));
+  if (version && ::pwrite(copy, &*version, sizeof *version, kVersionAt) != ssize_t{sizeof *version})
+    throw std::runtime_error("the arena cannot be written");
+  return handle.substr(0, begin) + std::to_string(copy) + handle.substr(end);
+}
+
 MutationOutcome read_tuning(std::string_view bytes) {
   std::string why;
   const nlohmann::json object = parse_json(bytes, {.most_bytes = kMostTuningBytes, .comments = true}, &why);
@@ -109,7 +126,10 @@ std::vector<MutationTarget> record_targets() {
        {R"({"wires":{"fake":"","tcp":"7b7d"},"why_not":{"ucx":"it is not here"},"fast":true})", kFailed,
         R"({"wires":{},"why_not":{"fake":"no"},"fast":false})"},
        read_offer},
-      {"arena_handle", {arena->handle(), "1 3 00112233445566778899aabbccddeeff"}, read_handle},
+      {"arena_handle",
+       {arena->handle(), foreign_arena({.ranks = 2, .frame_bytes = 64}), foreign_arena({.ranks = 3, .frame_bytes = 64}),
+        foreign_arena({.ranks = 2, .frame_bytes = 64}, 1), "1 3 00112233445566778899aabbccddeeff"},
+       read_handle},
       {"tuning_record", {json_text(to_json(TuningParameters{})), R"({"inline_bytes":64,"wire_us":0.5})"}, read_tuning},
       {"hex", {"7b226e6574776f726b223a2231227d"}, read_hex}};
 }

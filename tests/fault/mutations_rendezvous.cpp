@@ -54,10 +54,11 @@ std::string greeting(Rank rank, int size, const Job& job = {}) {
   return frame_of(Kind::hello, tcp::hello_of(world));
 }
 
-/// Lets rank 0 examine one connection to its end.
-MutationOutcome greet(std::string_view input) {
+/// Lets rank 0 examine one connection to its end. `failed` means that the rendezvous has failed already.
+MutationOutcome examine(std::string_view input, bool failed) {
   const World world = place();
   tcp::Greetings greetings(world);
+  if (failed) greetings.answer_with(tcp::make_record(Kind::failure, tcp::failure_bytes({Errc::bootstrap, 2, "late"})));
   auto [mine, theirs] = make_pair();
   greetings.add(std::move(mine));
   const std::vector<bool> members{true, false, false, true};
@@ -84,6 +85,9 @@ MutationOutcome greet(std::string_view input) {
   }
   return MutationOutcome::dropped(greetings.last_refusal());
 }
+
+MutationOutcome greet(std::string_view input) { return examine(input, false); }
+MutationOutcome greet_late(std::string_view input) { return examine(input, true); }
 
 /// Gives one record to every function that reads payloads.
 void read_payload(const tcp::Record& record, std::string& path) {
@@ -123,11 +127,16 @@ std::vector<MutationTarget> rendezvous_targets() {
   const std::string proof = frame_of(Kind::proof, kPlaceOfNumber);
   const Job job = job_of({{"COLLECTIVES_JOB", "other"}}, "");
   const double seconds = 1.5;
-  return {{"greetings",
-           {greeting(1, kRanks) + proof, greeting(3, kRanks) + proof, greeting(2, kRanks), greeting(0, kRanks),
-            greeting(1, 7), greeting(1, kRanks, job), greeting(1, kRanks) + proof + frame_of(Kind::give_up, "12345678"),
-            greeting(1, kRanks) + frame_of(Kind::contribution, "x")},
-           greet},
+  const std::vector<std::string> greetings{greeting(1, kRanks) + proof,
+                                           greeting(3, kRanks) + proof,
+                                           greeting(2, kRanks),
+                                           greeting(0, kRanks),
+                                           greeting(1, 7),
+                                           greeting(1, kRanks, job),
+                                           greeting(1, kRanks) + proof + frame_of(Kind::give_up, "12345678"),
+                                           greeting(1, kRanks) + frame_of(Kind::contribution, "x")};
+  return {{"greetings", greetings, greet},
+          {"greetings after a failure", greetings, greet_late, 2},
           {"rendezvous records",
            {frame_of(Kind::failure, tcp::failure_bytes({Errc::bootstrap, 1, "rank 1 left the rendezvous"})),
             frame_of(Kind::give_up, tcp::bytes_of(seconds)), frame_of(Kind::missing, tcp::ranks_bytes({1, 2})),

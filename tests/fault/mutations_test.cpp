@@ -19,15 +19,12 @@
 
 #include "base/log.hpp"
 #include "support/child.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kInputs = 400;
-#else
-constexpr std::uint64_t kInputs = 1000;
-#endif
+constexpr std::uint64_t kInputs = kSanitized ? 400 : 1000;
 
 TEST(Mutations, OfEveryInputHarmNoParser) {
   set_log_level(LogLevel::off);
@@ -48,6 +45,20 @@ TEST(Mutations, AreEqualForEqualSeeds) {
   for (std::uint64_t number = 2; number < 50; ++number)
     EXPECT_EQ(mutated(target, 7, number), mutated(target, 7, number));
   EXPECT_NE(mutated(target, 1, 20), mutated(target, 2, 20));
+}
+
+TEST(Mutations, AreDividedAmongTargetsByTheirShares) {
+  const std::vector<MutationTarget> all{{"one", {""}, nullptr, 1}, {"two", {""}, nullptr, 2}, {"eight", {""}, nullptr}};
+  for (const MutationTarget& target : all) {
+    std::uint64_t next = 0;
+    for (const std::uint64_t first : {0U, 7U, 14U, 21U}) {
+      const MutationOptions mine = share_of(target, all, {.count = 7, .seed = 3, .first = first});
+      EXPECT_EQ(mine.first, next) << target.name;
+      EXPECT_EQ(mine.seed, 3u);
+      next = mine.first + mine.count;
+    }
+    EXPECT_EQ(next, 28 * target.share / 11) << target.name;
+  }
 }
 
 // ---- parsers with one fault each ----

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,12 +15,17 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "collectives/topology.hpp"
 #include "fault/mutations.hpp"
+#include "monitoring/arrival_table.hpp"
+#include "monitoring/call_difference.hpp"
 #include "monitoring/control_messages.hpp"
-#include "transport/control_connection.hpp"
+#include "shared_memory/arena.hpp"
+#include "steps/algorithm.hpp"
 #include "transport/datagram_links.hpp"
 #include "transport/tcp_addresses.hpp"
 #include "transport/tcp_control.hpp"
+#include "transport/tcp_control_channel.hpp"
 #include "transport/tcp_stream.hpp"
 
 namespace collectives::testing {
@@ -26,6 +33,7 @@ namespace {
 
 constexpr std::size_t kFrameBytes = 4096;
 constexpr std::size_t kMostBytesAtOnce = 48 << 10;  // A pair of sockets holds so many.
+constexpr std::uint64_t kOwnCalls = 3;              // Calls that this rank has entered.
 constexpr DatagramLink::Tokens kTokens{.sent = {1, 2}, .received = {3, 4}};
 
 template <class T>
@@ -109,8 +117,9 @@ std::string piece(datagram::Kind kind, std::uint32_t number, std::uint32_t whole
 }
 
 MutationOutcome parse_datagrams(std::string_view bytes) {
-  // A socket of its own sends to the link, and the link takes it for the peer.
-  DatagramLink link(stream_of_link(), kTokens, {}), peer(stream_of_link(), kTokens, {});
+  // One socket sends to all links, and each link takes it for the peer.
+  static DatagramLink peer(stream_of_link(), kTokens, {});
+  DatagramLink link(stream_of_link(), kTokens, {});
   link.connect(stream_of_link(), peer.port());
   peer.connect(stream_of_link(), link.port());
   link.allow();
@@ -144,27 +153,46 @@ std::string control(std::string_view text) {
   return bytes_from(static_cast<std::uint32_t>(text.size())) + std::string(text);
 }
 
+/// Opens datagram links to a peer that sends `bytes` on its control connection and then closes it.
 MutationOutcome parse_controls(std::string_view bytes) {
-  using namespace tcp_control;
+  static const PeerAddresses peers{
+      .self = 0, .addresses = {"", ""}, .hosts = {0, 1}, .token = "", .frame_bytes = kFrameBytes};
+  static const std::uint32_t expected = 0;
   SocketPair pair;
   pair.send(bytes);
-  ControlConnection connection(std::move(pair.here));
   TcpControlChannel channel(2);
-  SocketPair answers;
-  channel.add(1, std::move(answers.here));
+  channel.add(1, std::move(pair.here));
   DatagramLinks links(2, channel);
-  const std::uint32_t expected = 0;
   links.add(1, stream_of_link(), expected);
-  const std::string end = connection.read();
   unsigned own = 0, texts = 0;
-  while (const auto text = connection.take()) {
-    if (text->starts_with('\0'))
-      links.handle_control(1, *text), ++own;
-    else
-      ++texts;
-  }
-  const std::string path = counted('o', own) + counted('t', texts) + (connection.ended() ? " ended " + end : "");
+  links.open(peers, WireSecret(""), {}, [&](std::chrono::nanoseconds) {
+    channel.read();
+    while (const auto text = channel.take_own()) links.handle_control(text->first, text->second), ++own;
+  });
+  while (channel.take()) ++texts;
+  links.stop_retransmitter();
+  const auto end = channel.take_ended();
+  const std::string path = counted('o', own) + counted('t', texts) + (links.link(1) != nullptr ? "l " : " ") +
+                           (end ? end->second : "still open");
   return own + texts > 0 ? MutationOutcome::accepted(path) : MutationOutcome::dropped(path);
+}
+
+/// Returns how the records of ranks of another host differ from the calls of this rank.
+std::string difference_from(std::vector<Arrived> records) {
+  static const RankView view(Topology::regular(4, 1), 0);
+  static const std::unique_ptr<Arena> arena = Arena::create({.ranks = 1, .frame_bytes = 64});
+  ArrivalTable table(view, *arena);
+  RunningHash hash;
+  for (std::uint64_t call = 1; call <= kOwnCalls; ++call) {
+    const Signature signature{.count = 8};
+    hash.append(hash_of(signature));
+    table.arrive(call, hash, pack(signature));
+  }
+  table.add_records(std::move(records));
+  const auto difference = first_difference(table);
+  if (!difference) return "equal";
+  return (difference->earlier ? describe_earlier_mismatch(difference->records) : describe_mismatch(difference->records))
+      .text;
 }
 
 MutationOutcome parse_control_messages(std::string_view bytes) {
@@ -177,12 +205,39 @@ MutationOutcome parse_control_messages(std::string_view bytes) {
     const Error error(failure.read()->code, failure.read()->text, 0, failure.read()->peer, failure.read()->operation);
     return MutationOutcome::accepted("abort " + std::string(to_string(error.code())));
   }
-  if (message.index() == 0) return MutationOutcome::dropped();
-  return MutationOutcome::accepted(counted('k', message.index()));
+  if (const auto* const arrival = std::get_if<ArrivalMessage>(&message))
+    return MutationOutcome::accepted("arrival " + difference_from(arrival->records));
+  if (const auto* const leave = std::get_if<LeaveMessage>(&message))
+    return MutationOutcome::accepted("leave " + difference_from(leave->records));
+  return MutationOutcome::dropped();
+}
+
+/// Returns records of the calls of rank 1 up to call `calls`. The last one has the arguments of `last`.
+std::vector<Arrived> records_of_a_peer(std::uint64_t calls, const Signature& last, const CallDetails& details = {}) {
+  std::vector<Arrived> records;
+  RunningHash hash;
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    const Signature signature = call == calls ? last : Signature{.count = 8};
+    hash.append(hash_of(signature));
+    records.push_back({1, {call, hash, signature, call == calls ? details : CallDetails{}}});
+  }
+  return records;
+}
+
+std::vector<std::string> control_message_seeds() {
+  const CallDetails details{.name = "fc1", .op = "\"mine\"", .compression = "k 3", .refusal = "", .lengths = {3, 4}};
+  const CallDetails refusal{.refusal = "output has 9 elements"};
+  return {AbortMessage{{Errc::peer_lost, 2, "barrier #1", "rank 2 was lost"}}.encode(),
+          ArrivalMessage{records_of_a_peer(3, {.count = 8})}.encode(),
+          ArrivalMessage{records_of_a_peer(2, {.count = 9}, details)}.encode(),
+          ArrivalMessage{records_of_a_peer(1, {.count = 8}, refusal)}.encode(),
+          LeaveMessage{17, records_of_a_peer(2, {.count = 8, .wire = WireName("int8"), .force = true})}.encode(),
+          "L 17"};
 }
 
 MutationOutcome parse_address(std::string_view bytes) {
-  return MutationOutcome::accepted(counted('a', read_published_address(bytes, {}).size()));
+  static const std::vector<NetworkInterface> mine{{"a", "10.0.0.9", {10, 0, 0, 9}, 8}};
+  return MutationOutcome::accepted(counted('a', read_published_address(bytes, mine).size()));
 }
 
 }  // namespace
@@ -207,16 +262,18 @@ std::vector<MutationTarget> wire_targets() {
                      {char{20} + frame(1, 0, "text"), char{20} + frame(1, 0, "text") + char{20} + frame(1, 1, "more"),
                       char{16} + frame(1, 0, "")},
                      parse_retransmissions});
+  const std::string port = control(kind(kPort, std::uint16_t{4000})), probed = control(kProbed);
   targets.push_back(
       {"tcp_controls",
-       {control("A 5 3\nbarrier #1\nlost"), control(kind(kPort, std::uint16_t{4000})),
-        control(kind(kHeard, std::uint8_t{1})), control(kind(kProbed, std::uint8_t{0}).substr(0, 2)),
+       {port + probed + control(kind(kHeard, std::uint8_t{1})) +
+            control(std::string(kRetransmission) + frame(1, 0, "text")) +
+            control(kind(kAcknowledged, Acknowledged{1, 1})),
+        port + control(std::string(kRetransmission) + frame(1, 0, "text")), control("A 5 3\nbarrier #1\nlost"),
+        control(kind(kPort, std::uint16_t{4000})), control(kind(kHeard, std::uint8_t{1})),
+        control(kind(kProbed, std::uint8_t{0}).substr(0, 2)),
         control(kind(kAcknowledged, Acknowledged{1, 0})) + control(std::string(kRetransmission) + frame(1, 0, "text"))},
        parse_controls});
-  targets.push_back({"control_messages",
-                     {AbortMessage{{Errc::peer_lost, 2, "barrier #1", "rank 2 was lost"}}.encode(),
-                      "R 1 1 8 0 0 0 0 0 0 2 8 0 0 0 0 0 0", "L 17"},
-                     parse_control_messages});
+  targets.push_back({"control_messages", control_message_seeds(), parse_control_messages});
   targets.push_back({"tcp_addresses",
                      {R"({"network":"a:1","port":4000,"at":["10.0.0.1","fd00::1"]})", published_address(4000, {})},
                      parse_address});

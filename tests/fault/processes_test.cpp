@@ -20,21 +20,26 @@ extern const char kCollectivesRun[], kRankProgram[];
 namespace collectives::testing {
 namespace {
 
+/// Kills a rank that is stopped once two ranks have reported a timeout, because the launcher would wait for its end.
+void end_the_stopped(const std::string& out) {
+  if (occurrences(out, "rank [0-9]: timeout ") == 2) kill_stopped(kRankProgram);
+}
+
 /// Runs rank_program on `ranks` ranks. Returns its output.
 Outcome run(int ranks, const std::string& arguments, const std::string& environment = "") {
   return run_command(environment + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " --grace 4s " +
-                     kRankProgram + " " + arguments);
+                         kRankProgram + " " + arguments,
+                     end_the_stopped);
 }
 
 int leftovers() { return processes_of(kRankProgram); }
 
 TEST(Processes, ReduceThroughSharedMemory) {
-  for (const int ranks : {1, 2, 3, 4, 7})
-    for (const char* bytes : {"0", "8", "4000", "1000000"}) {
-      const Outcome outcome = run(ranks, std::string("reduce ") + bytes);
-      EXPECT_EQ(outcome.status, 0) << outcome.out;
-      EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: ok"), ranks) << outcome.out;
-    }
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    const Outcome outcome = run(ranks, "reduce 0 8 4000 1000000");
+    EXPECT_EQ(outcome.status, 0) << outcome.out;
+    EXPECT_EQ(occurrences(outcome.out, "rank [0-9]: ok"), ranks) << outcome.out;
+  }
 }
 
 TEST(Processes, EverySurvivorNamesTheRankThatWasKilled) {
@@ -77,7 +82,8 @@ constexpr const char* kWires[] = {"tcp"};
 Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "",
                      const std::string& options = "") {
   return run_command("env " + variables + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " " + options +
-                     " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + kRankProgram + " " + arguments);
+                         " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + kRankProgram + " " + arguments,
+                     end_the_stopped);
 }
 
 TEST(Processes, OnFakeHostsMeetOverTcp) {

@@ -1,7 +1,7 @@
 // One rank of a program that fails. processes_test starts it. It connects to the other ranks, does what its first
 // argument says, and prints the error that it gets in one line on stdout.
 //
-//   rank_program reduce BYTES          all-reduces and checks; prints "ok"
+//   rank_program reduce BYTES...       all-reduces vectors of these sizes and checks; prints "ok"
 //   rank_program endless               all-reduces long vectors until an error. COLLECTIVES_INJECT causes one
 //   rank_program die RANK SIGNAL       RANK ends by SIGNAL during a loop; the other ranks report
 //   rank_program leave RANK            RANK returns from main during a loop
@@ -44,11 +44,11 @@ int main(int argc, char** argv) {
     Communicator world = Communicator::from_environment();
     rank = world.rank();
     Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
-    std::size_t count = 100'000;
-    if (what == "reduce") count = static_cast<std::size_t>(argument) / sizeof(float);
-    if (what == "loop") count = static_cast<std::size_t>(std::atoi(argv[3])) / sizeof(float);
-    const int laps = what == "reduce" ? 3 : what == "loop" ? argument : 1'000'000;
+    const auto count_of = [&](int at) { return static_cast<std::size_t>(std::atoi(argv[at])) / sizeof(float); };
+    const int sizes = what == "reduce" ? argc - 2 : 1;
+    const int laps = what == "reduce" ? 3 * sizes : what == "loop" ? argument : 1'000'000;
     for (int lap = 0; lap < laps; ++lap) {
+      const std::size_t count = what == "reduce" ? count_of(2 + lap / 3) : what == "loop" ? count_of(3) : 100'000;
       std::vector<float> data(count, 1.f);
       last = began();
       const char* const in_turn = lap % 2 == 0 ? "hierarchical" : "ring";

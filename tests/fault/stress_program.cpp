@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -354,12 +355,23 @@ void stress(Communicator& comm, const std::string& protocol) {
   }
 }
 
+/// Signal by which a rank reports to the others that its call has failed. The system queues it.
+const int kReport = SIGRTMIN;
+std::atomic<int> reports{0};  // Number of other ranks whose call has failed.
+
+/// Blocks until the calls of `ranks` other ranks have failed, at most 20 s.
+void wait_for_reports(int ranks) {
+  for (const auto deadline = Clock::now() + 20s; reports < ranks && Clock::now() < deadline;)
+    std::this_thread::sleep_for(1ms);
+}
+
 /// Makes calls without a pause until one fails.
 void be_abused(Communicator& comm, const std::string& protocol) {
   const Rank rank = comm.rank(), victim = static_cast<Rank>(number("victim", 0));
   const std::string how = text("how", "kill");
   Buffers buffers(comm);
   std::vector<int> process{static_cast<int>(::getpid())}, processes(static_cast<std::size_t>(comm.size()));
+  std::signal(kReport, [](int) { ++reports; });
   comm.all_gather(process, processes);
   comm.barrier();
   const bool inside = how.ends_with("_inside");
@@ -403,15 +415,18 @@ void be_abused(Communicator& comm, const std::string& protocol) {
     std::printf("rank %d: %s of rank %d after %s s: %s\n", rank, std::string(to_string(error.code())).c_str(),
                 error.peer(), waited.count() < 2 ? "at most 2" : "more than 2", error.what());
     std::fflush(stdout);
+    for (Rank other = 0; other < comm.size(); ++other)
+      if (other != rank && other != victim) ::kill(processes[static_cast<std::size_t>(other)], kReport);
     if (rank == victim) {
       if (end.joinable()) end.join();
       return;
     }
+    wait_for_reports(comm.size() - 2);
     if (how.starts_with("stop")) {
-      std::this_thread::sleep_for(1500ms);  // so that all other ranks have their errors
       ::kill(processes[static_cast<std::size_t>(victim)], SIGCONT);
+      wait_for_reports(comm.size() - 1);
     }
-    std::this_thread::sleep_for(300ms);
+    std::this_thread::sleep_for(50ms);  // a late access would come now
     std::ptrdiff_t touched = 0;
     buffers.for_each([&](const std::byte* begin) {
       touched += std::count_if(begin, begin + kBufferBytes, [](std::byte byte) { return byte != kMine; });

@@ -124,13 +124,16 @@ TEST(ArrivalTable, IgnoresRecordsOfRanksThatDoNotExistOrAreOnThisHost) {
 TEST(ArrivalTable, ReturnsTheRecordsOfItsHost) {
   Host host(3, 2);
   host.arrive_up_to(0, 3);
-  host.arrive_up_to(2, kRecords + 2);
+  host.arrive_up_to(2, kRecords + 1);
+  host.arrive(2, kRecords + 2, 9);
+  host[1].add_records({{4, record_with(7, 11)}});
   const auto newest = host[1].records_of_host(1);
   ASSERT_EQ(newest.size(), 2u);
   EXPECT_EQ(newest[0].rank, 0);
   EXPECT_EQ(newest[0].call.sequence, 3u);
   EXPECT_EQ(newest[1].rank, 2);
   EXPECT_EQ(newest[1].call.sequence, kRecords + 2);
+  EXPECT_EQ(newest[1].call.signature, signature_with(9));
   EXPECT_EQ(host[1].records_of_host(kRecords).size(), 3 + kRecords);
   EXPECT_EQ(host[2].own_records(kRecords).front().call.sequence, 3u);
 }

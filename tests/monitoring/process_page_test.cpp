@@ -33,11 +33,11 @@ std::unique_ptr<ProcessPage> page_with_block() {
 
 Descriptor file_with(const ProcessPage& page, std::size_t bytes = sizeof(ProcessPage)) {
   Descriptor file(::memfd_create("collectives-stats", MFD_CLOEXEC));
-  EXPECT_EQ(::write(file.number(), &page, bytes), static_cast<ssize_t>(bytes));
+  EXPECT_EQ(::write(file.fd(), &page, bytes), static_cast<ssize_t>(bytes));
   return file;
 }
 
-PageState read(const Descriptor& file, ProcessPage& copy) { return read_page(file.number(), copy); }
+PageState read(const Descriptor& file, ProcessPage& copy) { return read_page(file.fd(), copy); }
 
 TEST(ProcessPageOfAnother, IsRefusedIfItIsCutOrOfAnotherVersion) {
   const auto copy = std::make_unique<ProcessPage>();

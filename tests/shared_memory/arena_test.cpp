@@ -70,11 +70,11 @@ TEST(ArenaHandle, OfAFileThatCanShrinkIsRefused) {
     const Descriptor unsealed(::memfd_create("collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const auto bytes = static_cast<std::size_t>(::lseek(file, 0, SEEK_END));
     std::vector<char> header(64);
-    if (::ftruncate(unsealed.number(), static_cast<off_t>(bytes)) != 0 ||
+    if (::ftruncate(unsealed.fd(), static_cast<off_t>(bytes)) != 0 ||
         ::pread(file, header.data(), header.size(), 0) != 64 ||
-        ::pwrite(unsealed.number(), header.data(), header.size(), 0) != 64)
+        ::pwrite(unsealed.fd(), header.data(), header.size(), 0) != 64)
       return 1;
-    for (const int number : {file, unsealed.number()}) {
+    for (const int number : {file, unsealed.fd()}) {
       const std::string text = fmt::format("{} {}{}", ::getpid(), number, own.substr(own.rfind(' ')));
       line.put(text.size());
       for (const char c : text) line.put(static_cast<unsigned char>(c));
@@ -98,7 +98,7 @@ TEST(ArenaHandle, OfAFifoOrADeviceOpensNothing) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const Descriptor reader(ends[0]), writer(ends[1]), null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int file : {ends[0], ends[1], null.number(), STDIN_FILENO})
+  for (const int file : {ends[0], ends[1], null.fd(), STDIN_FILENO})
     EXPECT_NE(error_of(fmt::format("{} {} 00112233445566778899aabbccddeeff", ::getpid(), file))
                   .find("not the arena that was offered"),
               std::string::npos);

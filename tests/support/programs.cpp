@@ -4,7 +4,12 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "support/pattern.hpp"
 
@@ -22,16 +27,32 @@ Outcome run_command(const std::string& command, const std::function<void(const s
   return outcome;
 }
 
-int processes_of(std::string_view path) {
-  int count = 0;
+namespace {
+
+/// Returns the ids of the processes that run the program at `path`, as text.
+std::vector<std::string> ids_of(std::string_view path) {
+  std::vector<std::string> ids;
   DIR* proc = ::opendir("/proc");
   while (const dirent* entry = ::readdir(proc)) {
     char target[4096];
     const ssize_t length = ::readlink((std::string("/proc/") + entry->d_name + "/exe").c_str(), target, sizeof target);
-    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path) ++count;
+    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path) ids.push_back(entry->d_name);
   }
   ::closedir(proc);
-  return count;
+  return ids;
+}
+
+}  // namespace
+
+int processes_of(std::string_view path) { return static_cast<int>(ids_of(path).size()); }
+
+void kill_stopped(std::string_view path) {
+  for (const std::string& id : ids_of(path)) {
+    std::ifstream file("/proc/" + id + "/stat");
+    std::string text;
+    std::getline(file, text);
+    if (text.find(") T ") != text.npos) ::kill(std::atoi(id.c_str()), SIGKILL);
+  }
 }
 
 int occurrences(std::string_view text, const std::string& pattern) {

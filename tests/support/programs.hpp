@@ -18,6 +18,9 @@ Outcome run_command(const std::string& command, const std::function<void(const s
 /// Returns the number of processes that run the program at `path`.
 int processes_of(std::string_view path);
 
+/// Sends SIGKILL to the processes that run the program at `path` and are stopped.
+void kill_stopped(std::string_view path);
+
 /// Returns the number of matches of the regular expression `pattern` in `text`, which do not overlap.
 int occurrences(std::string_view text, const std::string& pattern);
 
