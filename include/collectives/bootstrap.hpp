@@ -55,8 +55,8 @@ class Bootstrap {
   /// lost peer.
   virtual std::vector<std::string> all_gather(std::string_view mine, Deadline) = 0;
   /// Throws an Error that names the peer if a rank has ended or left. Does not block. Called again and again between
-  /// two all_gather(), while ranks connect or measure. By default, does nothing: a lost rank is then noticed at the
-  /// deadline.
+  /// two all_gather(), while ranks connect or measure. By default, does nothing. Then only the wires tcp and ucx notice
+  /// a rank that ends while ranks connect or measure. Other losses are noticed at the deadline of all_gather().
   virtual void check_peers() {}
   /// Returns the name of the host of this rank. Empty: the library asks the system.
   virtual std::string host() const { return {}; }

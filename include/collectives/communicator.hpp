@@ -327,7 +327,7 @@ class COLLECTIVES_EXPORT Communicator {
 /// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
 ///
 /// No output of a tensor may overlap the input or the output of another tensor of the group. Inputs may overlap one
-/// another. run() and run_async() throw Error{invalid_argument} that names both tensors, and the group is then empty.
+/// another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);

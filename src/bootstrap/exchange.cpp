@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -21,6 +23,9 @@ namespace {
 
 /// Maximum number of bytes of an error text in a record.
 constexpr std::size_t kMostErrorBytes = 8192;
+
+/// Time for which a rank that knows of a lost rank waits for the results of the others.
+constexpr auto kPatienceAfterLoss = std::chrono::seconds(1);
 
 /// Returns an error text that fits into a record, even if its bytes become U+FFFD.
 std::string sent_text(std::string_view text) { return std::string(text.substr(0, kMostErrorBytes / 3)); }
@@ -56,11 +61,23 @@ std::vector<JsonRecord> exchange(Bootstrap& bootstrap, const json& mine, Deadlin
   return all;
 }
 
+std::vector<JsonRecord> exchange_result(Bootstrap& bootstrap, const json& mine, Deadline deadline, OnError on_error) {
+  const JsonRecord own(mine, "this rank's result");
+  if (!own.has("error") || code_in(own) != Errc::peer_lost) return exchange(bootstrap, mine, deadline, on_error);
+  try {
+    return exchange(bootstrap, mine, std::min(deadline, Deadline::in(kPatienceAfterLoss)), on_error);
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    throw Error(Errc::peer_lost, fmt::format("rank {}: {}", bootstrap.rank(), error_in(own)), bootstrap.rank(),
+                own.integer<Rank>("peer", kNoRank, bootstrap.size() - 1), "construction");
+  }
+}
+
 json attempt(const std::function<json()>& work) {
   try {
     return work();
   } catch (const Error& error) {
-    return {{"error", sent_text(error.what())}, {"code", static_cast<int>(error.code())}};
+    return {{"error", sent_text(error.what())}, {"code", static_cast<int>(error.code())}, {"peer", error.peer()}};
   } catch (const std::exception& error) {
     return {{"error", sent_text(error.what())}, {"code", static_cast<int>(Errc::system)}};
   }

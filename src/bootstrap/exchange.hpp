@@ -26,6 +26,11 @@ enum class OnError : std::uint8_t { rethrow, collect };
 /// failed rank.
 std::vector<JsonRecord> exchange(Bootstrap&, const nlohmann::json& mine, Deadline, OnError on_error = OnError::rethrow);
 
+/// Does what exchange() does with the result of attempt(). If this rank knows of a lost rank, waits for the others only
+/// for a second, because the lost rank makes no exchange. Then throws this rank's error, Error{peer_lost}.
+std::vector<JsonRecord> exchange_result(Bootstrap&, const nlohmann::json& mine, Deadline,
+                                        OnError on_error = OnError::rethrow);
+
 /// Returns the object in the text of rank `rank`, as exchange() does.
 JsonRecord record_of(std::size_t rank, std::string_view text);
 
@@ -34,7 +39,7 @@ std::string error_in(const JsonRecord&);
 /// Returns the code of the error in a record. A number that is no code counts as Errc::bootstrap.
 Errc code_in(const JsonRecord&);
 
-/// Returns the result of `work`. If `work` throws, returns an object with "error" and "code".
+/// Returns the result of `work`. If `work` throws, returns an object with "error", "code" and "peer".
 nlohmann::json attempt(const std::function<nlohmann::json()>& work);
 
 }  // namespace collectives

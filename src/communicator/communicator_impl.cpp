@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/reported_wait.hpp"
 #include "base/wait.hpp"
 #include "compression/top_k/top_k_impl.hpp"
 
@@ -24,23 +26,24 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
-  auto state = pool_.unused();
-  state->owner = this;
-  describe(*state, call, options, planned, resources);
-  if (call.memory == Memory::device) device_calls_.prepare(*state, call, options, false, std::move(refused));
-  if (planned->sparse) {
-    TopKOperation& operation = options.compressor->impl().tensor(options.name).operation();
-    state->multi_phase = &operation;
-    const Observer::SelectionTimer timer(*resources.observer);
-    try {
+  std::shared_ptr<Work::State> state;
+  try {
+    state = pool_.unused();
+    state->owner = this;
+    describe(*state, call, options, planned, resources);
+    if (call.memory == Memory::device) device_calls_.prepare(*state, call, options, false, std::move(refused));
+    if (planned->sparse) {
+      TopKOperation& operation = options.compressor->impl().tensor(options.name).operation();
+      state->multi_phase = &operation;
+      const Observer::SelectionTimer timer(*resources.observer);
       if (state->on_device)
         operation.reserve();
       else
         compress(*state, resources);
-    } catch (const std::exception& error) {  // out of memory
-      preparation_.refuse_locked(call, error.what());
-      throw;
     }
+  } catch (const std::exception& error) {  // out of memory
+    preparation_.refuse_locked(call, error.what());
+    throw;
   }
   resources.observer->issue_async(*state);
   progress_thread_.attach();
@@ -75,6 +78,17 @@ void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   describe(operation, call, options, planned, resources);
   repeated_call_.remember(call, options, operation.timeout, resources.context.device != nullptr, operation.job);
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
+}
+
+void Communicator::Impl::run_with_reports(const Call& call, std::string_view what) {
+  const std::shared_ptr<Work::State> state = issue(call, {});
+  ReportedWait waiting(what, resources.rank(), Deadline::never(), [&] {
+    const auto lock = progress_thread_.guard();
+    const ArrivalTable& arrivals = resources.failure_detector->arrivals();
+    return ReportedWait::Awaited{.ranks = arrivals.missing(state->sequence), .last_answer = arrivals.progress_text()};
+  });
+  while (!wait_until(*state, Deadline::in(std::chrono::milliseconds(waiting.milliseconds_left())))) waiting.turn();
+  if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
 /// Takes an unused operation object from the pool. Reason: an operation in a GPU stream may continue after the call has

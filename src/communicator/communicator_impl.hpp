@@ -80,6 +80,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
 
   /// Performs a blocking call. Throws Error if the call is refused or fails.
   void run(Call&& call, const Options& options);
+  /// Performs a blocking call, and reports a long wait as ReportedWait does. `what` completes the sentence "rank 3 did
+  /// not ...". Throws the errors of run().
+  void run_with_reports(const Call& call, std::string_view what);
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
   /// that DeviceCalls::place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);

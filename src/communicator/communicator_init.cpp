@@ -212,8 +212,9 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
                .context = wire_context,
                .deadline = construction.deadline,
                .check_peers = [&bootstrap] { bootstrap.check_peers(); }},
-              [&](const std::function<json()>& said) {
-                return exchange(bootstrap, attempt(said), construction.deadline, OnError::collect);
+              [&](const json& mine, bool is_last) {
+                const auto gather = is_last ? &exchange_result : &exchange;
+                return gather(bootstrap, mine, construction.deadline, OnError::collect);
               });
   context.wire = wires.connect();
   settings.wire = context.wire->name();

@@ -4,6 +4,8 @@
 // A pack holds the tensors with one combination of type, op, kind of memory and options. Only the option `name` may
 // differ. The tensors of a pack are copied into one buffer, reduced there, and copied to their outputs. A pack of one
 // tensor needs no copies: the tensor is reduced in its own memory. A tensor with a compressor has a pack of its own.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
+#include "collectives/error.hpp"
 #include "communicator/c_bridge.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/group_overlap.hpp"
@@ -45,8 +49,17 @@ struct Group::Impl {
       return std::accumulate(tensors.begin(), tensors.end(), std::size_t{0},
                              [](std::size_t sum, const Tensor& tensor) { return sum + tensor.input.count; });
     }
-    void fill() {
-      bytes.resize(count() * size_of(type));
+    /// Copies the tensors. Throws Error{system} if there is no memory for the copies.
+    void fill(Rank rank) {
+      const std::size_t whole = count() * size_of(type);
+      try {
+        bytes.resize(whole);
+      } catch (const std::exception&) {  // std::bad_alloc or std::length_error
+        throw Error(
+            Errc::system,
+            fmt::format("all_reduce: no memory for the {} of a group of {} tensors", bytes_text(whole), tensors.size()),
+            rank, rank, "all_reduce");
+      }
       std::byte* at = bytes.data();
       for (const Tensor& tensor : tensors) {
         if (tensor.input.count > 0) std::memcpy(at, tensor.input.data, tensor.input.bytes());
@@ -76,7 +89,12 @@ struct Group::Impl {
         call.input = call.output;
         call.tensors = tensors;
       } else if (fused()) {
-        fill();
+        try {
+          fill(comm.resources.rank());
+        } catch (const Error& error) {
+          comm.preparation().refuse(call, error.what());
+          throw;
+        }
         call.output = Buffer(bytes.data(), count(), type);
         call.input = call.output;
       } else {
@@ -138,7 +156,12 @@ Work Group::run_async() {
   impl_->packs.clear();
   const std::vector<Tensor> tensors = std::move(impl_->tensors);
   impl_->tensors.clear();
-  check_apart(tensors, impl_->comm->resources.rank());
+  try {
+    check_apart(tensors, impl_->comm->resources.rank());
+  } catch (const Error& error) {
+    impl_->comm->preparation().refuse({.collective = Collective::all_reduce}, error.what());
+    throw;
+  }
   auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (Impl::Pack& pack : *packs)

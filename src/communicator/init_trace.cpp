@@ -51,16 +51,16 @@ std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorC
   const bool begins = context.rank == *std::ranges::find(hosts[here], mine, number_of);
   std::shared_ptr<TraceFile> file;
   const auto told =
-      exchange(bootstrap, attempt([&] {
-                 nlohmann::json record = nlohmann::json::object();
-                 if (context.rank == leader && here > 0)
-                   record["offset"] = ask_for_clock(end_to(hosts[0].front()));
-                 for (std::size_t host = 1; context.rank == hosts[0].front() && host < hosts.size(); ++host)
-                   answer_with_clock(end_to(hosts[host].front()));
-                 if (!mine.empty() && begins) file = std::make_shared<TraceFile>(context.trace, here, true);
-                 return record;
-               }),
-               deadline);
+      exchange_result(bootstrap, attempt([&] {
+                        nlohmann::json record = nlohmann::json::object();
+                        if (context.rank == leader && here > 0)
+                          record["offset"] = ask_for_clock(end_to(hosts[0].front()));
+                        for (std::size_t host = 1; context.rank == hosts[0].front() && host < hosts.size(); ++host)
+                          answer_with_clock(end_to(hosts[host].front()));
+                        if (!mine.empty() && begins) file = std::make_shared<TraceFile>(context.trace, here, true);
+                        return record;
+                      }),
+                      deadline);
   exchange(bootstrap, attempt([&] {  // the other ranks open the file after the first one has created it
              if (!mine.empty() && !begins) file = std::make_shared<TraceFile>(context.trace, here, false);
              return nlohmann::json::object();

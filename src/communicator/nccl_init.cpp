@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/hex.hpp"
+#include "base/reported_wait.hpp"
 #include "base/wait.hpp"
 #include "bootstrap/exchange.hpp"
 
@@ -40,12 +41,12 @@ void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint
                       const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
     CollectiveBackoff backoff(context.oversubscribed);
-    while (!nccl_comm.ready()) {
-      if (!backoff.wait()) continue;
+    ReportedWait waiting("connect by NCCL", context.rank, deadline, {}, [&] {
       failure_detector.check_control();
       failure_detector.check_lost_peers({.sequence = sequence, .signature = {}, .operation = operation});
-      if (deadline.passed()) throw Error(Errc::timeout, "NCCL has not connected all ranks in time");
-    }
+    });
+    while (!nccl_comm.ready())
+      if (backoff.wait() && waiting.is_over()) throw Error(Errc::timeout, "NCCL has not connected all ranks in time");
   });
 }
 

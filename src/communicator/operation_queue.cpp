@@ -273,7 +273,8 @@ void OperationQueue::detect_failures_of(std::shared_ptr<Operation> shared) noexc
       if (completes()) return;
       failure_detector.report_timeout(call, waited);
     }
-    if (!operation.stall_reported && waited >= resources_.settings.stall_report) {
+    const bool reports = !call.signature.split;  // split() reports its waits itself
+    if (reports && !operation.stall_reported && waited >= resources_.settings.stall_report) {
       operation.stall_reported = true;
       resources_.observer->stall(
           fmt::format("{} has waited for {:.0f} s: {}", call_text(call), std::chrono::duration<double>(waited).count(),

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,13 +22,19 @@ namespace {
 /// Gathers the values of all ranks, by a call whose signature names split(). Ranks that call all_gather() instead thus
 /// get an error. `comm`: a Communicator::Impl, which is private.
 void gather(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
-  comm.run({.collective = Collective::all_gather,
-            .input = mine,
-            .output = all,
-            .counts = counts,
-            .has_counts = !counts.empty(),
-            .split = true},
-           {});
+  comm.run_with_reports({.collective = Collective::all_gather,
+                         .input = mine,
+                         .output = all,
+                         .counts = counts,
+                         .has_counts = !counts.empty(),
+                         .split = true},
+                        "take part in split()");
+}
+
+/// Reports a failure of the parent to all its ranks, and throws it.
+[[noreturn]] void fail_parent(const CommunicatorResources& parent, Errc code, Rank peer, std::string_view text) {
+  parent.failure_detector->report_failure(code, peer, "split", text);
+  parent.failure_detector->throw_failure();
 }
 
 /// Returns the texts of all ranks of the parent. The ranks of all colors make each exchange together, by collectives of
@@ -39,10 +46,9 @@ std::vector<std::string> exchange(auto& comm, std::string_view mine) {
   gather(comm, std::span(&length, 1), lengths);
   for (std::size_t r = 0; r < p; ++r)
     if (lengths[r] > kMostRecordBytes)
-      throw Error(Errc::mismatch,
+      fail_parent(comm.resources, Errc::mismatch, static_cast<Rank>(r),
                   fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
-                              bytes_text(lengths[r]), bytes_text(kMostRecordBytes)),
-                  comm.resources.rank(), static_cast<Rank>(r), "split");
+                              bytes_text(lengths[r]), bytes_text(kMostRecordBytes)));
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
   gather(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;
@@ -105,9 +111,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     });
   } catch (const Error& error) {
     if (begun) throw;
-    impl_->resources.failure_detector->report_failure(Errc::system, rank(), "split",
-                                                      fmt::format("split: rank {}: {}", rank(), error.what()));
-    impl_->resources.failure_detector->throw_failure();
+    fail_parent(impl_->resources, Errc::system, rank(), fmt::format("split: rank {}: {}", rank(), error.what()));
   }
   return part;
 }

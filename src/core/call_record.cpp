@@ -196,6 +196,16 @@ std::string first_length_text(const std::vector<Alike>& groups) {
   return {};
 }
 
+/// Returns a sentence if the text of two groups is equal, or if there is one group. An argument then differs behind the
+/// part of it that records hold.
+std::string hidden_difference_text(const std::vector<Alike>& groups) {
+  if (groups.size() == 1) return "; names that are too long to show here differ";
+  for (std::size_t g = 1; g < groups.size(); ++g)
+    if (std::ranges::any_of(std::span(groups).first(g), [&](const Alike& other) { return other.did == groups[g].did; }))
+      return "; arguments that are not shown here differ";
+  return {};
+}
+
 /// Returns the label of the call, as most of its ranks have made it. Contains the name of the tensor if it is equal.
 std::string common_label(const std::vector<Alike>& groups) {
   const CallRecord& call = groups.back().ranks.front().call;
@@ -229,8 +239,8 @@ Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
   mismatch.text = mismatch.operation;
   for (const Alike& group : groups)
     mismatch.text += fmt::format("{}{} {}", &group == &groups.front() ? ": " : ", ", ranks_text_of(group), group.did);
-  if (groups.size() == 1) mismatch.text += "; names that are too long to show here differ";
-  mismatch.text += first_length_text(groups);
+  const std::string first_length = first_length_text(groups);
+  mismatch.text += first_length.empty() ? hidden_difference_text(groups) : first_length;
   return mismatch;
 }
 

@@ -103,6 +103,8 @@ class ArrivalTable {
   bool has_difference() const noexcept;
   /// Returns the missing ranks of a call, which have not entered it: their number and the first of them.
   Missing first_missing(std::uint64_t sequence) const;
+  /// Returns the missing ranks of a call.
+  std::vector<Rank> missing(std::uint64_t sequence) const;
   /// Returns the rank for which the others most likely wait: the rank with the oldest heartbeat, if that is older than
   /// 200 ms. Otherwise returns the first missing rank, else the first rank that waits for its GPU, else kNoRank.
   Rank awaited_rank(std::uint64_t sequence) const;
@@ -129,7 +131,6 @@ class ArrivalTable {
   std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
   CallDetails details_of_local(int local, std::uint64_t sequence) const;
   const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;
-  std::vector<Rank> missing(std::uint64_t sequence) const;
   /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
   std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
   /// Returns the ranks of this host that are in the call and wait for their GPU only.

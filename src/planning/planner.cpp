@@ -53,11 +53,13 @@ std::string text_of(const TopKOptions& how) {
 /// Returns the encoded details of a call.
 std::string details_of(const Call& call, const Options& options, const Codec* codec) {
   std::string details;
-  if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr)
-    append_detail(
-        details, Detail::op,
-        fmt::format("\"{}\"{}", std::string_view(op->name).substr(0, 64), op->commutative ? "" : " not commutative"),
-        kOpBytes);
+  if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr) {
+    const std::string element = op->element_bytes == 0 ? "" : fmt::format(" of {} bytes", op->element_bytes);
+    append_detail(details, Detail::op,
+                  fmt::format("\"{}\"{}{}", std::string_view(op->name).substr(0, 64), element,
+                              op->commutative ? "" : " not commutative"),
+                  kOpBytes);
+  }
   if (options.compressor != nullptr)
     append_detail(details, Detail::compression, text_of(options.compressor->options()), kCompressionBytes);
   else if (codec != nullptr)

@@ -57,8 +57,8 @@ class Network {
   /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, which call connect() at the same time. Must be called only once.
-  /// Throws Error{timeout}, Error{bootstrap} or the errors of PeerAddresses::turn. The error names the ranks that could
-  /// not be reached and the attempts.
+  /// Throws Error{timeout}, Error{peer_lost}, Error{bootstrap} or the errors of PeerAddresses::turn. The error names
+  /// the ranks that could not be reached and the attempts.
   virtual std::unique_ptr<Wire> connect(const PeerAddresses&) = 0;
 };
 

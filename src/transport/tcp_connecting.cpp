@@ -3,6 +3,8 @@
 //
 // An arrival is an accepted connection without proof, and an attempt is a connection that this rank has begun.
 // Strangers may make many arrivals. Their number is bounded, and the loop reads only those that have new bytes.
+//
+// A probe is an attempt to connect to a higher rank. It is closed at once, and shows that the rank still listens.
 #include "transport/tcp_connecting.hpp"
 
 #include <fcntl.h>
@@ -28,6 +30,7 @@
 #include "transport/tcp_addresses.hpp"
 #include "transport/tcp_control.hpp"
 #include "transport/tcp_greeting.hpp"
+#include "transport/tcp_peer_watch.hpp"
 
 namespace collectives {
 namespace {
@@ -38,6 +41,8 @@ using namespace tcp_greeting;
 using tcp_control::would_block;
 
 constexpr auto kNextAddressAfter = 250ms;  // Time after which the next address of a peer is tried too.
+constexpr auto kFirstProbe = 200ms;        // Time after which higher ranks are probed.
+constexpr auto kNextProbe = 1s;            // Time from a probe that was accepted to the next one.
 constexpr auto kAgainAfter = 200ms;        // Extra time after the last address, before the first is tried again.
 constexpr auto kProofPatience = 5s;        // Maximum time in which an accepted connection must prove itself.
 constexpr auto kAnswerPatience = 5s;       // Maximum time of one attempt to connect.
@@ -94,21 +99,29 @@ class Connecting {
  public:
   Connecting(const tcp::Socket& listener, const TcpSettings& settings, const PeerAddresses& peers,
              const WireSecret& secret)
-      : listener_(listener), settings_(settings), peers_(peers), secret_(secret), links_(peers.addresses.size()) {
+      : listener_(listener),
+        settings_(settings),
+        peers_(peers),
+        secret_(secret),
+        links_(peers.addresses.size()),
+        watch_(peers.addresses.size()) {
     const std::vector<NetworkInterface> mine = interfaces_up();
     for (Rank rank = 0; rank < peers.size(); ++rank) {
-      targets_.emplace_back();
-      if (peers.is_remote(rank) && rank < peers.self)
-        targets_.back().addresses = read_published_address(peers.addresses[static_cast<std::size_t>(rank)], mine);
+      Target& to = targets_.emplace_back();
+      if (!peers.is_remote(rank)) continue;
+      to.addresses = read_published_address(peers.addresses[static_cast<std::size_t>(rank)], mine);
+      to.codes.resize(to.addresses.size());
+      if (rank > peers.self) to.try_at = Clock::now() + kFirstProbe;
     }
   }
 
   std::vector<TcpLink> links() {
     while (!complete()) {
       const auto now = Clock::now();
-      for (Rank rank = 0; rank < peers_.self; ++rank)
+      for (Rank rank = 0; rank < peers_.size(); ++rank)
         if (peers_.is_remote(rank)) try_next(rank, now);
       if (peers_.is_over([this] { return awaited(); })) give_up();
+      if (const auto lost = watch_.lost(now)) refuse_lost(*lost);
       wait();
     }
     for (const TcpLink& link : links_)
@@ -117,15 +130,17 @@ class Connecting {
   }
 
  private:
-  static constexpr int kChannels = 2;  // Data and control.
+  static constexpr int kChannels = 2;       // Data and control.
+  static constexpr int kProbe = kChannels;  // Channel of a probe, which no rank accepts.
 
-  /// State of the attempts to connect to one lower rank.
+  /// State of the attempts to connect to one rank.
   struct Target {
     std::vector<TcpAddress> addresses;
     std::size_t next = 0;
     std::optional<std::size_t> proven;  // Index of the address that has answered.
     Clock::time_point try_at{};
     std::vector<std::string> outcomes;  // Result of the last attempt for each address, as text.
+    std::vector<int> codes;             // Error of the last attempt that has ended, for each address; 0: none.
   };
   struct Attempt {
     tcp::Socket socket;
@@ -159,12 +174,12 @@ class Connecting {
     return ranks;
   }
 
-  /// Starts another attempt if one is due. Tries all addresses in turn for the data connection. Uses the address that
-  /// answered for the control connection.
+  /// Starts another attempt if one is due. Tries all addresses in turn for the data connection and for probes. Uses the
+  /// address that answered for the control connection.
   void try_next(Rank rank, Clock::time_point now) {
     Target& to = target(rank);
     if (connected(rank) || to.addresses.empty() || now < to.try_at) return;
-    const int channel = end(rank, 0).fd() < 0 ? 0 : 1;
+    const int channel = rank > peers_.self ? kProbe : end(rank, 0).fd() < 0 ? 0 : 1;
     const std::size_t at = to.proven.value_or(to.next);
     const bool last = at + 1 == to.addresses.size();
     to.next = last ? 0 : at + 1;
@@ -186,7 +201,17 @@ class Connecting {
     if (is_out_of_descriptors(code)) refuse_descriptors(code);
     Target& to = target(rank);
     to.outcomes[address] = error_text(code);
+    set_code(rank, address, code);
     if (to.next != 0 && !to.proven) to.try_at = {};  // Tries the next address at once.
+  }
+  /// Notes the result of an attempt. `code`: its error, or 0 if the address has accepted a connection.
+  void set_code(Rank rank, std::size_t address, int code) {
+    Target& to = target(rank);
+    to.codes[address] = code;
+    const bool all_failed = std::ranges::all_of(to.codes, [](int one) { return one != 0; });
+    const bool is_refused = to.proven ? to.codes[*to.proven] == ECONNREFUSED
+                                      : all_failed && std::ranges::count(to.codes, ECONNREFUSED) > 0;
+    watch_.note_refused(rank, is_refused, Clock::now());
   }
   [[noreturn]] void refuse_descriptors(int code) const {
     throw Error(Errc::system, "transport tcp: " + error_text(code), peers_.self, peers_.self, "construction");
@@ -198,6 +223,7 @@ class Connecting {
     for (const Attempt& attempt : attempts_)
       entries.push_back({attempt.socket.fd(), static_cast<short>(attempt.connected ? POLLIN : POLLOUT), 0});
     for (const Arrival& arrival : arrivals_) entries.push_back({arrival.socket.fd(), POLLIN, 0});
+    const std::vector<Rank> connected_ranks = add_connections(entries);
     const int ready = ::poll(entries.data(), entries.size(), peers_.deadline.milliseconds_left(kTurn));
     if (ready < 0 && errno != EINTR) throw Error(Errc::system, "poll: " + error_text(errno));
     const auto now = Clock::now();
@@ -205,29 +231,49 @@ class Connecting {
     const auto has_event = [&] { return (entry++)->revents != 0; };
     std::erase_if(attempts_, [&](Attempt& attempt) { return !progress(attempt, has_event(), now); });
     std::erase_if(arrivals_, [&](Arrival& arrival) { return !progress(arrival, has_event(), now); });
+    for (const Rank rank : connected_ranks)
+      if (has_event()) watch_.note_closed(rank, now);
     accept_some(now);
+  }
+
+  /// Adds the connections that have proven themselves, for the event that the peer closes them. Returns the rank of
+  /// each added connection.
+  std::vector<Rank> add_connections(std::vector<pollfd>& entries) {
+    std::vector<Rank> ranks;
+    for (Rank rank = 0; rank < peers_.size(); ++rank)
+      for (int channel = 0; channel < kChannels; ++channel)
+        if (end(rank, channel).fd() >= 0 && !watch_.has_closed(rank)) {
+          entries.push_back({end(rank, channel).fd(), POLLRDHUP, 0});
+          ranks.push_back(rank);
+        }
+    return ranks;
   }
 
   /// Advances an attempt. Returns false once it has succeeded or failed.
   bool progress(Attempt& attempt, bool has_event, Clock::time_point now) {
-    if (end(attempt.to, attempt.hello.channel).fd() >= 0) return false;  // Another attempt was faster.
-    if (now - attempt.since > kAnswerPatience) return false;             // try_next() will try the address again.
+    const bool is_probe = attempt.hello.channel == kProbe;
+    // Another attempt may have been faster.
+    if (is_probe ? connected(attempt.to) : end(attempt.to, attempt.hello.channel).fd() >= 0) return false;
+    if (now - attempt.since > kAnswerPatience) return false;  // try_next() will try the address again.
     if (!has_event) return true;
     int code = 0;
     if (!attempt.connected) {
       socklen_t bytes = sizeof code;
       ::getsockopt(attempt.socket.fd(), SOL_SOCKET, SO_ERROR, &code, &bytes);
-      if (code == 0) code = send_record(attempt.socket, attempt.hello);
+      if (code == 0 && !is_probe) code = send_record(attempt.socket, attempt.hello);
       if (code != 0) return failed(attempt.to, attempt.address, code), false;
+      set_code(attempt.to, attempt.address, 0);
+      if (is_probe) target(attempt.to).try_at = now + kNextProbe;
       attempt.connected = true;
-      return true;
+      return !is_probe;
     }
     code = attempt.challenge.read_some(attempt.socket);
     if (code == 0 && !attempt.challenge.is_whole()) return true;
     const Challenge& theirs = attempt.challenge.record;
     if (code != 0 || theirs.proof != proof_of(Side::listener, secret_, attempt.hello, theirs.nonce) ||
         send_record(attempt.socket, proof_of(Side::connector, secret_, attempt.hello, theirs.nonce)) != 0) {
-      failed(attempt.to, attempt.address, code == 0 ? ECONNREFUSED : code);
+      failed(attempt.to, attempt.address, code == 0 ? EPROTO : code);
+      if (code == 0) set_code(attempt.to, attempt.address, 0);  // A process listens there.
       target(attempt.to).outcomes[attempt.address] = "a process that is no rank of this job answered";
       return false;
     }
@@ -286,7 +332,17 @@ class Connecting {
            hello.channel < kChannels && end(hello.from, hello.channel).fd() < 0;
   }
 
-  /// Returns what has become of the attempts, for the error and for reports of a long wait.
+  /// Returns what has become of the attempts to connect to one rank: "10.0.0.1:4000: Connection refused".
+  std::string outcomes_of(Rank rank) {
+    const Target& to = target(rank);
+    std::vector<std::string> each;
+    for (std::size_t i = 0; i < to.addresses.size(); ++i)
+      each.push_back(
+          fmt::format("{}: {}", to.addresses[i].text, i < to.outcomes.size() ? to.outcomes[i] : "not tried"));
+    return each.empty() ? "it has no address that could be used" : fmt::to_string(fmt::join(each, ", "));
+  }
+
+  /// Returns what has become of all attempts, for the error and for reports of a long wait.
   std::string outcomes_text() {
     std::vector<Rank> absent;
     std::string tried;
@@ -295,15 +351,8 @@ class Connecting {
         absent.push_back(rank);
         continue;
       }
-      const Target& to = target(rank);
-      std::vector<std::string> each;
-      for (std::size_t i = 0; i < to.addresses.size(); ++i)
-        each.push_back(
-            fmt::format("{}: {}", to.addresses[i].text, i < to.outcomes.size() ? to.outcomes[i] : "not tried"));
       if (!tried.empty()) tried += "; ";
-      tried +=
-          fmt::format("rank {} cannot be reached ({})", rank,
-                      each.empty() ? "it has no address that could be used" : fmt::to_string(fmt::join(each, ", ")));
+      tried += fmt::format("rank {} cannot be reached ({})", rank, outcomes_of(rank));
     }
     if (!absent.empty())
       tried += fmt::format("{}{} did not connect to this rank, which listens at {}", tried.empty() ? "" : "; ",
@@ -315,6 +364,13 @@ class Connecting {
     throw Error(Errc::timeout, "transport tcp: " + outcomes_text(), peers_.self, missing().front(), "construction");
   }
 
+  [[noreturn]] void refuse_lost(const TcpPeerWatch::Lost& lost) {
+    const std::string how = lost.is_refused ? "no process listens at its addresses (" + outcomes_of(lost.rank) + ")"
+                                            : "it closed a connection";
+    throw Error(Errc::peer_lost, fmt::format("transport tcp: rank {} was lost while ranks connect: {}", lost.rank, how),
+                peers_.self, lost.rank, "construction");
+  }
+
   const tcp::Socket& listener_;
   const TcpSettings& settings_;
   const PeerAddresses& peers_;
@@ -323,7 +379,8 @@ class Connecting {
   std::vector<Target> targets_;
   std::list<Attempt> attempts_;
   std::list<Arrival> arrivals_;  // The oldest first.
-  bool accepts_ = true;          // Whether the next poll watches the listener.
+  TcpPeerWatch watch_;
+  bool accepts_ = true;  // Whether the next poll watches the listener.
 };
 
 }  // namespace

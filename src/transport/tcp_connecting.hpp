@@ -15,8 +15,9 @@
 namespace collectives {
 
 /// Returns the connections to all ranks of other hosts, by rank. `listener` listens at the published address of this
-/// rank. Throws Error{timeout} at the deadline, Error{bootstrap} for a malformed address, and Error{system} if no file
-/// descriptor is left. Throws the errors of PeerAddresses::turn.
+/// rank. Throws Error{timeout} at the deadline, Error{peer_lost} if a rank has ended (tcp_peer_watch.hpp),
+/// Error{bootstrap} for a malformed address, and Error{system} if no file descriptor is left. Throws the errors of
+/// PeerAddresses::turn.
 std::vector<TcpLink> make_tcp_links(const tcp::Socket& listener, const TcpSettings&, const PeerAddresses&,
                                     const WireSecret&);
 

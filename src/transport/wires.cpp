@@ -73,6 +73,17 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
 }
 
+/// Returns the first result with an error. Errors that only state that a rank is missing come last, because another
+/// error is their cause.
+auto first_failure(const std::vector<JsonRecord>& results) {
+  const auto has_cause = [](const JsonRecord& one) {
+    return one.has("error") && code_in(one) != Errc::peer_lost && code_in(one) != Errc::timeout;
+  };
+  const auto cause = std::ranges::find_if(results, has_cause);
+  if (cause != results.end()) return cause;
+  return std::ranges::find_if(results, [](const JsonRecord& one) { return one.has("error"); });
+}
+
 }  // namespace
 
 Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation)), exchange_(std::move(exchange)) {
@@ -172,22 +183,23 @@ void Wires::refuse(const std::vector<JsonRecord>& offers) const {
 }
 
 std::unique_ptr<Wire> Wires::connect() {
-  const std::vector<JsonRecord> offered = exchange_([&] { return offers(); });
+  const std::vector<JsonRecord> offered = exchange_(attempt([&] { return offers(); }), true);
   const std::vector<std::string> names = candidates(offered);
   if (names.empty()) refuse(offered);
   for (std::size_t i = 0;; ++i) {
     const std::string& name = names[i];
+    const bool is_last = i + 1 == names.size();
     std::unique_ptr<Wire> wire;
-    const std::vector<JsonRecord> outcomes = exchange_([&] {
+    const json mine = attempt([&] {
       wire = make(name, offered);
       return json::object();
     });
-    const auto failed = std::ranges::find_if(outcomes, [](const JsonRecord& outcome) { return outcome.has("error"); });
-    if (failed == outcomes.end()) return wire;
-    const auto who = static_cast<Rank>(failed - outcomes.begin());
+    const std::vector<JsonRecord> results = exchange_(mine, is_last);
+    const auto failed = first_failure(results);
+    if (failed == results.end()) return wire;
+    const auto who = static_cast<Rank>(failed - results.begin());
     const std::string why = error_in(*failed);
-    if (i + 1 == names.size())
-      throw Error(code_in(*failed), fmt::format("rank {}: {}", who, why), with_.rank, who, "construction");
+    if (is_last) throw Error(code_in(*failed), fmt::format("rank {}: {}", who, why), with_.rank, who, "construction");
     if (with_.rank == 0) log_warning(who, "{}; trying {} instead", why, names[i + 1]);
   }
 }

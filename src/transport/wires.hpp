@@ -46,9 +46,8 @@ class Wires {
     Deadline deadline;
     std::function<void()> check_peers;  ///< throws if a rank is gone; may be empty
   };
-  /// Collective: calls the function on each rank, and returns the results of all ranks. If the function throws an Error
-  /// on a rank, the result of that rank is an object with "error" and "code".
-  using Exchange = std::function<std::vector<JsonRecord>(const std::function<nlohmann::json()>& mine)>;
+  /// Collective: returns the objects of all ranks. `is_last`: whether an error of this rank ends the construction.
+  using Exchange = std::function<std::vector<JsonRecord>(const nlohmann::json& mine, bool is_last)>;
 
   Wires(Situation situation, Exchange exchange);
 

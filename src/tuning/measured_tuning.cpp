@@ -187,14 +187,14 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
                              deadline)[static_cast<std::size_t>(one)];
   const bool known = told.has("tuning");
   if (!known)
-    told = exchange(bootstrap, attempt([&] {
-                      if (rank != one && rank != other) return json::object();
-                      const bool first = rank == one;
-                      TuningParameters tuning = numbers;
-                      measure(end, first).put_into(tuning);
-                      return first ? message_of(tuning) : json::object();
-                    }),
-                    deadline)[static_cast<std::size_t>(one)];
+    told = exchange_result(bootstrap, attempt([&] {
+                             if (rank != one && rank != other) return json::object();
+                             const bool first = rank == one;
+                             TuningParameters tuning = numbers;
+                             measure(end, first).put_into(tuning);
+                             return first ? message_of(tuning) : json::object();
+                           }),
+                           deadline)[static_cast<std::size_t>(one)];
   const std::string source = numbers.source;
   read_json(told.at("tuning"), numbers, "rank 0's cache");
   numbers.source = source + "; the wire's measured";
@@ -204,7 +204,7 @@ void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, Tu
     double sum = 0;
     int pairs = 0;
     for (const JsonRecord& one_of_pair :
-         exchange(bootstrap, attempt([&] { return measure_pair(topology, end, speed); }), deadline))
+         exchange_result(bootstrap, attempt([&] { return measure_pair(topology, end, speed); }), deadline))
       if (one_of_pair.has("us_per_byte")) sum += one_of_pair.number("us_per_byte", 0), ++pairs;
     if (pairs > 0 && sum / pairs > kNoticeable * speed.us_per_byte) speed.together_us_per_byte = sum / pairs;
     speed.put_into(numbers);

@@ -97,7 +97,7 @@ void UcxHandshake::check(const PeerAddresses& peers, const std::vector<Rank>& un
   const auto lost = remote_ranks([](const Connection& other) { return other.lost.has_value(); });
   if (!lost.empty())
     throw Error(
-        Errc::bootstrap,
+        Errc::peer_lost,
         fmt::format("transport ucx: {} cannot be reached: {}", ranks_text(lost), *connections_.at(lost.front()).lost),
         self, lost.front());
   if (!unmet.empty() && over)

@@ -142,5 +142,41 @@ TEST(ForgedRecord, WithTheAddressOfAnArenaIsRefused) {
   for (const std::string& text : texts) EXPECT_NE(text.find("not the handle of an arena"), std::string::npos) << text;
 }
 
+// ---- results ----
+
+/// Bootstrap of a rank whose peers never come. It keeps the deadline of the last exchange.
+class LonelyBootstrap final : public Bootstrap {
+ public:
+  std::string_view name() const noexcept override { return "lonely"; }
+  Rank rank() const noexcept override { return 1; }
+  int size() const noexcept override { return 3; }
+  std::vector<std::string> all_gather(std::string_view, Deadline deadline) override {
+    left = deadline.milliseconds_left(3'600'000);
+    throw Error(Errc::timeout, "rank 2 did not come", 1, 2);
+  }
+  int left = 0;  // milliseconds
+};
+
+TEST(ExchangeOfResults, WaitsBrieflyIfThisRankKnowsOfALostRank) {
+  LonelyBootstrap bootstrap;
+  const auto error_after = [&](Errc code) {
+    const json mine = attempt([&]() -> json { throw Error(code, "rank 0 was lost: it is gone", 1, 0); });
+    try {
+      exchange_result(bootstrap, mine, Deadline::in(std::chrono::hours(1)), OnError::collect);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(Errc::system, "no error");
+  };
+  const Error lost = error_after(Errc::peer_lost);
+  EXPECT_LE(bootstrap.left, 1000);
+  EXPECT_EQ(lost.code(), Errc::peer_lost);
+  EXPECT_EQ(lost.peer(), 0);
+  EXPECT_EQ(std::string(lost.what()), "rank 1: rank 0 was lost: it is gone");
+  const Error other = error_after(Errc::bootstrap);
+  EXPECT_GT(bootstrap.left, 1'000'000);
+  EXPECT_EQ(other.code(), Errc::timeout);
+}
+
 }  // namespace
 }  // namespace collectives::testing

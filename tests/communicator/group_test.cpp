@@ -1,13 +1,19 @@
-// Tests of groups whose tensors share memory. A group is refused if one tensor's output overlaps another tensor.
+// Tests of groups that are refused. A group is refused if one tensor's output overlaps another tensor, or if there is
+// no memory for the copies of its tensors. The other ranks then get an error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/communicator.hpp"
 #include "support/errors.hpp"
+#include "support/hosts.hpp"
 #include "support/ranks.hpp"
 
 namespace collectives::testing {
@@ -105,6 +111,97 @@ TEST(GroupOverlap, IsFoundBehindShorterTensors) {
     });
     EXPECT_SAYS(error.what(), "the input of tensor 1 and the output of tensor 6 overlap in a group of 6 tensors");
   });
+}
+
+// ---- refusals ----
+
+/// Calls build(group, refuses) on each rank, and runs the group. Expects that the run fails with `code` on rank 1, for
+/// which `refuses` is true. Returns the text of the mismatch that all ranks then get.
+template <class Build>
+std::string mismatch_after(const std::vector<int>& hosts, Errc code, const Build& build) {
+  std::mutex mutex;
+  std::set<std::string> texts;
+  run_hosts(hosts,
+            [&](Communicator& comm) {
+              const Error error = error_of([&] {
+                comm.barrier();
+                Group group = comm.group();
+                build(group, comm.rank() == 1);
+                if (comm.rank() == 1) {
+                  EXPECT_EQ(error_of([&] { group.run(); }).code(), code);
+                  group.run();  // the group is empty
+                } else {
+                  group.run();
+                }
+                comm.barrier();
+              });
+              EXPECT_EQ(error.code(), Errc::mismatch);
+              const std::lock_guard lock(mutex);
+              texts.insert(error.what());
+            },
+            {.timeout = std::chrono::seconds(20)});
+  EXPECT_EQ(texts.size(), 1u);
+  return texts.empty() ? "" : *texts.begin();
+}
+
+const std::vector<std::vector<int>> kHosts = {{0, 0}, {0, 0, 0}, {0, 1}};
+
+TEST(GroupRefusal, OfOverlapIsReportedToTheOtherRanks) {
+  for (const auto& hosts : kHosts) {
+    std::vector<std::vector<float>> data(hosts.size(), std::vector<float>(20));
+    const std::string text = mismatch_after(hosts, Errc::invalid_argument, [&](Group& group, bool bad) {
+      std::vector<float>& mine = data[static_cast<std::size_t>(rank_of_thread)];
+      const std::span<float> all(mine);
+      group.all_reduce(all.first(10), all.first(10));
+      group.all_reduce(all.subspan(bad ? 5 : 10, 10), all.subspan(bad ? 5 : 10, 10));
+    });
+    EXPECT_SAYS(text, "all_reduce #2: rank 1 refused all_reduce #2: the output of tensor 1 and the output of tensor 2");
+  }
+}
+
+/// Adds two tensors whose copies exceed every memory. They are never read.
+void add_too_much(Group& group, ReduceOp op) {
+  constexpr std::size_t kCount = std::size_t{1} << 60;
+  for (const std::uintptr_t address : {std::uintptr_t{1} << 12, std::uintptr_t{1} << 62 | std::uintptr_t{1} << 13}) {
+    const Buffer tensor(reinterpret_cast<void*>(address), kCount, DataType::f32);
+    group.all_reduce(tensor, tensor, op);
+  }
+}
+
+TEST(GroupRefusal, OfMissingMemoryIsReportedToTheOtherRanks) {
+  for (const auto& hosts : kHosts) {
+    std::vector<std::vector<float>> data(hosts.size(), std::vector<float>(20));
+    const std::string text = mismatch_after(hosts, Errc::system, [&](Group& group, bool bad) {
+      const std::span<float> all(data[static_cast<std::size_t>(rank_of_thread)]);
+      group.all_reduce(all.first(10), all.first(10));
+      if (bad) return add_too_much(group, ReduceOp::max);
+      group.all_reduce(all.first(0), all.first(0), ReduceOp::max);
+    });
+    EXPECT_SAYS(text, "all_reduce #3: rank 1 refused all_reduce #3: no memory for the ");
+  }
+}
+
+TEST(GroupRefusal, LeavesTheCommunicatorGoodIfAllRanksRefuse) {
+  for (const auto& hosts : kHosts)
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                std::vector<float> data(20, 1);
+                for (int round = 0; round < 3; ++round) {
+                  Group group = comm.group();
+                  group.all_reduce(data, data);
+                  group.all_reduce(data, data);
+                  EXPECT_EQ(error_of([&] { group.run(); }).code(), Errc::invalid_argument);
+                  add_too_much(group, ReduceOp::sum);
+                  EXPECT_EQ(error_of([&] { group.run(); }).code(), Errc::system);
+                  EXPECT_EQ(error_of([&] { group.all_reduce(data, std::span(data).first(3)); }).code(),
+                            Errc::invalid_argument);
+                  std::ranges::fill(data, 1.f);
+                  group.all_reduce(data, data);
+                  group.run();
+                  EXPECT_EQ(data, std::vector<float>(20, static_cast<float>(comm.size())));
+                }
+              },
+              {.timeout = std::chrono::seconds(20)});
 }
 
 }  // namespace

@@ -81,7 +81,11 @@ TEST(UserOpElements, AreAMismatchIfRanksDiffer) {
   run_communicators(2, [&](Communicator& comm) {
     const UserOp op = add_words(comm.rank() == 0 ? 8 : 16);
     std::vector<std::byte> in(32), out(32);
-    if (error_of([&] { comm.all_reduce(in, out, ReduceOp::user(op)); }).code() == Errc::mismatch) ++mismatches;
+    const Error error = error_of([&] { comm.all_reduce(in, out, ReduceOp::user(op)); });
+    if (error.code() == Errc::mismatch) ++mismatches;
+    EXPECT_SAYS(
+        error.what(),
+        "rank 0 passed 32 x u8 user \"add words\" of 8 bytes, rank 1 passed 32 x u8 user \"add words\" of 16 bytes");
   });
   EXPECT_EQ(mismatches, 2);
 }
@@ -142,12 +146,12 @@ TEST(UserOpElements, StayWholeOverTcp) {
   TuningParameters short_messages;
   short_messages.frame_bytes = short_messages.wire_frame_bytes = 1500;
   for (const int ranks : {2, 3})
-    run_communicators(
-        ranks,
-        [](Communicator& comm) {
-          expect_sums_of_long_elements(comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
-        },
-        {.tuning = short_messages, .transport = "tcp"});
+    run_communicators(ranks,
+                      [](Communicator& comm) {
+                        expect_sums_of_long_elements(
+                            comm, [](std::size_t words) { return std::vector<std::uint64_t>(words); });
+                      },
+                      {.tuning = short_messages, .transport = "tcp"});
 }
 
 TEST(UserOpElements, StayWholeInSharedBuffers) {

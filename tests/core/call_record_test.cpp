@@ -105,6 +105,18 @@ TEST(DescribeMismatch, NamesDetailsInWords) {
       "by top 5 (momentum 0.9)");
 }
 
+TEST(DescribeMismatch, StatesThatRecordsDoNotHoldTheDifference) {
+  const Signature one{.op = ReduceOp::Kind::user, .count = 10, .op_detail = 1};
+  Signature two = one;
+  two.op_detail = 2;
+  EXPECT_EQ(
+      text_of({arrived(0, one, {.op = "\"long\""}), arrived(1, two, {.op = "\"long\""})}),
+      "all_reduce #17: rank 0 passed 10 x f32 user \"long\", rank 1 passed 10 x f32 user \"long\"; arguments that "
+      "are not shown here differ");
+  EXPECT_EQ(text_of({arrived(0, one, {.name = "long"}), arrived(1, one, {.name = "long"})}),
+            "all_reduce #17 (long): ranks 0-1 passed 10 x f32; names that are too long to show here differ");
+}
+
 TEST(DescribeMismatch, NamesRefusalsFirst) {
   EXPECT_EQ(text_of({arrived(0, {.count = 10}), arrived(1, {.count = 10}),
                      arrived(2, {.refused = true}, {.refusal = "output has 9 elements"})}),

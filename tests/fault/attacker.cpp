@@ -23,6 +23,7 @@
 #include "collectives/bootstrap.hpp"
 #include "support/child.hpp"
 #include "support/rank_processes.hpp"
+#include "transport/datagram_pieces.hpp"
 #include "transport/tcp_network.hpp"
 
 namespace collectives::testing {
@@ -201,13 +202,28 @@ bool Attacker::attack_connection(int port) {
   return true;
 }
 
+/// Returns a datagram with all fields as a rank writes them, except the token, which it guesses.
+std::string Attacker::forged_datagram() {
+  const std::uint64_t half = random_() & 0xffffffff, guessed = half << 32 | half;
+  const datagram::Heading heading{.token = {below(2) == 0 ? guessed : random_(), guessed},
+                                  .kind = below(4) == 0 ? datagram::kAcknowledgement : datagram::kMessage,
+                                  .taken = static_cast<std::uint32_t>(below(40)),
+                                  .message = {random_(), 64, static_cast<std::uint32_t>(below(40))},
+                                  .offset = 0,
+                                  .piece = 64};
+  return std::string(reinterpret_cast<const char*>(&heading), sizeof heading) + junk(64);
+}
+
 bool Attacker::attack_datagrams(int port) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
   address.sin_port = ::htons(static_cast<std::uint16_t>(port));
-  const std::string bytes = below(4) == 0 ? mutated(greetings_.wire) : junk(1 + below(1400));
+  const std::size_t choice = below(4);
+  const std::string bytes = choice == 0   ? mutated(greetings_.wire)
+                            : choice == 1 ? junk(1 + below(1400))
+                                          : mutated(forged_datagram());
   const ssize_t sent = ::sendto(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 60'000), MSG_DONTWAIT,
                                 reinterpret_cast<const sockaddr*>(&address), sizeof address);
   ::close(fd);

@@ -48,6 +48,7 @@ class Attacker {
   std::size_t below(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
   std::string mutated(std::string bytes);
   std::string junk(std::size_t bytes);
+  std::string forged_datagram();
   bool attack_connection(int port);
   bool attack_datagrams(int port);
 

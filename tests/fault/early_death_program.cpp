@@ -3,6 +3,9 @@
 //
 //   early_death_program start VICTIM N    VICTIM ends in its N-th call of getifaddrs() during the first construction
 //   early_death_program split VICTIM N    the same, during split()
+//   early_death_program files VICTIM N    the same as start, but the ranks exchange bytes by files in the folder
+//   FOLDER,
+//                                         an environment variable. This bootstrap notices no death.
 //   early_death_program send VICTIM N     VICTIM ends in its N-th send() after its third call of getifaddrs(), which
 //                                         begins the connect phase; the measurement of the wire follows
 //   early_death_program alarm VICTIM US   VICTIM ends US microseconds after it has joined; all call barriers
@@ -23,6 +26,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -69,6 +76,45 @@ extern "C" __attribute__((visibility("default"))) ssize_t send(int fd, const voi
 
 namespace {
 
+/// Bootstrap of a program: each contribution is a file in a folder that all ranks share.
+class FilesBootstrap final : public Bootstrap {
+ public:
+  FilesBootstrap(const char* folder, Rank rank, int size) : folder_(folder), rank_(rank), size_(size) {}
+  std::string_view name() const noexcept override { return "files"; }
+  Rank rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+    const std::string file = name_of(rank_);
+    std::ofstream(file + ".part", std::ios::binary) << mine;
+    std::filesystem::rename(file + ".part", file);
+    std::vector<std::string> all;
+    for (Rank rank = 0; rank < size_; ++rank) {
+      while (!std::filesystem::exists(name_of(rank))) {
+        if (deadline.passed()) throw Error(Errc::timeout, "a file is missing", rank_, rank);
+        std::this_thread::sleep_for(1ms);
+      }
+      std::ifstream from(name_of(rank), std::ios::binary);
+      all.emplace_back(std::istreambuf_iterator<char>(from), std::istreambuf_iterator<char>());
+    }
+    ++exchanges_;
+    return all;
+  }
+
+ private:
+  std::string name_of(Rank rank) const {
+    return folder_ + "/" + std::to_string(exchanges_) + "." + std::to_string(rank);
+  }
+  std::string folder_;
+  Rank rank_;
+  int size_, exchanges_ = 0;
+};
+
+std::unique_ptr<Bootstrap> make_bootstrap(const std::string& what) {
+  if (what != "files") return bootstrap_from_environment();
+  return std::make_unique<FilesBootstrap>(std::getenv("FOLDER"), std::atoi(std::getenv("RANK")),
+                                          std::atoi(std::getenv("WORLD_SIZE")));
+}
+
 void report(Rank rank, const Error& error, std::chrono::steady_clock::time_point begun) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   std::printf("rank %d: %s after %s 5 s: %s\n", rank, std::string(to_string(error.code())).c_str(),
@@ -105,10 +151,10 @@ int run(const std::string& what, Rank victim, long count) {
   const auto begun = std::chrono::steady_clock::now();
   Rank rank = kNoRank;
   try {
-    const auto bootstrap = bootstrap_from_environment();
+    const auto bootstrap = make_bootstrap(what);
     rank = bootstrap->rank();
     const bool dies = rank == victim;
-    if (dies && what == "start") interfaces_to_death = count;
+    if (dies && (what == "start" || what == "files")) interfaces_to_death = count;
     if (dies && what == "send") sends_to_death = count;
     if (dies && what == "alarm") ::ualarm(static_cast<useconds_t>(count), 0);
     Communicator comm(*bootstrap);

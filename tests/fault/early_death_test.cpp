@@ -40,6 +40,23 @@ TEST(EarlyDeath, WhileRanksConnectAtTheStartIsNamed) {
     }
 }
 
+/// Folder that is removed at the end of a case.
+struct Folder {
+  std::string path = ::testing::TempDir() + "early_death." + std::to_string(::getpid());
+  Folder() { std::filesystem::create_directory(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+TEST(EarlyDeath, WhileRanksConnectIsNamedIfTheBootstrapDoesNotNoticeIt) {
+  for (const int victim : {0, 1, 2}) {
+    SCOPED_TRACE("rank " + std::to_string(victim));
+    const Folder folder;
+    expect_named(run(3, "files " + std::to_string(victim) + " 3",
+                     std::string(kWires[0]) + " COLLECTIVES_TUNING=default FOLDER=" + folder.path),
+                 victim, 2);
+  }
+}
+
 #ifdef COLLECTIVES_TEST_UCX
 TEST(EarlyDeath, WhileRanksConnectOverUcxIsNamed) {
   for (const int victim : {0, 2})
@@ -61,15 +78,13 @@ TEST(EarlyDeath, WhileRanksConnectInSplitIsNamed) {
 }
 
 TEST(EarlyDeath, WhileTheWireIsMeasuredIsNamed) {
-  const std::string cache = ::testing::TempDir() + "early_death." + std::to_string(::getpid());
   for (const std::string wire : kWires)
     for (const int victim : {0, 1}) {
       SCOPED_TRACE(wire + ", rank " + std::to_string(victim));
-      std::filesystem::create_directory(cache);
+      const Folder cache;
       expect_named(run(3, "send " + std::to_string(victim) + " 40",
-                       "-u COLLECTIVES_TUNING " + wire + " XDG_CACHE_HOME=" + cache),
+                       "-u COLLECTIVES_TUNING " + wire + " XDG_CACHE_HOME=" + cache.path),
                    victim, 2);
-      std::filesystem::remove_all(cache);
     }
 }
 

@@ -2,8 +2,10 @@
 // Every rank must get the same error, which names the first call that differs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -18,6 +20,7 @@
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -103,15 +106,54 @@ TEST(Mismatch, IsReportedIfNamesDifferInCaseOrInBlanksOrAreMissing) {
 }
 
 TEST(Mismatch, NamesTheTensorsOfAGroup) {
-  const std::string text = mismatch_of(kTwo, [](Communicator& comm) {
-    std::vector<float> a(3), b(3);
-    Group group = comm.group();
-    const bool first = comm.rank() == 0;
-    group.all_reduce(a, a, ReduceOp::sum, {.name = first ? "a" : "b"});
-    group.all_reduce(b, b, ReduceOp::sum, {.name = first ? "b" : "a"});
-    group.run();
+  for (const auto& hosts : {kTwo, std::vector<int>{0, 1}}) {
+    const std::string text = mismatch_of(hosts, [](Communicator& comm) {
+      std::vector<float> a(3), b(3);
+      Group group = comm.group();
+      const bool first = comm.rank() == 0;
+      group.all_reduce(a, a, ReduceOp::sum, {.name = first ? "a" : "b"});
+      group.all_reduce(b, b, ReduceOp::sum, {.name = first ? "b" : "a"});
+      group.run();
+    });
+    EXPECT_SAYS(text, "named \"a, b\", rank 1 passed 6 x f32 named \"b, a\"");
+  }
+}
+
+TEST(Mismatch, NamesTheTensorsOfTopK) {
+  for (const auto& hosts : {kTwo, std::vector<int>{0, 1}})
+    EXPECT_SAYS(mismatch_of(hosts,
+                            [](Communicator& comm) {
+                              TopK top_k({.density = 0.01});
+                              std::vector<float> data(1000);
+                              for (const bool first : {comm.rank() == 0, comm.rank() == 1})
+                                comm.all_reduce(data, ReduceOp::sum,
+                                                {.name = first ? "weight" : "bias", .compressor = &top_k});
+                            }),
+                "all_reduce #1: rank 0 passed 1000 x f32 named \"weight\", rank 1 passed 1000 x f32 named \"bias\"");
+}
+
+TEST(Mismatch, IsReportedAfterAMillionNamesThatTakeNoMemory) {
+  constexpr int kNames = kSanitized ? 20'000 : 1'000'000;
+  std::size_t grown = 0;
+  const std::string text = mismatch_of(kTwo, [&](Communicator& comm) {
+    std::vector<float> data(1);
+    const auto call = [&](int number) {
+      char name[32];
+      const int length = std::snprintf(name, sizeof name, "tensor %d", number);
+      comm.broadcast(data, 0, {.name = {name, static_cast<std::size_t>(length)}});
+    };
+    call(0);
+    const std::size_t before = status_bytes("VmRSS");
+    for (int number = 1; number < kNames; ++number) call(number);
+    if (comm.rank() == 0) grown = std::max(before, status_bytes("VmRSS")) - before;
+    call(kNames + comm.rank());
   });
-  EXPECT_SAYS(text, "named \"a, b\", rank 1 passed 6 x f32 named \"b, a\"");
+  if (!kSanitized) {
+    EXPECT_LT(grown, std::size_t{8} << 20);
+  }
+  const std::string number = std::to_string(kNames), next = std::to_string(kNames + 1);
+  EXPECT_SAYS(text, "broadcast #" + next + ": rank 0 passed 1 x f32 named \"tensor " + number +
+                        "\", rank 1 passed 1 x f32 named \"tensor " + next + "\"");
 }
 
 TEST(Mismatch, NamesTheFirstLengthThatDiffers) {
@@ -175,16 +217,17 @@ TEST(Mismatch, NamesBothValuesOfKIfAWarmUpDiffersAfterAResume) {
 }
 
 TEST(Mismatch, NamesTheFirstCallOrSaysThatItLiesFurtherBack) {
-  for (const int back : {61, 62, 63, 64, 10'000}) {
-    // Each rank names itself as root, so no rank waits for another before the barrier.
-    const std::string text = mismatch_of(kTwo, [&](Communicator& comm) {
-      comm.barrier();
-      for (int call = 0; call <= back; ++call) broadcast(comm, comm.rank());
-    });
-    const bool named = text.starts_with("broadcast #2: rank 0 passed 10 x f32 root 0, rank 1 passed 10 x f32 root 1");
-    const bool further = text.find("rank 0 and rank 1 differ in a call before #") != text.npos;
-    EXPECT_TRUE(named || (further && back > 62)) << back << ": " << text;
-  }
+  for (const auto& hosts : {kTwo, std::vector<int>{0, 1}})
+    for (const int back : {62, 63, 64, 65, 10'000}) {
+      // Each rank names itself as root, so no rank waits for another before the barrier.
+      const std::string text = mismatch_of(hosts, [&](Communicator& comm) {
+        comm.barrier();
+        for (int call = 0; call < back; ++call) broadcast(comm, comm.rank());
+      });
+      const bool named = text.starts_with("broadcast #2: rank 0 passed 10 x f32 root 0, rank 1 passed 10 x f32 root 1");
+      const bool further = text.find("rank 0 and rank 1 differ in a call before #") != text.npos;
+      EXPECT_TRUE(named || (further && back > 63)) << back << ": " << text;
+    }
 }
 
 // ---- refusals ----

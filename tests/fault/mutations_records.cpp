@@ -73,8 +73,8 @@ MutationOutcome read_offer(std::string_view bytes) {
                .context = 0,
                .deadline = Deadline::never(),
                .check_peers = {}},
-              [&](const std::function<nlohmann::json()>& mine) {
-                return std::vector<JsonRecord>{record_of(0, json_text(attempt(mine))), record_of(1, bytes)};
+              [&](const nlohmann::json& mine, bool) {
+                return std::vector<JsonRecord>{record_of(0, json_text(mine)), record_of(1, bytes)};
               });
   wires.connect();
   return MutationOutcome::accepted();

@@ -24,6 +24,7 @@
 #include "transport/tcp_addresses.hpp"
 #include "transport/tcp_greeting.hpp"
 #include "transport/tcp_network.hpp"
+#include "transport/tcp_peer_watch.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -199,6 +200,74 @@ TEST(TcpStrangers, ADeathThatTheBootstrapKnowsEndsTheConnectPhase) {
     EXPECT_EQ(error.code(), Errc::peer_lost);
     EXPECT_EQ(error.peer(), 2);
   }
+}
+
+// ---- ranks that have ended ----
+
+TEST(TcpPeerWatch, ReportsTheEarliestSignAfterAWhile) {
+  TcpPeerWatch watch(3);
+  const auto begun = Clock::now();
+  EXPECT_FALSE(watch.lost(begun + 1h));
+  watch.note_refused(2, true, begun);
+  watch.note_refused(2, true, begun + 1s);
+  watch.note_closed(1, begun + 100ms);
+  EXPECT_FALSE(watch.lost(begun + 499ms));
+  ASSERT_TRUE(watch.lost(begun + 500ms));
+  for (const auto later : {500ms, 5000ms}) {
+    EXPECT_EQ(watch.lost(begun + later)->rank, 2);
+    EXPECT_TRUE(watch.lost(begun + later)->is_refused);
+  }
+  watch.note_refused(2, false, begun + 2s);
+  EXPECT_EQ(watch.lost(begun + 2s)->rank, 1);
+  EXPECT_FALSE(watch.lost(begun + 2s)->is_refused);
+}
+
+/// Returns the error of rank `self` of three, whose rank 1 has ended before it connects. The other rank listens only.
+Error error_without_rank_1(Rank self) {
+  TcpNetwork network({}), listens({});
+  std::vector<std::string> addresses(3, listens.address());
+  addresses[static_cast<std::size_t>(self)] = network.address();
+  addresses[1] = TcpNetwork({}).address();  // its listener is closed
+  const auto begun = Clock::now();
+  const Error error = error_of([&] { network.connect(on_own_hosts(self, addresses)); });
+  EXPECT_LT(Clock::now() - begun, 10s);
+  return error;
+}
+
+TEST(TcpEndedRank, ThatListensNoMoreIsNamedByHigherAndLowerRanks) {
+  for (const Rank self : {0, 2}) {
+    const Error error = error_without_rank_1(self);
+    EXPECT_EQ(error.code(), Errc::peer_lost);
+    EXPECT_EQ(error.peer(), 1);
+    EXPECT_SAYS(error.what(),
+                "transport tcp: rank 1 was lost while ranks connect: no process listens at its addresses");
+    EXPECT_SAYS(error.what(), "Connection refused");
+  }
+}
+
+TEST(TcpEndedRank, ThatClosesAConnectionIsNamed) {
+  TcpNetwork network({}), listens({});
+  const std::vector<std::string> addresses{network.address(), listens.address(), listens.address()};
+  // Rank 1 connects and leaves. Rank 2 only listens.
+  std::jthread rank_1([&] {
+    std::vector<tcp::Socket> connections;
+    for (const int channel : {0, 1}) {
+      using namespace tcp_greeting;
+      connections.push_back(connected_to(addresses[0]));
+      const int fd = connections.back().fd();
+      const Hello hello{.nonce = make_nonce(), .from = 1, .to = 0, .channel = channel};
+      Challenge challenge;
+      EXPECT_EQ(::send(fd, &hello, sizeof hello, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof hello));
+      EXPECT_EQ(::recv(fd, &challenge, sizeof challenge, MSG_WAITALL), static_cast<ssize_t>(sizeof challenge));
+      const std::uint64_t proof = proof_of(Side::connector, WireSecret(kToken), hello, challenge.nonce);
+      EXPECT_EQ(::send(fd, &proof, sizeof proof, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof proof));
+    }
+    std::this_thread::sleep_for(100ms);  // The rank keeps both connections for a while.
+  });
+  const Error error = error_of([&] { network.connect(on_own_hosts(0, addresses)); });
+  EXPECT_EQ(error.code(), Errc::peer_lost);
+  EXPECT_EQ(error.peer(), 1);
+  EXPECT_SAYS(error.what(), "rank 1 was lost while ranks connect: it closed a connection");
 }
 
 TEST(TcpStrangers, MalformedAddressesAreRefused) {

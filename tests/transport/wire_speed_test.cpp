@@ -6,18 +6,24 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/reported_wait.hpp"
 #include "collectives/plan.hpp"
 #include "core/tuning.hpp"
+#include "support/child.hpp"
 #include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/ranks.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
@@ -102,6 +108,24 @@ TEST(WireSpeed, ADeathThatTheBootstrapKnowsEndsTheMeasurement) {
     const Error error = error_of([&] { measure(end, first); });
     EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
   }
+}
+
+TEST(WireSpeed, ALongWaitIsReportedWithTheAwaitedRank) {
+  Child child([](Line&) {
+    ReportedWait::set_report_times(50ms, 50ms);
+    const StderrCapture captured;
+    const auto mailbox = std::make_shared<WireMailbox>();
+    QueueWire wire(mailbox, {0, 1}, 0, 0, 64);
+    WireEnd end = end_of(wire, 1);
+    end.deadline = Deadline::in(1s);
+    if (error_of([&] { measure(end, false); }).code() != Errc::timeout) return 1;
+    const std::string text = captured.text();
+    return text.find("still waiting: rank 1 did not answer in the measurement of the wire (rank 0 waited 0.") !=
+                   text.npos
+               ? 0
+               : 2;
+  });
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST(WireSpeed, WorkPerByteIsTheSmallerOfTwoMeasurements) {

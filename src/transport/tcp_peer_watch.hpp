@@ -1,0 +1,69 @@
+// TcpPeerWatch: notices that another rank has ended while the ranks connect over TCP.
+//
+// A bootstrap, by which ranks exchange bytes before they are connected, may not notice the end of a rank. Two signs
+// show it on the network:
+//
+//   closed     the rank has closed a connection after it had proven that it belongs to the job
+//   refused    each address of the rank has failed, and at least one of them refuses connections
+//
+// Each rank listens before it publishes its addresses, and until all ranks have connected. A refusal therefore means
+// that no process listens there any more. A rank that has another error also closes its connections. A sign therefore
+// counts after half a second, in which the bootstrap may report a better reason.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+class TcpPeerWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Time from the first sign until it counts.
+  static constexpr std::chrono::milliseconds kPatience{500};
+
+  explicit TcpPeerWatch(std::size_t ranks) : closed_(ranks), refused_(ranks) {}
+
+  /// Notes that a connection of the rank has been closed.
+  void note_closed(Rank rank, Clock::time_point now) {
+    if (!has_closed(rank)) closed_[index(rank)] = now;
+  }
+  bool has_closed(Rank rank) const { return closed_[index(rank)].has_value(); }
+  /// Notes whether connections to the rank are refused.
+  void note_refused(Rank rank, bool is_refused, Clock::time_point now) {
+    std::optional<Clock::time_point>& since = refused_[index(rank)];
+    if (!is_refused)
+      since.reset();
+    else if (!since)
+      since = now;
+  }
+
+  struct Lost {
+    Rank rank;
+    bool is_refused;  ///< whether connections are refused; false: a connection was closed
+  };
+  /// Returns the rank with the earliest sign, if it counts.
+  std::optional<Lost> lost(Clock::time_point now) const {
+    std::optional<Lost> earliest;
+    Clock::time_point at = now - kPatience;
+    for (const auto* const signs : {&refused_, &closed_})
+      for (std::size_t rank = 0; rank < signs->size(); ++rank)
+        if (const auto& since = (*signs)[rank]; since && *since <= at) {
+          at = *since;
+          earliest = Lost{static_cast<Rank>(rank), signs == &refused_};
+        }
+    return earliest;
+  }
+
+ private:
+  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+  std::vector<std::optional<Clock::time_point>> closed_, refused_;  // Time of the first sign of each rank.
+};
+
+}  // namespace collectives
