@@ -250,9 +250,9 @@ std::string ArrivalTable::progress_text() const {
     const std::uint64_t at = block.arrived.value.load(std::memory_order_acquire);
     const bool inside = block.completed.value.load(std::memory_order_acquire) < at;
     const auto record = record_of_local(local, at);
-    const std::string place = at == 0 ? "in no call yet"
-                                      : fmt::format("{} {} #{}", inside ? "in" : "after",
-                                                    record ? to_string(record->signature.collective) : "call", at);
+    const std::string place =
+        at == 0 ? "in no call yet"
+                : fmt::format("{} {} #{}", inside ? "in" : "after", record ? name_of(record->signature) : "call", at);
     auto found = std::ranges::find(places, place, &std::pair<std::string, std::vector<Rank>>::first);
     if (found == places.end()) found = places.insert(found, {place, {}});
     found->second.push_back(view_.grid.here()[static_cast<std::size_t>(local)]);
