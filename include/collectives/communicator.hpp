@@ -142,6 +142,7 @@ class COLLECTIVES_EXPORT Work {
 
  private:
   friend class Communicator;
+  friend struct ForeignCall;
   friend class Group;
   struct State;
   explicit Work(std::shared_ptr<State>) noexcept;
@@ -314,8 +315,9 @@ class COLLECTIVES_EXPORT Communicator {
 
  private:
   friend class Calibration;   // sets the tuning between calls
-  friend struct CallRefusal;  // publishes refusals of the C interface
+  friend struct CallRefusal;  // publishes refusals of other interfaces
   friend class DeviceMemory;
+  friend struct ForeignCall;  // performs calls of other interfaces
   friend class Group;
   friend class Work;
   struct Impl;
@@ -347,7 +349,7 @@ class COLLECTIVES_EXPORT Group {
   [[nodiscard]] Work run_async();
 
  private:
-  friend struct CallRefusal;  // publishes refusals of the C interface
+  friend struct CallRefusal;  // publishes refusals of other interfaces
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -16,17 +16,17 @@ Communicator& in(collectives_communicator* comm) { return require(comm, "comm").
 
 /// Calls call(), a collective of `comm`. If the C interface refuses the arguments, publishes the refusal.
 template <class Call>
-collectives_error called(const char* function, collectives_communicator* comm, Collective collective,
+collectives_error called(const char* function, collectives_communicator* comm, CallRefusal refusal,
                          Call&& call) noexcept {
-  return guarded(function, [&] { refusing(in(comm), {.collective = collective}, call); });
+  return guarded(function, [&] { refusing(in(comm), refusal, call); });
 }
 
 /// Starts a collective of `comm`. If the C interface refuses the arguments, also a null `work`, publishes the refusal.
 template <class Issue>
-collectives_error issued(const char* function, collectives_communicator* comm, Collective collective,
+collectives_error issued(const char* function, collectives_communicator* comm, CallRefusal refusal,
                          collectives_work** work, Issue&& issue) noexcept {
   if (work != nullptr) *work = nullptr;
-  return called(function, comm, collective, [&] {
+  return called(function, comm, refusal, [&] {
     require(work, "work");
     auto handle = std::make_unique<collectives_work>();
     handle->work = issue();
@@ -157,7 +157,7 @@ collectives_error collectives_plan_name(const collectives_communicator* comm, co
 collectives_error collectives_all_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
                                          collectives_data_type type, collectives_op op,
                                          const collectives_options* options) {
-  return called(__func__, comm, Collective::all_reduce, [&] {
+  return called(__func__, comm, {Collective::all_reduce}, [&] {
     const CallOptions how(options);
     in(comm).all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
   });
@@ -166,7 +166,7 @@ collectives_error collectives_all_reduce(collectives_communicator* comm, const v
 collectives_error collectives_all_reduce_async(collectives_communicator* comm, const void* input, void* output,
                                                size_t count, collectives_data_type type, collectives_op op,
                                                const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::all_reduce, work, [&] {
+  return issued(__func__, comm, {Collective::all_reduce}, work, [&] {
     const CallOptions how(options);
     return in(comm).all_reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
   });
@@ -175,7 +175,7 @@ collectives_error collectives_all_reduce_async(collectives_communicator* comm, c
 collectives_error collectives_reduce_scatter(collectives_communicator* comm, const void* input, void* output,
                                              size_t count, collectives_data_type type, collectives_op op,
                                              const collectives_options* options) {
-  return called(__func__, comm, Collective::reduce_scatter, [&] {
+  return called(__func__, comm, {Collective::reduce_scatter}, [&] {
     const CallOptions how(options);
     const auto [whole, mine] = equal(in(comm), count);
     in(comm).reduce_scatter({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
@@ -185,7 +185,7 @@ collectives_error collectives_reduce_scatter(collectives_communicator* comm, con
 collectives_error collectives_reduce_scatter_async(collectives_communicator* comm, const void* input, void* output,
                                                    size_t count, collectives_data_type type, collectives_op op,
                                                    const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::reduce_scatter, work, [&] {
+  return issued(__func__, comm, {Collective::reduce_scatter}, work, [&] {
     const CallOptions how(options);
     const auto [whole, mine] = equal(in(comm), count);
     return in(comm).reduce_scatter_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op), how);
@@ -195,7 +195,7 @@ collectives_error collectives_reduce_scatter_async(collectives_communicator* com
 collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input, void* output,
                                                const size_t* counts, collectives_data_type type, collectives_op op,
                                                const collectives_options* options) {
-  return called(__func__, comm, Collective::reduce_scatter, [&] {
+  return called(__func__, comm, {Collective::reduce_scatter, true}, [&] {
     const CallOptions how(options);
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
@@ -207,7 +207,7 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
                                                      const size_t* counts, collectives_data_type type,
                                                      collectives_op op, const collectives_options* options,
                                                      collectives_work** work) {
-  return issued(__func__, comm, Collective::reduce_scatter, work, [&] {
+  return issued(__func__, comm, {Collective::reduce_scatter, true}, work, [&] {
     const CallOptions how(options);
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
@@ -218,7 +218,7 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
 
 collectives_error collectives_all_gather(collectives_communicator* comm, const void* input, void* output, size_t count,
                                          collectives_data_type type, const collectives_options* options) {
-  return called(__func__, comm, Collective::all_gather, [&] {
+  return called(__func__, comm, {Collective::all_gather}, [&] {
     const auto [whole, mine] = equal(in(comm), count);
     in(comm).all_gather({input, mine, type_of(type)}, {output, whole, type_of(type)}, CallOptions(options));
   });
@@ -227,7 +227,7 @@ collectives_error collectives_all_gather(collectives_communicator* comm, const v
 collectives_error collectives_all_gather_async(collectives_communicator* comm, const void* input, void* output,
                                                size_t count, collectives_data_type type,
                                                const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::all_gather, work, [&] {
+  return issued(__func__, comm, {Collective::all_gather}, work, [&] {
     const auto [whole, mine] = equal(in(comm), count);
     return in(comm).all_gather_async({input, mine, type_of(type)}, {output, whole, type_of(type)},
                                      CallOptions(options));
@@ -237,7 +237,7 @@ collectives_error collectives_all_gather_async(collectives_communicator* comm, c
 collectives_error collectives_all_gather_v(collectives_communicator* comm, const void* input, void* output,
                                            const size_t* counts, collectives_data_type type,
                                            const collectives_options* options) {
-  return called(__func__, comm, Collective::all_gather, [&] {
+  return called(__func__, comm, {Collective::all_gather, true}, [&] {
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
     in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, CallOptions(options));
@@ -247,7 +247,7 @@ collectives_error collectives_all_gather_v(collectives_communicator* comm, const
 collectives_error collectives_all_gather_v_async(collectives_communicator* comm, const void* input, void* output,
                                                  const size_t* counts, collectives_data_type type,
                                                  const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::all_gather, work, [&] {
+  return issued(__func__, comm, {Collective::all_gather, true}, work, [&] {
     const auto list = listed(in(comm), counts);
     const auto [whole, mine] = unequal(in(comm), list);
     return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list,
@@ -257,7 +257,7 @@ collectives_error collectives_all_gather_v_async(collectives_communicator* comm,
 
 collectives_error collectives_broadcast(collectives_communicator* comm, const void* input, void* output, size_t count,
                                         collectives_data_type type, int root, const collectives_options* options) {
-  return called(__func__, comm, Collective::broadcast, [&] {
+  return called(__func__, comm, {Collective::broadcast}, [&] {
     in(comm).broadcast({input, count, type_of(type)}, {output, count, type_of(type)}, root, CallOptions(options));
   });
 }
@@ -265,7 +265,7 @@ collectives_error collectives_broadcast(collectives_communicator* comm, const vo
 collectives_error collectives_broadcast_async(collectives_communicator* comm, const void* input, void* output,
                                               size_t count, collectives_data_type type, int root,
                                               const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::broadcast, work, [&] {
+  return issued(__func__, comm, {Collective::broadcast}, work, [&] {
     return in(comm).broadcast_async({input, count, type_of(type)}, {output, count, type_of(type)}, root,
                                     CallOptions(options));
   });
@@ -274,7 +274,7 @@ collectives_error collectives_broadcast_async(collectives_communicator* comm, co
 collectives_error collectives_reduce(collectives_communicator* comm, const void* input, void* output, size_t count,
                                      collectives_data_type type, collectives_op op, int root,
                                      const collectives_options* options) {
-  return called(__func__, comm, Collective::reduce, [&] {
+  return called(__func__, comm, {Collective::reduce}, [&] {
     const CallOptions how(options);
     in(comm).reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
   });
@@ -283,19 +283,19 @@ collectives_error collectives_reduce(collectives_communicator* comm, const void*
 collectives_error collectives_reduce_async(collectives_communicator* comm, const void* input, void* output,
                                            size_t count, collectives_data_type type, collectives_op op, int root,
                                            const collectives_options* options, collectives_work** work) {
-  return issued(__func__, comm, Collective::reduce, work, [&] {
+  return issued(__func__, comm, {Collective::reduce}, work, [&] {
     const CallOptions how(options);
     return in(comm).reduce_async({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root, how);
   });
 }
 
 collectives_error collectives_barrier(collectives_communicator* comm, const collectives_options* options) {
-  return called(__func__, comm, Collective::barrier, [&] { in(comm).barrier(CallOptions(options)); });
+  return called(__func__, comm, {Collective::barrier}, [&] { in(comm).barrier(CallOptions(options)); });
 }
 
 collectives_error collectives_barrier_async(collectives_communicator* comm, const collectives_options* options,
                                             collectives_work** work) {
-  return issued(__func__, comm, Collective::barrier, work,
+  return issued(__func__, comm, {Collective::barrier}, work,
                 [&] { return in(comm).barrier_async(CallOptions(options)); });
 }
 

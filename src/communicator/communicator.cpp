@@ -166,7 +166,15 @@ void Communicator::abort(std::string_view reason) noexcept {
 }
 
 void CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
-  if (!comm.impl_->inherited()) comm.impl_->preparation().refuse({.collective = collective, .split = split}, why);
+  const Call call{.collective = collective, .has_counts = has_counts, .split = split};
+  if (!comm.impl_->inherited()) comm.impl_->preparation().refuse(call, why);
+}
+
+void ForeignCall::run(Communicator& comm, Call call, const Options& options) {
+  comm.impl_->run(std::move(call), options);
+}
+Work ForeignCall::begin(Communicator& comm, Call call, const Options& options) {
+  return Work(comm.impl_->issue(std::move(call), options));
 }
 
 void Communicator::progress() { impl_->progress(); }

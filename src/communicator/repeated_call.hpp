@@ -26,7 +26,8 @@ class RepeatedCall {
   bool equals(const Call& call, const Options& options, std::chrono::nanoseconds timeout) const noexcept {
     return repeatable_ && call.input == last_.input && call.output == last_.output &&
            call.collective == last_.collective && call.op == last_.op && call.root == last_.root &&
-           options.backend == backend_ && timeout == timeout_ && is_plain(call, options);
+           call.foreign_type == last_.foreign_type && options.backend == backend_ && timeout == timeout_ &&
+           is_plain(call, options);
   }
   /// Stores the arguments of a call. `on_device`: whether the communicator has a GPU. If equals() may recognize the
   /// call, `job` gets a new number for its buffers. Collectives through shared memory recognize repeated buffers by

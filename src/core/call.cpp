@@ -256,6 +256,8 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
     if (const UserOp* user = call.op.user_op())
       signature.op_detail = hash_bytes(user->name.data(), user->name.size(),
                                        (user->commutative ? 1 : 2) + 4 * element_bytes_of(signature.type, call.op));
+  } else {
+    signature.op_detail = call.foreign_type;
   }
   signature.wire = wire;
   signature.force = force && !(wire == WireName());
@@ -270,6 +272,7 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
 Signature sign_refusal(const Call& call) noexcept {
   Signature signature;
   signature.collective = call.collective;
+  signature.has_counts = call.has_counts;
   signature.split = call.split;
   signature.refused = true;
   return signature;

@@ -32,6 +32,9 @@ struct Call {
   std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
   std::string_view names = {};                ///< names of a fused group's tensors, if there are several
   bool split = false;                         ///< whether split() makes the call
+  /// Number of an element type that the library lacks, in a call of another interface that does not reduce. Ranks
+  /// compare it. 0: the elements are of the type of the buffers.
+  std::uint64_t foreign_type = 0;
   Memory memory = Memory::host;
   /// Tensors of a fused group in device memory, otherwise empty. The vector of such a call consists of these tensors,
   /// one after the other. `input` and `output` then hold only the length of the vector.
@@ -76,8 +79,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
 
-/// Returns the signature of a call that a rank has refused. It holds the collective alone, so that refusals of the same
-/// call are equal on all ranks.
+/// Returns the signature of a call that a rank has refused. It tells which function was called, and holds no other
+/// argument, so that refusals of the same call are equal on all ranks.
 Signature sign_refusal(const Call& call) noexcept;
 
 }  // namespace collectives

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <iterator>
@@ -67,6 +68,8 @@ bool agree(const CallRecord& a, const CallRecord& b) noexcept {
 
 namespace {
 
+std::atomic<const Vocabulary*> vocabulary = nullptr;
+
 constexpr bool has_root(Collective collective) noexcept {
   return collective == Collective::broadcast || collective == Collective::reduce;
 }
@@ -122,18 +125,24 @@ std::string compression_text(const Signature& s, const CallDetails& details, boo
   return text;
 }
 
+std::string elements_text(const Signature& s) {
+  const Vocabulary* const words = vocabulary.load(std::memory_order_relaxed);
+  const bool is_foreign = words != nullptr && !reduces(s.collective) && s.op_detail != 0;
+  return is_foreign ? words->elements(s) : fmt::format("{} x {}", s.count, to_string(s.type));
+}
+
 /// Returns the arguments of a call as text: "4096 x bf16 root 1".
 std::string arguments_text(const Arrived& arrived, const Differences& differences) {
   const Signature& s = arrived.call.signature;
   const CallDetails& details = arrived.call.details;
   static const std::vector<std::string_view> backends = backend_names();
-  if (differences.collective && s.split) return "split";
+  if (differences.collective && s.split) return std::string(name_of(s));
   std::string text;
   if (differences.collective && s.collective == Collective::barrier) {
-    text = "barrier";
+    text = name_of(s);
   } else {
-    if (differences.collective) text = fmt::format("{} of ", to_string(s.collective));
-    text += fmt::format("{} x {}", s.count, to_string(s.type));
+    if (differences.collective) text = fmt::format("{} of ", name_of(s));
+    text += elements_text(s);
     if (differences.memory) text += fmt::format(" in {} memory", to_string(s.memory));
     if (differences.op && reduces(s.collective)) text += op_text(s, details);
     if (differences.root && has_root(s.collective)) text += fmt::format(" root {}", s.root);
@@ -216,8 +225,16 @@ std::string common_label(const std::vector<Alike>& groups) {
 
 }  // namespace
 
+void set_vocabulary(const Vocabulary* words) noexcept { vocabulary.store(words, std::memory_order_relaxed); }
+
+std::string_view name_of(const Signature& signature) noexcept {
+  if (signature.split) return "split";
+  const Vocabulary* const words = vocabulary.load(std::memory_order_relaxed);
+  return words != nullptr ? words->function(signature) : to_string(signature.collective);
+}
+
 std::string label_of(const Signature& signature, std::uint64_t sequence, std::string_view name) {
-  std::string text = fmt::format("{} #{}", signature.split ? "split" : to_string(signature.collective), sequence);
+  std::string text = fmt::format("{} #{}", name_of(signature), sequence);
   if (!name.empty()) text += fmt::format(" ({})", name);
   return text;
 }

@@ -77,6 +77,17 @@ Mismatch describe_mismatch(const std::vector<Arrived>&);
 /// a call before #17".
 Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);
 
+/// Words of another interface, which error texts of this process then use.
+struct Vocabulary {
+  /// Returns the name of the function that makes the call: "MPI_Allgatherv".
+  std::string_view (*function)(const Signature&) noexcept;
+  /// Returns the elements of a call whose foreign type is not 0: "16 x MPI_BYTE".
+  std::string (*elements)(const Signature&);
+};
+/// Sets the words of error texts; null: those of C++. `words` must be valid as long as any communicator.
+void set_vocabulary(const Vocabulary* words) noexcept;
+/// Returns "all_reduce" or "split".
+std::string_view name_of(const Signature& signature) noexcept;
 /// Returns "all_reduce #17", or "all_reduce #17 (fc1)" with the name of the tensor.
 std::string label_of(const Signature& signature, std::uint64_t sequence, std::string_view name);
 

@@ -41,13 +41,15 @@ struct Signature {
   bool has_counts = false;  ///< whether the call lists the lengths of all parts, as MPI_Allgatherv does
   Memory memory = Memory::host;
   Rank root = 0;
-  std::uint64_t count = 0;        ///< elements of the whole vector
-  std::uint64_t op_detail = 0;    ///< bits of the factor of pre_scaled_sum, or hash of the user op
+  std::uint64_t count = 0;  ///< elements of the whole vector
+  /// Bits of the factor of pre_scaled_sum, or hash of the user op. In a call that does not reduce: Call::foreign_type.
+  std::uint64_t op_detail = 0;
   std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
   WireName wire = {};             ///< codec or top-k compression; all zero: none
   bool force = false;             ///< whether the call is compressed even if that is slower
-  bool refused = false;           ///< whether the rank has refused the call; all arguments but the collective are unset
-  bool split = false;             ///< whether split() makes the call
+  /// Whether the rank has refused the call. Then only `collective`, `has_counts` and `split` are set, too.
+  bool refused = false;
+  bool split = false;  ///< whether split() makes the call
 
   bool operator==(const Signature&) const = default;
 };

@@ -8,8 +8,10 @@
 #include <mutex>
 #include <numeric>
 #include <span>
+#include <string_view>
 
 #include "base/log.hpp"
+#include "core/signature.hpp"
 #include "mpi_drop_in/process.hpp"
 
 namespace collectives::drop_in {
@@ -24,28 +26,47 @@ constexpr bool kAliasIsAnError = false;
 
 std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
 
+/// Returns the eligibility of a call with an argument that is wrong whatever the other arguments are.
+Eligibility wrong(std::string_view why, int error = MPI_SUCCESS) { return {Reason::arguments, 0, {why, error}}; }
+constexpr std::string_view kNegativeCount = "the count is negative", kNoRoot = "the root is no rank",
+                           kNoType = "the datatype is null or not committed", kNoCounts = "the list of counts is null";
+
 /// Returns the eligibility of a reduction. `count` is the number of elements of the whole vector.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = arithmetic_type(type);
-  if (!element) return {type == MPI_DATATYPE_NULL ? Reason::arguments : Reason::type};
-  if (!reduction(op)) return {op == MPI_OP_NULL ? Reason::arguments : Reason::op};
+  if (!element) return type == MPI_DATATYPE_NULL ? wrong(kNoType) : Eligibility{Reason::type};
+  if (!reduction(op)) return op == MPI_OP_NULL ? wrong("the op is MPI_OP_NULL") : Eligibility{Reason::op};
   return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
 }
 
-/// Returns `eligibility`, changed so that the call is forwarded to MPI if `bad` is true. `bad` means that the arguments
-/// of this rank are wrong. MPI then reports the error.
-Eligibility forward_if(bool bad, Eligibility eligibility) {
-  if (bad) eligibility.reason = Reason::arguments;
+/// Returns `eligibility`, changed so that this rank refuses the call if an argument is wrong. All ranks forward a call
+/// with another reason, so MPI then looks for the wrong argument.
+Eligibility unless(const WrongArgument& wrong, Eligibility eligibility) {
+  if (wrong.why.empty() || eligibility.reason != Reason::none) return eligibility;
+  eligibility.reason = Reason::arguments;
+  eligibility.wrong = wrong;
   return eligibility;
 }
 
 bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
 
-/// Returns true if MPI would refuse these buffers in a call that reads `read` bytes of `send` and writes `written`
-/// bytes of `receive`.
-bool bad_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
-  return receive == MPI_IN_PLACE || no_memory(receive, written) || (send != MPI_IN_PLACE && no_memory(send, read)) ||
-         (kAliasIsAnError && send == receive && read > 0);
+WrongArgument wrong_send(const void* send, std::size_t bytes) {
+  if (no_memory(send, bytes)) return {"the send buffer is null", MPI_ERR_BUFFER};
+  return {};
+}
+
+/// Returns the buffer that MPI would refuse in a call that reads `read` bytes of `send` and writes `written` bytes of
+/// `receive`.
+WrongArgument wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
+  if (receive == MPI_IN_PLACE) return {"the receive buffer is MPI_IN_PLACE"};
+  if (no_memory(receive, written)) return {"the receive buffer is null", MPI_ERR_BUFFER};
+  if (kAliasIsAnError && send == receive && read > 0) return {"the send buffer is the receive buffer"};
+  return send == MPI_IN_PLACE ? WrongArgument{} : wrong_send(send, read);
+}
+
+WrongArgument wrong_alias(const void* send, const void* receive) {
+  return kAliasIsAnError && send == receive ? WrongArgument{"the send buffer lies in the receive buffer"}
+                                            : WrongArgument{};
 }
 
 bool negative(std::span<const int> counts) {
@@ -106,9 +127,9 @@ Job scattering_job(const void* send, std::size_t read, void* receive, std::size_
 // ---- reductions ----
 
 Eligibility AllReduce::eligibility(const CommState&) const {
-  if (count < 0) return {Reason::arguments};
+  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
   const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
-  return forward_if(bad_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
+  return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
 
 Job AllReduce::job(const CommState&) const {
@@ -119,11 +140,13 @@ Job AllReduce::job(const CommState&) const {
 }
 
 Eligibility ReduceToRoot::eligibility(const CommState& state) const {
-  if (count < 0 || outside(root, state)) return {Reason::arguments};
+  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (outside(root, state)) return wrong(kNoRoot);
   const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
-  const bool bad = state.rank() == root ? bad_pair(send, receive, eligibility.bytes, eligibility.bytes)
-                                        : send == MPI_IN_PLACE || no_memory(send, eligibility.bytes);
-  return forward_if(bad, eligibility);
+  if (state.rank() == root) return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
+  if (send == MPI_IN_PLACE)
+    return unless({"the send buffer is MPI_IN_PLACE, and the rank is not the root"}, eligibility);
+  return unless(wrong_send(send, eligibility.bytes), eligibility);
 }
 
 Job ReduceToRoot::job(const CommState& state) const {
@@ -137,9 +160,10 @@ Job ReduceToRoot::job(const CommState& state) const {
 
 Eligibility ReduceScatter::eligibility(const CommState& state) const {
   const auto all = of_ranks(counts, state);
-  if (all.empty() || negative(all)) return {Reason::arguments};
+  if (all.empty()) return wrong(kNoCounts, MPI_ERR_ARG);
+  if (negative(all)) return wrong(kNegativeCount, MPI_ERR_COUNT);
   const Eligibility eligibility = reducing(sum(all), type, op);
-  return forward_if(bad_pair(send, receive, eligibility.bytes, times(counts[state.rank()], 1)), eligibility);
+  return unless(wrong_pair(send, receive, eligibility.bytes, times(counts[state.rank()], 1)), eligibility);
 }
 
 Job ReduceScatter::job(const CommState& state) const {
@@ -150,9 +174,9 @@ Job ReduceScatter::job(const CommState& state) const {
 }
 
 Eligibility ReduceScatterBlock::eligibility(const CommState& state) const {
-  if (count < 0) return {Reason::arguments};
+  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
   const Eligibility eligibility = reducing(times(count, static_cast<std::size_t>(state.size())), type, op);
-  return forward_if(bad_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
+  return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
 
 Job ReduceScatterBlock::job(const CommState& state) const {
@@ -164,12 +188,21 @@ Job ReduceScatterBlock::job(const CommState& state) const {
 
 namespace {
 
-/// Returns true if this rank sends another number of bytes to an all-gather than it receives from itself. MPI then
-/// reports the error.
-bool gives_other_bytes(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
-  if (send == MPI_IN_PLACE) return false;
-  const auto layout = layout_of(send_type);
-  return !layout || send_count < 0 || times(send_count, layout->bytes) != bytes;
+/// Returns what MPI would refuse of this rank's part of an all-gather. `bytes`: the bytes that the rank receives from
+/// itself. MPI forbids to send another number, and may not notice it.
+WrongArgument wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
+  if (send == MPI_IN_PLACE) return {};
+  const Layout* const layout = layout_of(send_type);
+  if (layout == nullptr) return {"the send datatype is null or not committed"};
+  if (send_count < 0) return {"the send count is negative", MPI_ERR_COUNT};
+  if (times(send_count, layout->bytes) != bytes)
+    return {"the rank sends more or fewer bytes than it receives of itself"};
+  return layout->dense ? wrong_send(send, bytes) : WrongArgument{};
+}
+
+/// Returns the elements of a call that moves `count` elements of a datatype.
+Elements elements_of(const Layout& layout, std::size_t count) {
+  return settings().compares_types ? layout.types.elements(count) : Elements{};
 }
 
 /// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
@@ -178,17 +211,29 @@ Eligibility moving(std::size_t bytes, std::size_t longest) {
   return {bytes == 0 ? Reason::empty : longest > kMaxPackedBytes ? Reason::size : Reason::none, bytes};
 }
 
-/// Returns this rank's part of an all-gather: the send buffer, or for a call in place the part of the receive buffer at
-/// `place`.
-ConstBuffer part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
-                 MPI_Datatype type) {
+/// Returns the number of elements of the library in `count` elements of a datatype.
+std::size_t numbers_in(std::size_t count, const Layout& layout, DataType type) {
+  return count * layout.bytes / size_of(type);
+}
+
+/// Sets this rank's part of an all-gather to the send buffer, or for a call in place to the part of the receive buffer
+/// at `place`. If the part has other basic types than `count` elements of `type`, which MPI forbids, the foreign type
+/// of the call differs from that of ranks that do what MPI demands.
+void set_part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
+              MPI_Datatype type) {
+  const Layout &received = *layout_of(type), *sent = &received;
   if (send == MPI_IN_PLACE) {
     send = place;
     send_count = count;
     send_type = type;
+  } else if (send_type != type) {
+    sent = layout_of(send_type);
+    const Elements given = elements_of(*sent, times(send_count, 1));
+    if (count > 0 && given != elements_of(received, times(count, 1)))
+      job.foreign_type = mix(job.foreign_type + mix(given.foreign_type + size_of(given.type))) | kSeveralTypes;
   }
-  const Layout layout = *layout_of(send_type);
-  return {job.packed(send, send_count, send_type, layout), times(send_count, layout.bytes), DataType::u8};
+  job.input = {job.packed(send, send_count, send_type, *sent), numbers_in(times(count, 1), received, job.output.type),
+               job.output.type};
 }
 
 /// Copies this rank's part if it overlaps the output. A part exactly at `offset` bytes in the output needs no copy,
@@ -200,74 +245,85 @@ void keep_part_apart(Job& job, std::size_t offset) {
 }  // namespace
 
 Eligibility AllGather::eligibility(const CommState& state) const {
-  const auto layout = layout_of(type);
-  if (!layout || count < 0) return {Reason::arguments};
+  const Layout* const layout = layout_of(type);
+  if (layout == nullptr) return wrong(kNoType);
+  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
   const std::size_t mine = times(count, layout->bytes), bytes = mine * static_cast<std::size_t>(state.size());
-  const bool bad =
-      gives_other_bytes(send, send_count, send_type, mine) || (layout->dense && bad_pair(send, receive, 0, bytes)) ||
-      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + state.rank() * count * layout->extent);
-  return forward_if(bad, moving(bytes, mine));
+  WrongArgument found = wrong_part(send, send_count, send_type, mine);
+  if (found.why.empty() && layout->dense) found = wrong_pair(send, receive, 0, bytes);
+  if (found.why.empty())
+    found = wrong_alias(send, static_cast<std::byte*>(receive) + state.rank() * count * layout->extent);
+  return unless(found, moving(bytes, mine));
 }
 
 Job AllGather::job(const CommState& state) const {
-  const Layout layout = *layout_of(type);
+  const Layout& layout = *layout_of(type);
   const auto ranks = static_cast<std::size_t>(state.size());
   const std::size_t mine = times(count, layout.bytes);
   const MPI_Aint stride = count * layout.extent;
   auto* const begin = static_cast<std::byte*>(receive);
-  Job job{.collective = Collective::all_gather};
-  job.input = part(job, send, send_count, send_type, begin + state.rank() * stride, count, type);
+  const Elements elements = elements_of(layout, ranks * times(count, 1));
+  Job job{.collective = Collective::all_gather,
+          .output = {receive, numbers_in(ranks * times(count, 1), layout, elements.type), elements.type},
+          .foreign_type = elements.foreign_type};
+  set_part(job, send, send_count, send_type, begin + state.rank() * stride, count, type);
   if (layout.dense) {
-    job.output = {receive, mine * ranks, DataType::u8};
     keep_part_apart(job, mine * static_cast<std::size_t>(state.rank()));
     return job;
   }
-  job.output = {job.stage(mine * ranks), mine * ranks, DataType::u8};
-  job.finish = [from = job.out.get(), mine, ranks, begin, stride, elements = count, to = held(type)] {
+  job.output.data = job.stage(mine * ranks);
+  job.finish = [from = job.out.get(), mine, ranks, begin, stride, number = count, to = held(type)] {
     for (std::size_t r = 0; r < ranks; ++r)
-      unpack(from + r * mine, mine, begin + static_cast<MPI_Aint>(r) * stride, elements, *to);
+      unpack(from + r * mine, mine, begin + static_cast<MPI_Aint>(r) * stride, number, *to);
   };
   return job;
 }
 
 Eligibility AllGatherV::eligibility(const CommState& state) const {
-  const auto layout = layout_of(type);
+  const Layout* const layout = layout_of(type);
   const auto all = of_ranks(counts, state);
-  if (!layout || all.empty() || places == nullptr || negative(all)) return {Reason::arguments};
+  if (layout == nullptr) return wrong(kNoType);
+  if (all.empty()) return wrong(kNoCounts, MPI_ERR_ARG);
+  if (places == nullptr) return wrong("the list of displacements is null", MPI_ERR_ARG);
+  if (negative(all)) return wrong(kNegativeCount, MPI_ERR_COUNT);
   const std::size_t bytes = sum(all) * layout->bytes;
   const auto rank = static_cast<std::size_t>(state.rank());
-  const bool bad =
-      gives_other_bytes(send, send_count, send_type, times(all[rank], layout->bytes)) ||
-      (layout->dense && bad_pair(send, receive, 0, bytes)) ||
-      (kAliasIsAnError && send == static_cast<std::byte*>(receive) + places[rank] * layout->extent && all[rank] > 0);
-  return forward_if(bad, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
+  WrongArgument found = wrong_part(send, send_count, send_type, times(all[rank], layout->bytes));
+  if (found.why.empty() && layout->dense) found = wrong_pair(send, receive, 0, bytes);
+  if (found.why.empty() && all[rank] > 0)
+    found = wrong_alias(send, static_cast<std::byte*>(receive) + places[rank] * layout->extent);
+  return unless(found, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
 }
 
 Job AllGatherV::job(const CommState& state) const {
-  const Layout layout = *layout_of(type);
+  const Layout& layout = *layout_of(type);
   const auto ranks = static_cast<std::size_t>(state.size()), rank = static_cast<std::size_t>(state.rank());
   auto* const begin = static_cast<std::byte*>(receive);
-  Job job{.collective = Collective::all_gather};
+  const std::size_t total = sum(of_ranks(counts, state));
+  const Elements elements = elements_of(layout, total);
+  Job job{.collective = Collective::all_gather,
+          .output = {receive, numbers_in(total, layout, elements.type), elements.type},
+          .foreign_type = elements.foreign_type};
   bool in_order = layout.dense;
-  std::size_t total = 0, before = 0;
+  std::size_t bytes = 0, before = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
-    in_order = in_order && (counts[r] == 0 || places[r] * layout.extent == static_cast<MPI_Aint>(total));
-    if (r == rank) before = total;
-    total += job.counts.emplace_back(times(counts[r], layout.bytes));
+    in_order = in_order && (counts[r] == 0 || places[r] * layout.extent == static_cast<MPI_Aint>(bytes));
+    if (r == rank) before = bytes;
+    bytes += times(counts[r], layout.bytes);
+    job.counts.push_back(numbers_in(times(counts[r], 1), layout, elements.type));
   }
-  job.input = part(job, send, send_count, send_type, begin + places[rank] * layout.extent, counts[rank], type);
+  set_part(job, send, send_count, send_type, begin + places[rank] * layout.extent, counts[rank], type);
   if (in_order) {
-    job.output = {receive, total, DataType::u8};
     keep_part_apart(job, before);
     return job;
   }
-  job.output = {job.stage(total), total, DataType::u8};
-  job.finish = [from = job.out.get(), begin, extent = layout.extent, bytes = layout.bytes, to = held(type),
-                elements = std::vector<int>(counts, counts + ranks), at = std::vector<int>(places, places + ranks)] {
+  job.output.data = job.stage(bytes);
+  job.finish = [from = job.out.get(), begin, extent = layout.extent, size = layout.bytes, to = held(type),
+                numbers = std::vector<int>(counts, counts + ranks), at = std::vector<int>(places, places + ranks)] {
     const std::byte* next = from;
-    for (std::size_t r = 0; r < elements.size(); ++r) {
-      const std::size_t theirs = times(elements[r], bytes);
-      if (theirs > 0) unpack(next, theirs, begin + at[r] * extent, elements[r], *to);
+    for (std::size_t r = 0; r < numbers.size(); ++r) {
+      const std::size_t theirs = times(numbers[r], size);
+      if (theirs > 0) unpack(next, theirs, begin + at[r] * extent, numbers[r], *to);
       next += theirs;
     }
   };
@@ -275,23 +331,32 @@ Job AllGatherV::job(const CommState& state) const {
 }
 
 Eligibility Broadcast::eligibility(const CommState& state) const {
-  const auto layout = layout_of(type);
-  if (!layout || count < 0 || outside(root, state)) return {Reason::arguments};
+  const Layout* const layout = layout_of(type);
+  if (layout == nullptr) return wrong(kNoType);
+  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (outside(root, state)) return wrong(kNoRoot);
   const std::size_t bytes = times(count, layout->bytes);
-  return forward_if(data == MPI_IN_PLACE || (layout->dense && no_memory(data, bytes)), moving(bytes, bytes));
+  WrongArgument found;
+  if (data == MPI_IN_PLACE) found = {"the buffer is MPI_IN_PLACE"};
+  if (layout->dense && no_memory(data, bytes)) found = {"the buffer is null", MPI_ERR_BUFFER};
+  return unless(found, moving(bytes, bytes));
 }
 
 Job Broadcast::job(const CommState& state) const {
-  const Layout layout = *layout_of(type);
+  const Layout& layout = *layout_of(type);
   const std::size_t bytes = times(count, layout.bytes);
-  Job job{.collective = Collective::broadcast, .output = {data, bytes, DataType::u8}, .root = root};
+  const Elements elements = elements_of(layout, times(count, 1));
+  Job job{.collective = Collective::broadcast,
+          .output = {data, numbers_in(times(count, 1), layout, elements.type), elements.type},
+          .root = root,
+          .foreign_type = elements.foreign_type};
   if (layout.dense) return job;
   if (state.rank() == root) {
     job.output.data = const_cast<std::byte*>(job.packed(data, count, type, layout));
   } else {
     job.output.data = job.stage(bytes);
-    job.finish = [from = job.out.get(), bytes, to = data, elements = count, as = held(type)] {
-      unpack(from, bytes, to, elements, *as);
+    job.finish = [from = job.out.get(), bytes, to = data, number = count, as = held(type)] {
+      unpack(from, bytes, to, number, *as);
     };
   }
   return job;

@@ -4,8 +4,8 @@
 //
 // Each struct has two functions. The function eligibility() returns the length of the vector, and the reason if the
 // library cannot perform the call. The result is equal on all ranks. Exception: wrong arguments on one rank are a
-// reason on that rank alone. That rank forwards the call, and MPI reports the error. The function job() translates the
-// MPI call to a call of the library.
+// reason on that rank alone, which refuses the call (decision.hpp). The function job() translates the MPI call to a
+// call of the library.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

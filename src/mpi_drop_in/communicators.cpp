@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/environment.hpp"
@@ -20,6 +22,7 @@
 #include "base/wait.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
+#include "communicator/c_bridge.hpp"
 #include "core/tuning.hpp"
 #include "device/loader.hpp"
 #include "mpi_drop_in/process.hpp"
@@ -206,6 +209,18 @@ Reason CommState::reason_to_forward(bool blocking, std::size_t bytes) {
   return reason_;
 }
 
+bool CommState::refuse(Kind kind, bool blocking, std::string_view why) noexcept {
+  constexpr std::size_t kMostEarly = 64;
+  if (reason_ == Reason::young && blocking && calls_ >= settings().after && early_refusals_.size() < kMostEarly) try {
+      early_refusals_.emplace_back(kind, why);
+    } catch (const std::bad_alloc&) {  // MPI's error is all that remains
+    }
+  if (!communicator_) return false;
+  const std::lock_guard lock(*this);
+  CallRefusal{collective_of(kind), has_counts(kind)}.publish(*communicator_, why);
+  return true;
+}
+
 void CommState::build() {
   reason_ = Reason::unavailable;
   enum { full, on_gpus, able };
@@ -222,6 +237,7 @@ void CommState::build() {
                                                        .device_buffers = false});
       ranks.succeed();
       reason_ = Reason::none;
+      for (const auto& [kind, why] : std::exchange(early_refusals_, {})) refuse(kind, true, why);
       return;
     } catch (const std::exception& error) {
       communicator_.reset();

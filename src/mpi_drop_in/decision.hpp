@@ -9,8 +9,11 @@
 // the call is in place. It also ignores how a datatype arranges bytes in memory, because ranks may use different
 // datatypes in calls without a reduction.
 //
-// The only exception is a call whose arguments are wrong on this rank alone. It is forwarded, so that MPI reports the
-// error.
+// The only exception is a call whose arguments are wrong on this rank alone. The rank refuses the call: it publishes a
+// refusal in the library's communicator, and then forwards the call, so that MPI reports the error. Ranks that perform
+// the call get an error that names the refusal. If the arguments are wrong on all ranks alike, all publish equal
+// refusals, and the communicator stays usable. A rank also publishes a refusal if MPI refuses a call that the rank
+// forwards for another reason.
 //
 // Price: a property of one rank alone, such as memory that needs no packing, cannot influence the decision. Ranks that
 // pass different lengths, which MPI forbids, may decide differently before any check finds the error.
@@ -21,6 +24,7 @@
 #include <limits>
 #include <string_view>
 
+#include "collectives/types.hpp"
 #include "mpi_drop_in/mpi.hpp"
 
 namespace collectives::drop_in {
@@ -38,7 +42,31 @@ enum class Kind : std::uint8_t {
 };
 inline constexpr std::size_t kKinds = 8;
 inline constexpr std::string_view kKindNames[kKinds] = {
-    "Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Allgather", "Allgatherv", "Bcast", "Barrier"};
+    "MPI_Allreduce", "MPI_Reduce",     "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
+    "MPI_Allgather", "MPI_Allgatherv", "MPI_Bcast",          "MPI_Barrier"};
+
+constexpr Collective collective_of(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::all_reduce: return Collective::all_reduce;
+    case Kind::reduce: return Collective::reduce;
+    case Kind::reduce_scatter:
+    case Kind::reduce_scatter_block: return Collective::reduce_scatter;
+    case Kind::all_gather:
+    case Kind::all_gather_v: return Collective::all_gather;
+    case Kind::broadcast: return Collective::broadcast;
+    case Kind::barrier: break;
+  }
+  return Collective::barrier;
+}
+/// Returns whether calls of this kind list the lengths of all parts.
+constexpr bool has_counts(Kind kind) noexcept { return kind == Kind::reduce_scatter || kind == Kind::all_gather_v; }
+/// Returns the kind of a call of the library.
+constexpr Kind kind_of(Collective collective, bool with_counts) noexcept {
+  for (const Kind kind : {Kind::all_reduce, Kind::reduce, Kind::reduce_scatter, Kind::reduce_scatter_block,
+                          Kind::all_gather, Kind::all_gather_v, Kind::broadcast})
+    if (collective_of(kind) == collective && has_counts(kind) == with_counts) return kind;
+  return Kind::barrier;
+}
 
 /// Reason why a call is forwarded to MPI. `none`: the library performs it.
 enum class Reason : std::uint8_t {
@@ -71,10 +99,19 @@ inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
                                                             "arguments for MPI",
                                                             "non-blocking"};
 
-/// Properties of a call that are equal on all ranks.
+/// Argument of this rank that is wrong.
+struct WrongArgument {
+  std::string_view why = {};  ///< "the count is negative"; empty: no argument is wrong
+  /// Class of the error that the drop-in reports itself, because an MPI may crash on the argument. MPI_SUCCESS: the
+  /// drop-in forwards the call, and MPI reports the error.
+  int error = MPI_SUCCESS;
+};
+
+/// Properties of a call that are equal on all ranks, except `wrong`.
 struct Eligibility {
   Reason reason = Reason::none;  ///< Reason to forward the call, judged by its arguments.
   std::size_t bytes = 0;         ///< Bytes of the whole vector.
+  WrongArgument wrong = {};      ///< Argument because of which `reason` is Reason::arguments.
 };
 
 /// Shortest broadcast and shortest reduction to a root that are taken over, in bytes.

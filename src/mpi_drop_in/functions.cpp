@@ -2,19 +2,43 @@
 // is a library that users preload into an MPI program.
 #include "mpi_drop_in/functions.hpp"
 
+#include <new>
+
 #include "base/log.hpp"
 #include "collectives/error.hpp"
 #include "mpi_drop_in/perform.hpp"
 
 namespace collectives::drop_in {
 
+namespace {
+
+int call_handler(const CommState& state, int error) noexcept {
+  PMPI_Comm_call_errhandler(state.comm() == MPI_COMM_NULL ? MPI_COMM_WORLD : state.comm(), error);
+  return error;
+}
+
+}  // namespace
+
 int report(CommState& state, const std::exception& error) noexcept {
   log_error(state.rank(), "{}", error.what());
-  const auto* const ours = dynamic_cast<const Error*>(&error);
-  const bool of_all = ours != nullptr && ours->code() != Errc::invalid_argument && ours->code() != Errc::unsupported;
-  if (!of_all) state.communicator().abort(error.what());
-  PMPI_Comm_call_errhandler(state.comm() == MPI_COMM_NULL ? MPI_COMM_WORLD : state.comm(), MPI_ERR_OTHER);
-  return MPI_ERR_OTHER;
+  // The library tells peers of its own errors, also of those that concern this rank alone.
+  if (dynamic_cast<const Error*>(&error) == nullptr) state.communicator().abort(error.what());
+  return call_handler(state, MPI_ERR_OTHER);
+}
+
+int report(const CommState& state, Kind kind, const Refused& refused) noexcept {
+  log_error(state.rank(), "{}: {}", kKindNames[static_cast<std::size_t>(kind)], refused.why);
+  return call_handler(state, refused.error_class);
+}
+
+void refuse_as_mpi(CommState& state, Kind kind, Form form, int code) noexcept {
+  int error_class = MPI_ERR_OTHER;
+  PMPI_Error_class(code, &error_class);
+  for (const int refused : {MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_OP, MPI_ERR_ROOT, MPI_ERR_ARG})
+    if (error_class == refused) try {
+        state.refuse(kind, form == Form::blocking, error_text(code));
+      } catch (const std::bad_alloc&) {  // MPI's error is all that remains
+      }
 }
 
 int allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) noexcept {

@@ -2,16 +2,25 @@
 // has gaps.
 #include "mpi_drop_in/job.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
-#include "collectives/error.hpp"
+#include "communicator/c_bridge.hpp"
 
 namespace collectives::drop_in {
 namespace {
 
-void check(int code, const char* what) {
-  if (code != MPI_SUCCESS) throw Error(Errc::invalid_argument, what);
+int class_of(int code) {
+  int error_class = MPI_ERR_OTHER;
+  PMPI_Error_class(code, &error_class);
+  return error_class;
+}
+
+void check(int code, const char* function) {
+  if (code != MPI_SUCCESS) throw MpiFailure(function, code);
 }
 
 /// Calls `use(data, count, type)`. Replaces the address MPI_BOTTOM by another one, because MPICH's MPI_Pack refuses
@@ -21,7 +30,7 @@ void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
   if (data != MPI_BOTTOM) return use(data, count, type);
   const MPI_Aint base = 64, back = -base;
   MPI_Datatype shifted = MPI_DATATYPE_NULL;
-  check(PMPI_Type_create_hindexed(1, &count, &back, type, &shifted), "MPI_Type_create_hindexed failed");
+  check(PMPI_Type_create_hindexed(1, &count, &back, type, &shifted), "MPI_Type_create_hindexed");
   PMPI_Type_commit(&shifted);
   use(reinterpret_cast<const void*>(base), 1, shifted);
   PMPI_Type_free(&shifted);
@@ -29,26 +38,30 @@ void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
 
 }  // namespace
 
-// The blocking and the asynchronous form of a function take the same arguments.
-#define COLLECTIVES_PERFORM(form)                                                              \
-  switch (collective) {                                                                        \
-    case Collective::all_reduce: return comm.all_reduce##form(input, output, op, options);     \
-    case Collective::reduce_scatter:                                                           \
-      return counts.empty() ? comm.reduce_scatter##form(input, output, op, options)            \
-                            : comm.reduce_scatter_v##form(input, output, counts, op, options); \
-    case Collective::all_gather:                                                               \
-      return counts.empty() ? comm.all_gather##form(input, output, options)                    \
-                            : comm.all_gather_v##form(input, output, counts, options);         \
-    case Collective::broadcast: return comm.broadcast##form(output, root, options);            \
-    case Collective::reduce: return comm.reduce##form(input, output, op, root, options);       \
-    case Collective::barrier: break;                                                           \
-  }                                                                                            \
-  return comm.barrier##form(options)
+MpiFailure::MpiFailure(const char* function, int code)
+    : std::runtime_error(fmt::format("{}: {}", function, error_text(code))), error_class(class_of(code)) {}
 
-void Job::run(Communicator& comm) const { COLLECTIVES_PERFORM(); }
-Work Job::begin(Communicator& comm) const { COLLECTIVES_PERFORM(_async); }
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  PMPI_Error_string(class_of(code), text, &length);
+  const std::string_view all(text, static_cast<std::size_t>(length));
+  return std::string(all.substr(0, all.find_first_of(",\n")));
+}
 
-#undef COLLECTIVES_PERFORM
+Call Job::call() const {
+  return {.collective = collective,
+          .input = collective == Collective::broadcast ? ConstBuffer(output) : input,
+          .output = output,
+          .op = op,
+          .root = root,
+          .counts = counts,
+          .has_counts = !counts.empty(),
+          .foreign_type = foreign_type};
+}
+
+void Job::run(Communicator& comm) const { ForeignCall::run(comm, call(), options); }
+Work Job::begin(Communicator& comm) const { return ForeignCall::begin(comm, call(), options); }
 
 const std::byte* Job::packed(const void* data, int count, MPI_Datatype type, const Layout& layout) {
   const std::size_t bytes = layout.bytes * static_cast<std::size_t>(count);
@@ -56,8 +69,7 @@ const std::byte* Job::packed(const void* data, int count, MPI_Datatype type, con
   in = std::make_unique_for_overwrite<std::byte[]>(bytes);
   with_base(data, count, type, [&](const void* from, int elements, MPI_Datatype as) {
     int position = 0;
-    check(PMPI_Pack(from, elements, as, in.get(), static_cast<int>(bytes), &position, MPI_COMM_SELF),
-          "MPI_Pack failed");
+    check(PMPI_Pack(from, elements, as, in.get(), static_cast<int>(bytes), &position, quiet_comm()), "MPI_Pack");
   });
   return in.get();
 }
@@ -79,14 +91,14 @@ std::byte* Job::stage(std::size_t bytes) {
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype type) {
   with_base(to, count, type, [&](const void* place, int elements, MPI_Datatype as) {
     int position = 0;
-    check(PMPI_Unpack(from, static_cast<int>(bytes), &position, const_cast<void*>(place), elements, as, MPI_COMM_SELF),
-          "MPI_Unpack failed");
+    check(PMPI_Unpack(from, static_cast<int>(bytes), &position, const_cast<void*>(place), elements, as, quiet_comm()),
+          "MPI_Unpack");
   });
 }
 
 std::shared_ptr<MPI_Datatype> held(MPI_Datatype type) {
   auto copy = std::make_unique<MPI_Datatype>(MPI_DATATYPE_NULL);
-  check(PMPI_Type_dup(type, copy.get()), "MPI_Type_dup failed");
+  check(PMPI_Type_dup(type, copy.get()), "MPI_Type_dup");
   return {copy.release(), [](MPI_Datatype* mine) {
             PMPI_Type_free(mine);
             delete mine;

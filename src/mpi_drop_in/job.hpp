@@ -1,17 +1,21 @@
 // Job: an MPI call, translated to a call of this library.
 //
 // Memory is dense if its bytes lie in the order in which they are sent, without gaps. Other input is packed before the
-// call. Other output is unpacked after the call. Ranks may describe the same bytes by different datatypes. Calls
-// without a reduction treat their data as bytes (DataType::u8).
+// call. Other output is unpacked after the call. Ranks may describe the same data by different datatypes. In calls
+// without a reduction, the elements are those of the basic types (basic_types.hpp).
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "core/call.hpp"
 #include "mpi_drop_in/types.hpp"
 
 namespace collectives::drop_in {
@@ -25,12 +29,15 @@ struct Job {
   Rank root = 0;
   /// Number of elements of each rank. Empty: all ranks have equally many.
   std::vector<std::size_t> counts = {};
+  std::uint64_t foreign_type = 0;                                  ///< Call::foreign_type
   Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
   /// Copy of input that is not dense or overlaps the output. Null: no copy is needed.
   std::unique_ptr<std::byte[]> in = {};
   std::unique_ptr<std::byte[]> out = {};
   std::function<void()> finish = {};  ///< Work of this rank after the operation. Empty: none.
 
+  /// Returns the call, which refers to `counts`.
+  Call call() const;
   /// Runs the call and blocks until it is finished.
   void run(Communicator&) const;
   /// Starts the call.
@@ -44,6 +51,15 @@ struct Job {
   /// Allocates `bytes` bytes in `out` for an output that is later unpacked or copied. Returns their address.
   std::byte* stage(std::size_t bytes);
 };
+
+/// Failure of a function of MPI that handles datatypes.
+struct MpiFailure : std::runtime_error {
+  MpiFailure(const char* function, int code);
+  int error_class;
+};
+
+/// Returns MPI's description of an error class or code, without the newlines and the details of MPICH.
+std::string error_text(int code);
 
 /// Unpacks `count` elements from the `bytes` bytes at `from`.
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype);

@@ -5,18 +5,30 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <string>
 
 #include "mpi_drop_in/calls.hpp"
+#include "mpi_drop_in/job.hpp"
 #include "mpi_drop_in/non_blocking.hpp"
 #include "mpi_drop_in/process.hpp"
 #include "mpi_drop_in/statistics.hpp"
 
 namespace collectives::drop_in {
 
+/// Thrown by a rank that has refused a call and has to report it.
+struct Refused {
+  int error_class = MPI_ERR_OTHER;
+  std::string why = {};
+};
+
 /// Reports `error` in a line on stderr and to the error handler of the MPI communicator. Returns the error code that
-/// the MPI call returns. If the error concerns this rank alone, the library's communicator is aborted, so that all
-/// ranks fail.
+/// the MPI call returns. If peers cannot know of the error, the library's communicator is aborted, so that all ranks
+/// fail.
 int report(CommState& state, const std::exception& error) noexcept;
+/// Reports that this rank has refused a call, in the same way. Returns its error code.
+int report(const CommState& state, Kind kind, const Refused& refused) noexcept;
+/// Publishes a refusal if MPI has refused a call that was forwarded to it. `code`: the error code of that call.
+void refuse_as_mpi(CommState& state, Kind kind, Form form, int code) noexcept;
 
 /// Decides whether the library performs a call. Examines the arguments only if the library can perform calls of the
 /// communicator.
@@ -25,11 +37,45 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   if (state.refused() != Reason::none) return {state.refused()};
   if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Eligibility eligibility = call.eligibility(state);
-  if (eligibility.reason == Reason::none && eligibility.bytes < kMinBytes[static_cast<std::size_t>(Call::kKind)])
+  // Peers forward a call that is too short, even if an argument of this rank is wrong.
+  const bool is_short = eligibility.bytes < kMinBytes[static_cast<std::size_t>(Call::kKind)];
+  if (is_short &&
+      (eligibility.reason == Reason::none || (eligibility.reason == Reason::arguments && eligibility.bytes > 0)))
     eligibility.reason = Reason::size;
   if (eligibility.reason == Reason::none)
     eligibility.reason = state.reason_to_forward(form == Form::blocking, eligibility.bytes);
   return eligibility;
+}
+
+/// Performs a call that the library does not perform, by forward(). Publishes a refusal if an argument is wrong, before
+/// MPI sees the call. Reports an argument on which an MPI may crash, and then does not forward the call.
+template <class Forward>
+int forward_or_refuse(CommState& state, Kind kind, Form form, const Eligibility& eligibility,
+                      Forward&& forward) noexcept {
+  if (eligibility.reason == Reason::arguments) {
+    const WrongArgument& wrong = eligibility.wrong;
+    if (state.refuse(kind, form == Form::blocking, wrong.why) && wrong.error != MPI_SUCCESS)
+      return report(state, kind, {wrong.error, std::string(wrong.why)});
+    return forward();
+  }
+  const int code = forward();
+  if (code != MPI_SUCCESS) refuse_as_mpi(state, kind, form, code);
+  return code;
+}
+
+/// Returns the job of a call. If this rank cannot make it, publishes a refusal and throws Refused.
+template <class Call>
+Job job_of(const Call& call, CommState& state, Form form) {
+  Refused refused;
+  try {
+    return call.job(state);
+  } catch (const MpiFailure& failure) {
+    refused = {failure.error_class, failure.what()};
+  } catch (const std::exception& error) {
+    refused.why = error.what();
+  }
+  state.refuse(Call::kKind, form == Form::blocking, refused.why);
+  throw refused;
 }
 
 /// Calls take(state) if the library performs the call, or forward() if MPI does. Returns the error code of the call.
@@ -44,10 +90,12 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
   Eligibility eligibility = decide(call, *state, form);
   int code = MPI_SUCCESS;
   if (eligibility.reason != Reason::none) {
-    code = forward();
+    code = forward_or_refuse(*state, Call::kKind, form, eligibility, forward);
   } else {
     try {
       take(*state);
+    } catch (const Refused& refused) {
+      code = report(*state, Call::kKind, refused);
     } catch (const std::exception& error) {
       code = report(*state, error);
     }
@@ -59,7 +107,7 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
 template <class Call, class Forward>
 int blocking(const Call& call, MPI_Comm comm, Forward&& forward) noexcept {
   return perform(call, Form::blocking, comm, forward, [&](CommState& state) {
-    const Job job = call.job(state);
+    const Job job = job_of(call, state, Form::blocking);
     {
       const std::lock_guard lock(state);
       job.run(state.communicator());
@@ -71,7 +119,7 @@ int blocking(const Call& call, MPI_Comm comm, Forward&& forward) noexcept {
 template <class Call, class Forward>
 int non_blocking(const Call& call, MPI_Comm comm, MPI_Request* request, Forward&& forward) noexcept {
   return perform(call, Form::non_blocking, comm, forward,
-                 [&](CommState& state) { *request = begin(state, call.job(state)); });
+                 [&](CommState& state) { *request = begin(state, job_of(call, state, Form::non_blocking)); });
 }
 
 }  // namespace collectives::drop_in

@@ -21,6 +21,7 @@
 #include "mpi_drop_in/non_blocking.hpp"
 #include "mpi_drop_in/statistics.hpp"
 #include "mpi_drop_in/types.hpp"
+#include "mpi_drop_in/vocabulary.hpp"
 
 namespace collectives::drop_in {
 
@@ -107,6 +108,7 @@ int stop(MPI_Comm, int keyval, void*, void*) noexcept {
   drop_all();
   set_wait_hook(nullptr);
   end_never_done();
+  end_types();
   if (in_force.stats && rank_in_world == 0) {
     const std::string text = statistics();
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -130,9 +132,11 @@ bool agree() {
     if (rank_in_world == 0) log_error(0, "{}: no MPI call is taken over", error.what());
   }
   PMPI_Bcast(agreed, 2, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
-  int here = can_progress_in_mpi() ? 1 : 0, everywhere = 0;
-  PMPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  in_force.non_blocking = everywhere == 1;
+  const int here[] = {can_progress_in_mpi() ? 1 : 0, may_pack() ? 0 : 1};
+  int everywhere[2] = {};
+  PMPI_Allreduce(here, everywhere, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  in_force.non_blocking = everywhere[0] == 1;
+  in_force.compares_types = everywhere[1] == 1;
   in_force.after = static_cast<std::size_t>(agreed[0]);
   in_force.coded = agreed[1] >= 0;
   in_force.coded_from_bytes = in_force.coded ? static_cast<std::size_t>(agreed[1]) : 0;
@@ -153,6 +157,7 @@ void start() noexcept try {
   init_types();
   init_communicators();
   begin_never_done();
+  use_words_of_mpi();
   int keyval = MPI_KEYVAL_INVALID;
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, stop, &keyval, nullptr);
   PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr);

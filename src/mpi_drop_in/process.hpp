@@ -14,8 +14,9 @@ struct Settings {
   /// Limit of CommState::calls_, which counts blocking calls and their bytes. At this limit, the library's communicator
   /// is built.
   std::size_t after = 0;
-  bool non_blocking = false;  ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
-  bool coded = false;         ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
+  bool non_blocking = false;    ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
+  bool compares_types = false;  ///< True: ranks compare basic types, because no process may pack data.
+  bool coded = false;           ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
   std::size_t coded_from_bytes = 0;
   bool stats = false;  ///< True: print statistics. The setting comes from this rank's own environment.
 };

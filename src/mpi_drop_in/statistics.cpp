@@ -43,8 +43,8 @@ std::string statistics() {
           forwarded += (forwarded.empty() ? "" : ", ") + text_of(of_kind[reason], kReasonNames[reason]);
       if (of_kind[0].calls == 0 && forwarded.empty()) continue;
       std::string name(kKindNames[kind]);
-      if (form == 1) name = fmt::format("I{}{}", static_cast<char>(name[0] - 'A' + 'a'), name.substr(1));
-      text += fmt::format("collectives: MPI_{}: {}{}{}\n", name, text_of(of_kind[0], kReasonNames[0]),
+      if (form == 1) name = fmt::format("MPI_I{}{}", static_cast<char>(name[4] - 'A' + 'a'), name.substr(5));
+      text += fmt::format("collectives: {}: {}{}{}\n", name, text_of(of_kind[0], kReasonNames[0]),
                           forwarded.empty() ? "" : "; forwarded: ", forwarded);
     }
   return text;

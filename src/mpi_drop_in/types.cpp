@@ -1,13 +1,23 @@
 // Functions that translate datatypes and ops of MPI to those of this library. A table holds MPI's predefined types.
 #include "mpi_drop_in/types.hpp"
 
+#include <link.h>
+
 #include <array>
-#include <bit>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string_view>
 #include <type_traits>
+#include <vector>
+
+#include "mpi_drop_in/decision.hpp"
 
 namespace collectives::drop_in {
 namespace {
+
+using enum BasicKind;
 
 /// Returns a handle as a word. Handles are pointers in Open MPI and ints in MPICH.
 template <class Handle>
@@ -18,17 +28,29 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// Hash table from handles to types, with open addressing. It is at most a quarter full.
+/// Hash table from handles to predefined types without gaps, with open addressing. It is at most a quarter full.
 class Table {
  public:
   struct Entry {
     std::uintptr_t handle = 0;
-    DataType type = DataType::u8;
     bool arithmetic = false;  ///< False: values are only moved.
+    DataType type = DataType::u8;
+    Layout layout = {};
   };
-  void add(MPI_Datatype type, DataType as, bool arithmetic) {
-    if (type == MPI_DATATYPE_NULL || word_of(type) == 0) return;  // a Fortran type that this MPI was built without
-    entries_[place_of(type)] = {word_of(type), as, arithmetic};
+  /// Adds a type of a kind. Ignores a type that this MPI was built without.
+  void add(MPI_Datatype type, BasicKind kind) {
+    int bytes = 0;
+    if (type == MPI_DATATYPE_NULL || word_of(type) == 0 || find(type) != nullptr ||
+        PMPI_Type_size(type, &bytes) != MPI_SUCCESS || bytes <= 0)
+      return;
+    const auto size = static_cast<std::size_t>(bytes);
+    const TypeSequence sequence(basic_type(kind, size));
+    entries_[place_of(type)] = {word_of(type), false, sequence.elements(1).type, {size, bytes, true, sequence}};
+  }
+  /// Makes the type one of those that MPI reduces by sum, product, min and max, if the library has it.
+  void allow_arithmetic(MPI_Datatype type) {
+    Entry& entry = entries_[place_of(type)];
+    if (entry.handle != 0) entry.arithmetic = entry.layout.types.elements(1).foreign_type == 0;
   }
   const Entry* find(MPI_Datatype type) const noexcept {
     const Entry& entry = entries_[place_of(type)];
@@ -47,48 +69,147 @@ class Table {
 };
 Table table;
 
-constexpr DataType signed_of(std::size_t bytes) {
-  return bytes == 1 ? DataType::i8 : bytes == 4 ? DataType::i32 : DataType::i64;
+/// Adds the types by which MPI can sum, multiply and compare.
+void add_numbers() {
+  const auto add = [](BasicKind kind, std::initializer_list<MPI_Datatype> types) {
+    for (const MPI_Datatype type : types) {
+      table.add(type, kind);
+      table.allow_arithmetic(type);
+    }
+  };
+  add(signed_integer,
+      {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T,
+       MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
+  add(unsigned_integer, {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
+                         MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
+  // An option of the Fortran compiler may have made REAL longer.
+  add(floating, {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
 }
-constexpr DataType unsigned_of(std::size_t bytes) {
-  return bytes == 1 ? DataType::u8 : bytes == 4 ? DataType::u32 : DataType::u64;
+
+/// Adds the other predefined types without gaps. MPI_CHAR counts as a signed integer, because programs mix them.
+void add_types_to_move() {
+  const auto add = [](BasicKind kind, std::initializer_list<MPI_Datatype> types) {
+    for (const MPI_Datatype type : types) table.add(type, kind);
+  };
+  add(signed_integer, {MPI_CHAR, MPI_CHARACTER});
+  add(complex, {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
+                MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+                MPI_COMPLEX16});
+  add(logical, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
+  add(wide_character, {MPI_WCHAR});
+  add(byte, {MPI_BYTE});
+  add(packed, {MPI_PACKED});
+}
+
+// ---- derived types ----
+
+MPI_Comm quiet = MPI_COMM_NULL;
+int layout_keyval = MPI_KEYVAL_INVALID;
+std::mutex& layout_mutex = *new std::mutex;  // held while a layout is made; never destroyed
+
+int forget_layout(MPI_Datatype, int, void* layout, void*) noexcept {
+  delete static_cast<Layout*>(layout);
+  return MPI_SUCCESS;
+}
+
+/// Returns the basic types of a predefined type that is not in the table. Most consist of a value and an index.
+TypeSequence named_sequence(MPI_Datatype type, std::size_t bytes) {
+  const auto pair = [&](MPI_Datatype pairs, MPI_Datatype first, MPI_Datatype second, TypeSequence& found) {
+    if (type != pairs || pairs == MPI_DATATYPE_NULL) return false;
+    for (const MPI_Datatype part : {first, second})
+      if (const auto* const entry = table.find(part)) found.append(entry->layout.types);
+    return true;
+  };
+  TypeSequence found;
+  if (pair(MPI_2INT, MPI_INT, MPI_INT, found) || pair(MPI_FLOAT_INT, MPI_FLOAT, MPI_INT, found) ||
+      pair(MPI_DOUBLE_INT, MPI_DOUBLE, MPI_INT, found) || pair(MPI_LONG_INT, MPI_LONG, MPI_INT, found) ||
+      pair(MPI_SHORT_INT, MPI_SHORT, MPI_INT, found) || pair(MPI_LONG_DOUBLE_INT, MPI_LONG_DOUBLE, MPI_INT, found) ||
+      pair(MPI_2INTEGER, MPI_INTEGER, MPI_INTEGER, found) || pair(MPI_2REAL, MPI_REAL, MPI_REAL, found) ||
+      pair(MPI_2DOUBLE_PRECISION, MPI_DOUBLE_PRECISION, MPI_DOUBLE_PRECISION, found))
+    return found;
+  return TypeSequence(basic_type(other, bytes));
+}
+
+TypeSequence sequence_of(MPI_Datatype type);
+
+/// Returns the basic types of a derived type. All types but structs repeat one type, whose number follows from the
+/// sizes.
+TypeSequence derived_sequence(MPI_Datatype type, std::size_t bytes, int integers, int addresses, int types,
+                              int combiner) {
+  std::vector<int> numbers(static_cast<std::size_t>(integers) + 1);
+  std::vector<MPI_Aint> places(static_cast<std::size_t>(addresses) + 1);
+  std::vector<MPI_Datatype> parts(static_cast<std::size_t>(types));
+  TypeSequence sequence;
+  if (PMPI_Type_get_contents(type, integers, addresses, types, numbers.data(), places.data(), parts.data()) !=
+      MPI_SUCCESS)
+    return TypeSequence(basic_type(other, bytes));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    int size = 0, ignored = 0, kind = MPI_COMBINER_NAMED;
+    PMPI_Type_size(parts[i], &size);
+    const std::size_t times = combiner == MPI_COMBINER_STRUCT ? static_cast<std::size_t>(numbers[i + 1])
+                              : size > 0                      ? bytes / static_cast<std::size_t>(size)
+                                                              : 0;
+    if (size > 0 && times > 0) sequence.append(sequence_of(parts[i]).repeated(times));
+    PMPI_Type_get_envelope(parts[i], &ignored, &ignored, &ignored, &kind);
+    if (kind != MPI_COMBINER_NAMED) PMPI_Type_free(&parts[i]);
+  }
+  return sequence;
+}
+
+/// Returns the basic types of one element.
+TypeSequence sequence_of(MPI_Datatype type) {
+  if (const auto* const found = table.find(type)) return found->layout.types;
+  int size = 0, integers = 0, addresses = 0, types = 0, combiner = 0;
+  if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0) return {};
+  const auto bytes = static_cast<std::size_t>(size);
+  PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+  switch (combiner) {
+    case MPI_COMBINER_NAMED: return named_sequence(type, bytes);
+    case MPI_COMBINER_F90_INTEGER: return TypeSequence(basic_type(signed_integer, bytes));
+    case MPI_COMBINER_F90_REAL: return TypeSequence(basic_type(floating, bytes));
+    case MPI_COMBINER_F90_COMPLEX: return TypeSequence(basic_type(complex, bytes));
+    default: return derived_sequence(type, bytes, integers, addresses, types, combiner);
+  }
+}
+
+bool is_committed(MPI_Datatype type) {
+  char memory[1] = {};
+  int position = 0;
+  return PMPI_Pack(memory, 0, type, memory, 1, &position, quiet) == MPI_SUCCESS;
+}
+
+Layout make_layout(MPI_Datatype type) {
+  int bytes = 0, integers = 0, addresses = 0, types = 0, combiner = 0;
+  MPI_Aint lower = 0, extent = 0;
+  PMPI_Type_size(type, &bytes);
+  PMPI_Type_get_extent(type, &lower, &extent);
+  PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+  if (bytes == MPI_UNDEFINED) return {kMaxPackedBytes + 1, extent, false, {}};
+  return {static_cast<std::size_t>(bytes), extent, combiner == MPI_COMBINER_NAMED && extent == bytes,
+          sequence_of(type)};
+}
+
+/// Returns the layout that is an attribute of the type, or null.
+const Layout* known_layout(MPI_Datatype type) {
+  void* layout = nullptr;
+  int there = 0;
+  PMPI_Type_get_attr(type, layout_keyval, &layout, &there);
+  return there != 0 ? static_cast<const Layout*>(layout) : nullptr;
 }
 
 }  // namespace
 
 void init_types() {
-  const auto number = [](MPI_Datatype type, DataType as) { table.add(type, as, true); };
-  number(MPI_FLOAT, DataType::f32);
-  number(MPI_DOUBLE, DataType::f64);
-  number(MPI_SIGNED_CHAR, DataType::i8);
-  number(MPI_UNSIGNED_CHAR, DataType::u8);
-  number(MPI_INT, signed_of(sizeof(int)));
-  number(MPI_UNSIGNED, unsigned_of(sizeof(unsigned)));
-  number(MPI_LONG, signed_of(sizeof(long)));
-  number(MPI_UNSIGNED_LONG, unsigned_of(sizeof(unsigned long)));
-  number(MPI_LONG_LONG, signed_of(sizeof(long long)));
-  number(MPI_UNSIGNED_LONG_LONG, unsigned_of(sizeof(unsigned long long)));
-  number(MPI_INT8_T, DataType::i8);
-  number(MPI_UINT8_T, DataType::u8);
-  number(MPI_INT32_T, DataType::i32);
-  number(MPI_UINT32_T, DataType::u32);
-  number(MPI_INT64_T, DataType::i64);
-  number(MPI_UINT64_T, DataType::u64);
-  number(MPI_AINT, signed_of(sizeof(MPI_Aint)));
-  number(MPI_OFFSET, signed_of(sizeof(MPI_Offset)));
-  number(MPI_COUNT, signed_of(sizeof(MPI_Count)));
-  number(MPI_INTEGER, signed_of(sizeof(MPI_Fint)));
-  number(MPI_INTEGER1, DataType::i8);
-  number(MPI_INTEGER4, DataType::i32);
-  number(MPI_INTEGER8, DataType::i64);
-  number(MPI_REAL4, DataType::f32);
-  number(MPI_REAL8, DataType::f64);
-  int bytes = 0;  // bytes of the Fortran type; an option of the Fortran compiler may have made REAL longer
-  if (PMPI_Type_size(MPI_REAL, &bytes) == MPI_SUCCESS && bytes == 4) number(MPI_REAL, DataType::f32);
-  if (PMPI_Type_size(MPI_DOUBLE_PRECISION, &bytes) == MPI_SUCCESS && bytes == 8)
-    number(MPI_DOUBLE_PRECISION, DataType::f64);
-  for (const MPI_Datatype type : {MPI_BYTE, MPI_CHAR, MPI_PACKED}) table.add(type, DataType::u8, false);
+  PMPI_Comm_dup(MPI_COMM_SELF, &quiet);
+  PMPI_Comm_set_errhandler(quiet, MPI_ERRORS_RETURN);
+  add_numbers();
+  add_types_to_move();
+  PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget_layout, &layout_keyval, nullptr);
 }
+
+void end_types() noexcept { PMPI_Comm_free(&quiet); }
+
+MPI_Comm quiet_comm() noexcept { return quiet; }
 
 std::optional<DataType> arithmetic_type(MPI_Datatype type) noexcept {
   const auto* const found = table.find(type);
@@ -103,19 +224,42 @@ std::optional<ReduceOp> reduction(MPI_Op op) noexcept {
   return std::nullopt;
 }
 
-std::optional<Layout> layout_of(MPI_Datatype type) {
-  if (type == MPI_DATATYPE_NULL) return std::nullopt;
-  if (const auto* const found = table.find(type)) {
-    const std::size_t bytes = size_of(found->type);
-    return Layout{bytes, static_cast<MPI_Aint>(bytes), true};
-  }
-  int bytes = 0, integers = 0, addresses = 0, types = 0, combiner = 0;
-  MPI_Aint lower = 0, extent = 0;
-  if (PMPI_Type_size(type, &bytes) != MPI_SUCCESS || bytes == MPI_UNDEFINED ||
-      PMPI_Type_get_extent(type, &lower, &extent) != MPI_SUCCESS ||
-      PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
-    return std::nullopt;
-  return Layout{static_cast<std::size_t>(bytes), extent, combiner == MPI_COMBINER_NAMED && extent == bytes};
+const Layout* layout_of(MPI_Datatype type) {
+  if (type == MPI_DATATYPE_NULL) return nullptr;
+  if (const auto* const found = table.find(type)) return &found->layout;
+  if (const Layout* const known = known_layout(type)) return known;
+  const std::lock_guard lock(layout_mutex);
+  if (const Layout* const known = known_layout(type)) return known;
+  if (!is_committed(type)) return nullptr;
+  auto made = std::make_unique<Layout>(make_layout(type));
+  PMPI_Type_set_attr(type, layout_keyval, made.get());
+  return made.release();
+}
+
+bool may_pack() noexcept {
+  const auto has_names = [](dl_phdr_info* object, std::size_t, void*) -> int {
+    using namespace std::string_view_literals;
+    const std::string_view file(object->dlpi_name);
+    if (file.find("/libmpi") != file.npos || file.find("/libcollectives_mpi") != file.npos) return 0;
+    const ElfW(Dyn)* entry = nullptr;
+    for (int i = 0; i < object->dlpi_phnum; ++i)
+      if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
+        entry = reinterpret_cast<const ElfW(Dyn)*>(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    ElfW(Addr) names = 0;
+    std::size_t bytes = 0;
+    for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_STRTAB) names = entry->d_un.d_ptr;
+      if (entry->d_tag == DT_STRSZ) bytes = entry->d_un.d_val;
+    }
+    if (names == 0) return 0;
+    if (names < object->dlpi_addr) names += object->dlpi_addr;  // the kernel's object, which no linker has relocated
+    const std::string_view text(reinterpret_cast<const char*>(names), bytes);
+    for (const std::string_view name : {"MPI_Pack\0"sv, "MPI_Unpack\0"sv, "MPI_Pack_external\0"sv,
+                                        "MPI_Unpack_external\0"sv, "mpi_pack_"sv, "mpi_unpack_"sv})
+      if (text.find(name) != text.npos) return 1;
+    return 0;
+  };
+  return ::dl_iterate_phdr(has_names, nullptr) != 0;
 }
 
 }  // namespace collectives::drop_in

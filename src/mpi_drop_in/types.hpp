@@ -6,12 +6,18 @@
 #include <optional>
 
 #include "collectives/types.hpp"
+#include "mpi_drop_in/basic_types.hpp"
 #include "mpi_drop_in/mpi.hpp"
 
 namespace collectives::drop_in {
 
 /// Looks up the handles of this MPI, which may be addresses. Must be called before the other functions here.
 void init_types();
+/// Frees what init_types() has made.
+void end_types() noexcept;
+
+/// Returns a communicator of this process alone. Errors of functions that get it are only returned.
+MPI_Comm quiet_comm() noexcept;
 
 /// Returns the library's element type for a predefined type of MPI. Returns nothing if the library lacks the type. Also
 /// returns nothing if MPI does not allow sum, product, min and max for it.
@@ -19,15 +25,23 @@ std::optional<DataType> arithmetic_type(MPI_Datatype) noexcept;
 /// Returns the library's op, or nothing if the library lacks it.
 std::optional<ReduceOp> reduction(MPI_Op) noexcept;
 
-/// Layout of one element of a datatype.
+/// Layout of one element of a datatype, and the basic types of its data.
 struct Layout {
   std::size_t bytes = 0;  ///< Bytes of data in one element, not counting gaps.
   MPI_Aint extent = 0;
   /// True: elements lie in memory as they are sent, so no packing is needed. Only predefined types are dense. A derived
   /// type without gaps may list its bytes in another order.
   bool dense = false;
+  TypeSequence types = {};
 };
-/// Returns the layout. Returns nothing for an invalid type. The call is then forwarded, and MPI reports the error.
-std::optional<Layout> layout_of(MPI_Datatype);
+/// Returns the layout, which is valid until the program frees the type. Returns null for MPI_DATATYPE_NULL
+/// and for a type that is not committed. The layout
+/// of a derived type is computed once, and then is an attribute of the type. A type of 2 GiB or more has more than
+/// kMaxPackedBytes bytes in its layout.
+const Layout* layout_of(MPI_Datatype);
+
+/// Returns true if a loaded object other than MPI contains the name of a function that packs or unpacks data. Data of
+/// type MPI_PACKED may then meet data of other types.
+bool may_pack() noexcept;
 
 }  // namespace collectives::drop_in

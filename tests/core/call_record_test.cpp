@@ -47,6 +47,7 @@ TEST(Signature, OfARefusalIsEqualWhateverTheArguments) {
   const Call one{.collective = Collective::reduce, .input = {nullptr, 3, DataType::f32}, .root = 9};
   EXPECT_EQ(sign_refusal(one), sign_refusal({.collective = Collective::reduce}));
   EXPECT_FALSE(sign_refusal(one) == sign_refusal({.collective = Collective::barrier}));
+  EXPECT_FALSE(sign_refusal(one) == sign_refusal({.collective = Collective::reduce, .has_counts = true}));
 }
 
 TEST(CallDetails, AreDecodedAndCut) {
@@ -121,6 +122,28 @@ TEST(DescribeMismatch, NamesRefusalsFirst) {
   EXPECT_EQ(text_of({arrived(0, {.count = 10}), arrived(1, {.count = 10}),
                      arrived(2, {.refused = true}, {.refusal = "output has 9 elements"})}),
             "all_reduce #17: rank 2 refused all_reduce #17: output has 9 elements, ranks 0-1 passed 10 x f32");
+}
+
+TEST(Signature, OfACallThatMovesDataHasTheForeignType) {
+  const Call bytes{.collective = Collective::broadcast, .output = {nullptr, 16, DataType::u8}, .foreign_type = 7};
+  Call other = bytes;
+  other.foreign_type = 8;
+  const auto hash = [](const Call& call) { return hash_of(sign(call, 0, "auto", false, {}, false)); };
+  EXPECT_NE(hash(bytes), hash(other));
+  other.foreign_type = 7;
+  EXPECT_EQ(hash(bytes), hash(other));
+}
+
+TEST(DescribeMismatch, UsesTheVocabularyOfAnotherInterface) {
+  static constexpr Vocabulary words{
+      [](const Signature&) noexcept -> std::string_view { return "Bcast"; },
+      [](const Signature& s) { return std::to_string(s.count) + " odd " + std::to_string(s.op_detail); }};
+  set_vocabulary(&words);
+  const Signature known{.collective = Collective::broadcast, .count = 4};
+  Signature odd = known;
+  odd.op_detail = 7;
+  EXPECT_EQ(text_of({arrived(0, known), arrived(1, odd)}), "Bcast #17: rank 0 passed 4 x f32, rank 1 passed 4 odd 7");
+  set_vocabulary(nullptr);
 }
 
 TEST(DescribeMismatch, NamesTheRanksThatDifferInACallWithoutRecords) {

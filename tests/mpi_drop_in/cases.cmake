@@ -34,9 +34,20 @@ function(drop_in_tests mpi package other)
   drop_in_case(${mpi}.SeveralThreads COMMAND ${mpirun} -np 2 ${intercepted} ${corner_cases} multiple
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over")
   drop_in_case(${mpi}.RanksDisagree COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} ranks_disagree
-               EXPECT "rank 0 passed 9 x i32, ranks 1-2 passed 10 x i32")
+               EXPECT "MPI_Allreduce #4: rank 0 passed 9 x i32, ranks 1-2 passed 10 x i32")
   drop_in_case(${mpi}.RanksDisagreeFatally COMMAND ${mpirun} -np 2 ${intercepted} ${scenarios} ranks_disagree_fatally
                EXPECT "rank 0 passed 9 x i32" REFUSE "class other" FAILS)
+  set(refused "error: rank 0: MPI_[A-Za-z]* #[12]: rank 2 refused")
+  drop_in_case(${mpi}.PeersOfARankThatRefuses.allreduce COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses
+               allreduce EXPECT "${refused} MPI_Allreduce #2: the count is negative, ranks 0-1 passed 10000 x i32")
+  drop_in_case(${mpi}.PeersOfARankThatRefuses.bcast COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses
+               bcast EXPECT "${refused} MPI_Bcast #2: the root is no rank")
+  drop_in_case(${mpi}.PeersOfARankThatRefuses.type COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses type
+               EXPECT "${refused} MPI_Bcast #2: the datatype is null or not committed")
+  drop_in_case(${mpi}.PeersOfARankThatRefuses.first COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses first
+               EXPECT "${refused} MPI_Allreduce #1: the op is MPI_OP_NULL")
+  drop_in_case(${mpi}.PackedDataMeetsOtherTypes COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} packed
+               EXPECT "MPI_Bcast: 1 taken over" REFUSE "mismatch|passed")
   set(different $<TARGET_FILE:drop_in_different_calls_${mpi}>)
   set(quiet env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_TUNING=default)
   drop_in_case(${mpi}.DifferentCalls.OfAHost COMMAND ${mpirun} -np 2 ${quiet} ${different} EXPECT " 0 faults")

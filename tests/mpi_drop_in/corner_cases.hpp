@@ -49,6 +49,7 @@ void other_ops();
 void scatters();
 void ranks_describe_the_same_bytes_differently();
 void same_length_in_another_order();
+void ranks_describe_equal_sequences_of_types_differently();
 void from_the_bottom_of_memory();
 void gathers_with_gaps_between_ranks();
 void nothing_to_move();

@@ -212,6 +212,7 @@ void wrong_arguments_come_back_as_codes() {
   CHECK(class_of(MPI_Bcast(&value, 1, MPI_INT, size, mine)) == MPI_ERR_ROOT);
   CHECK(MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, mine) != MPI_SUCCESS);
   CHECK(MPI_Allgather(&value, -1, MPI_INT, &sum, 1, MPI_INT, mine) != MPI_SUCCESS);
+  CHECK(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, mine) == MPI_SUCCESS && sum == size);
   MPI_Comm_free(&mine);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   CHECK(class_of(MPI_Allreduce(&value, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_NULL)) == MPI_ERR_COMM);

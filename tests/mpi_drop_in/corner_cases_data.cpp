@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "corner_cases.hpp"
@@ -212,6 +213,54 @@ void same_length_in_another_order() {
   std::vector<One> ones(50, rank == 0 ? One{2.5, 7} : One{0, 0});
   MPI_Bcast(ones.data(), 50, MPI_DOUBLE_INT, 0, MPI_COMM_WORLD);
   CHECK(ones[0].value == 2.5 && ones[0].where == 7 && ones[49].value == 2.5 && ones[49].where == 7);
+}
+
+/// Broadcasts the memory of rank 0. Rank r passes the description r % descriptions.size(): a count and a type.
+static void broadcast_as(const std::vector<std::pair<int, MPI_Datatype>>& descriptions) {
+  std::vector<int> data(40000);
+  std::iota(data.begin(), data.end(), rank == 0 ? 1 : 50000);
+  const auto [count, type] = descriptions[static_cast<std::size_t>(rank) % descriptions.size()];
+  MPI_Bcast(data.data(), count, type, 0, MPI_COMM_WORLD);
+  CHECK(data[0] == 1 && data[2] == 3);
+}
+
+static MPI_Datatype committed(MPI_Datatype type) {
+  MPI_Type_commit(&type);
+  return type;
+}
+
+void ranks_describe_equal_sequences_of_types_differently() {
+  MPI_Datatype four = MPI_DATATYPE_NULL, all = MPI_DATATYPE_NULL, again = MPI_DATATYPE_NULL, pair = MPI_DATATYPE_NULL,
+               pairs = MPI_DATATYPE_NULL, two_pairs = MPI_DATATYPE_NULL;
+  MPI_Type_contiguous(4, MPI_INT, &four);
+  MPI_Type_contiguous(5000, committed(four), &all);
+  MPI_Type_dup(committed(all), &again);
+  broadcast_as({{20000, MPI_INT}, {5000, four}, {1, all}, {1, again}, {10000, MPI_2INT}, {20000, MPI_INT32_T}});
+  broadcast_as({{20000, MPI_LONG}, {20000, MPI_INT64_T}, {20000, MPI_LONG_LONG}, {20000, MPI_AINT}});
+  int fortran = 0;  // bytes of INTEGER; 0: this MPI has no Fortran
+  MPI_Type_size(MPI_INTEGER, &fortran);
+  if (fortran == sizeof(int)) broadcast_as({{20000, MPI_INTEGER}, {20000, MPI_INT}, {10000, MPI_2INTEGER}});
+
+  // The type of MPI_DOUBLE_INT, also as a type of its own, as many of them and as structs of two of them.
+  const int ones[] = {1, 1}, twos[] = {1, 1, 1, 1};
+  const MPI_Aint places[] = {0, 8}, more_places[] = {0, 8, 16, 24};
+  const MPI_Datatype types[] = {MPI_DOUBLE, MPI_INT}, more_types[] = {MPI_DOUBLE, MPI_INT, MPI_DOUBLE, MPI_INT};
+  MPI_Type_create_struct(2, ones, places, types, &pair);
+  MPI_Type_create_struct(4, twos, more_places, more_types, &two_pairs);
+  MPI_Type_contiguous(3000, committed(pair), &pairs);
+  MPI_Type_commit(&two_pairs);
+  broadcast_as({{3000, MPI_DOUBLE_INT}, {3000, pair}, {1, committed(pairs)}, {1500, two_pairs}});
+
+  // A rank without elements may pass any type.
+  std::vector<int> counts(of_all(), 5000), places_of_ranks(of_all());
+  counts[0] = 0;
+  for (std::size_t r = 1; r < of_all(); ++r) places_of_ranks[r] = places_of_ranks[r - 1] + counts[r - 1];
+  const std::vector<int> mine(5000, rank);
+  std::vector<int> parts(5000 * of_all());
+  MPI_Allgatherv(mine.data(), counts[static_cast<std::size_t>(rank)], rank == 0 ? MPI_BYTE : MPI_INT, parts.data(),
+                 counts.data(), places_of_ranks.data(), MPI_INT, MPI_COMM_WORLD);
+  CHECK(parts[0] == 1 && parts[5000 * (of_all() - 1) - 1] == size - 1);
+  for (MPI_Datatype* type : {&four, &all, &again, &pair, &pairs, &two_pairs}) MPI_Type_free(type);
 }
 
 void from_the_bottom_of_memory() {

@@ -37,7 +37,19 @@ struct CallOfMpi {
   MPI_Op op = MPI_SUM;
   int root = 0;
   bool falling = false;  ///< counts of ranks fall, otherwise they rise
+  bool refused = false;  ///< MPI refuses the call on the rank that makes it
 };
+
+/// Returns a type of an int and a double without a gap, in this order.
+MPI_Datatype int_and_double() {
+  const int lengths[] = {1, 1};
+  const MPI_Aint places[] = {0, sizeof(int)};
+  const MPI_Datatype types[] = {MPI_INT, MPI_DOUBLE};
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_Type_create_struct(2, lengths, places, types, &type);
+  MPI_Type_commit(&type);
+  return type;
+}
 
 std::vector<CallOfMpi> calls() {
   return {{"Barrier", Kind::barrier},
@@ -47,14 +59,22 @@ std::vector<CallOfMpi> calls() {
           {"Allreduce of float", Kind::all_reduce, 5000, MPI_FLOAT},
           {"Allreduce by max", Kind::all_reduce, 5000, MPI_INT, MPI_MAX},
           {"Allreduce by min", Kind::all_reduce, 5000, MPI_INT, MPI_MIN},
+          {"Allreduce that MPI refuses", Kind::all_reduce, -1, MPI_INT, MPI_SUM, 0, false, true},
           {"Reduce to 0", Kind::reduce},
           {"Reduce to 1", Kind::reduce, 5000, MPI_INT, MPI_SUM, 1},
+          {"Reduce that MPI refuses", Kind::reduce, 5000, MPI_FLOAT, MPI_BAND, 0, false, true},
           {"Bcast from 0", Kind::broadcast},
           {"Bcast from 1", Kind::broadcast, 5000, MPI_INT, MPI_SUM, 1},
           {"Bcast of one more", Kind::broadcast, 5001},
           {"Bcast of double", Kind::broadcast, 5000, MPI_DOUBLE},
+          {"Bcast of float", Kind::broadcast, 5000, MPI_FLOAT},
+          {"Bcast of bytes", Kind::broadcast, 20000, MPI_BYTE},
+          {"Bcast of double and int", Kind::broadcast, 5000, MPI_DOUBLE_INT},
+          {"Bcast of int and double", Kind::broadcast, 5000, int_and_double()},
+          {"Bcast that MPI refuses", Kind::broadcast, 5000, MPI_INT, MPI_SUM, 99, false, true},
           {"Allgather", Kind::all_gather},
           {"Allgather of one more", Kind::all_gather, 5001},
+          {"Allgather of bytes", Kind::all_gather, 20000, MPI_BYTE},
           {"Allgatherv of rising parts", Kind::all_gather_v},
           {"Allgatherv of falling parts", Kind::all_gather_v, 5000, MPI_INT, MPI_SUM, 0, true},
           {"Reduce_scatter_block", Kind::scatter_block},
@@ -152,12 +172,13 @@ Report try_pair(const CallOfMpi& mine, StderrFile& lines) {
   make_blocking({"", Kind::all_reduce, 1}, comm);
   lines.take();
   Report report;
-  if (make(mine, comm) != MPI_SUCCESS && mine.count >= 0) report.failed = 1;
+  if (make(mine, comm) != MPI_SUCCESS && !mine.refused) report.failed = 1;
   if (MPI_Barrier(comm) != MPI_SUCCESS) report.failed = 1;
-  // "collectives: error: rank 1: all_reduce #2: ..." has the same words on every rank from "all_reduce" on.
+  // "collectives: error: rank 1: MPI_Allreduce #2: ..." has the same words on every rank from "MPI_Allreduce" on. A
+  // line before it may be that of a refused call.
   std::string text = lines.take();
-  const std::size_t begin = text.find("rank " + std::to_string(rank) + ": ");
-  text = begin == text.npos ? "" : text.substr(text.find(": ", begin) + 2);
+  const std::size_t begin = text.rfind("error: rank " + std::to_string(rank) + ": MPI_");
+  text = begin == text.npos ? "" : text.substr(text.find("MPI_", begin));
   std::strncpy(report.words, text.substr(0, text.find('\n')).c_str(), sizeof report.words - 1);
   MPI_Comm_free(&comm);
   return report;

@@ -60,10 +60,13 @@ int main(int argc, char** argv) {
   IN(non_blocking_forms);
   IN(non_blocking_with_types_freed_at_once);
   IN(begun_here_and_finished_in_other_calls);
-  // Open MPI 4.1.4 itself crashes in this case.
+  // Open MPI 4.1.4 itself crashes in the first case. In the second one, MPIs cut long vectors differently on ranks with
+  // different types.
   if (const char* const after = std::getenv("COLLECTIVES_MPI_AFTER");
-      after != nullptr && after == std::string_view("0"))
+      after != nullptr && after == std::string_view("0")) {
     IN(a_communicator_freed_before_its_request);
+    IN(ranks_describe_equal_sequences_of_types_differently);
+  }
   IN(communicators_of_all_kinds);
   IN(communicators_made_by_every_function);
   IN(neighbours);

@@ -2,6 +2,8 @@
 // library that takes over MPI's collectives:
 //
 //   scenarios before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
+//   scenarios one_refuses allreduce | bcast | type | first      the last rank makes a call that MPI refuses
+//   scenarios packed                         one rank packs what the others pass as ints
 //   scenarios patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
 //   scenarios spawns [NAME=VALUE...]         two more ranks, with these variables in their environment
 #define OMPI_SKIP_MPICXX
@@ -33,6 +35,56 @@ int ranks_disagree(int rank) {
   const int later = sum_of(10, MPI_COMM_WORLD);
   std::printf("rank %d: class %s\n", rank, error_class == MPI_ERR_OTHER ? "other" : "something else");
   return error_class == MPI_ERR_OTHER && later != MPI_SUCCESS ? 0 : 1;
+}
+
+/// Lets the last rank make a call that MPI refuses, while the other ranks make a right one. Each rank must get an error
+/// of its own class soon, and the next call must fail everywhere.
+int one_refuses(std::string_view how, int rank, int size) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  MPI_Datatype never_committed = MPI_DATATYPE_NULL;
+  MPI_Type_contiguous(2, MPI_INT, &never_committed);
+  std::vector<int> values(10000, rank), sums(values.size());
+  if (how != "first") sum_of(10, comm);
+  const bool refuses = rank == size - 1;
+  const double start = MPI_Wtime();
+  int code = MPI_SUCCESS, expected = refuses ? MPI_ERR_COUNT : MPI_ERR_OTHER;
+  if (how == "bcast") {
+    expected = refuses ? MPI_ERR_ROOT : MPI_ERR_OTHER;
+    code = MPI_Bcast(values.data(), 10000, MPI_INT, refuses ? size : 1, comm);
+  } else if (how == "type") {
+    expected = refuses ? MPI_ERR_TYPE : MPI_ERR_OTHER;
+    code = MPI_Bcast(values.data(), refuses ? 5000 : 10000, refuses ? never_committed : MPI_INT, 1, comm);
+  } else if (how == "first" && refuses) {
+    expected = MPI_ERR_OP;
+    code = MPI_Allreduce(values.data(), sums.data(), 10000, MPI_INT, MPI_OP_NULL, comm);
+  } else {
+    code = MPI_Allreduce(values.data(), sums.data(), refuses ? -1 : 10000, MPI_INT, MPI_SUM, comm);
+  }
+  // A broadcast may end before the last rank refuses it. The barrier then tells its peers.
+  const int later = MPI_Barrier(comm);
+  const double seconds = MPI_Wtime() - start;
+  int error_class = MPI_SUCCESS;
+  MPI_Error_class(code == MPI_SUCCESS && !refuses ? later : code, &error_class);
+  std::printf("rank %d: class %d, expected %d, then %d, after %.1f s\n", rank, error_class, expected, later, seconds);
+  MPI_Type_free(&never_committed);
+  MPI_Comm_free(&comm);
+  return error_class == expected && later != MPI_SUCCESS && seconds < 10 ? 0 : 1;
+}
+
+/// Lets rank 0 broadcast packed ints, which the other ranks receive as ints.
+int packed(int rank) {
+  std::vector<int> values(10000, rank == 0 ? 5 : 0), pack(values.size());
+  int place = 0;
+  const int bytes = static_cast<int>(pack.size() * sizeof(int));
+  MPI_Pack(values.data(), 10000, MPI_INT, pack.data(), bytes, &place, MPI_COMM_WORLD);
+  if (rank == 0)
+    MPI_Bcast(pack.data(), bytes, MPI_PACKED, 0, MPI_COMM_WORLD);
+  else
+    MPI_Bcast(values.data(), 10000, MPI_INT, 0, MPI_COMM_WORLD);
+  const int code = MPI_Barrier(MPI_COMM_WORLD);
+  return code == MPI_SUCCESS && values == std::vector<int>(10000, 5) ? 0 : 1;
 }
 
 /// Tells whether sums travel as bf16: sums of values that bf16 represents are exact, and other sums lose their third
@@ -160,6 +212,8 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (what == "ranks_disagree") MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (what == "ranks_disagree" || what == "ranks_disagree_fatally") wrong = ranks_disagree(rank);
+  if (what == "one_refuses") wrong = one_refuses(argc > 2 ? argv[2] : "", rank, size);
+  if (what == "packed") wrong = packed(rank);
   if (what == "coded") wrong = coded(rank, size);
   if (what == "patience") patience();
   if (what == "lengths") lengths();

@@ -1,0 +1,63 @@
+// Functions of TypeSequence, a sequence of basic types of MPI data.
+#include "mpi_drop_in/basic_types.hpp"
+
+#include <optional>
+
+#include "core/signature.hpp"
+
+namespace collectives::drop_in {
+namespace {
+
+/// Returns the library's type of a basic type, or nothing if the library lacks it.
+std::optional<DataType> data_type_of(std::uint64_t basic) noexcept {
+  const std::size_t bytes = bytes_of(basic);
+  switch (kind_of(basic)) {
+    case BasicKind::signed_integer:
+      if (bytes == 1) return DataType::i8;
+      if (bytes == 4) return DataType::i32;
+      if (bytes == 8) return DataType::i64;
+      break;
+    case BasicKind::unsigned_integer:
+      if (bytes == 1) return DataType::u8;
+      if (bytes == 4) return DataType::u32;
+      if (bytes == 8) return DataType::u64;
+      break;
+    case BasicKind::floating:
+      if (bytes == 4) return DataType::f32;
+      if (bytes == 8) return DataType::f64;
+      break;
+    default: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TypeSequence::TypeSequence(std::uint64_t basic) noexcept
+    : hash_(mix(basic)), power_(kFactor), only_(basic), is_empty_(false) {}
+
+void TypeSequence::append(const TypeSequence& next) noexcept {
+  if (next.is_empty_) return;
+  only_ = is_empty_ || only_ == next.only_ ? next.only_ : 0;
+  hash_ = hash_ * next.power_ + next.hash_;
+  power_ *= next.power_;
+  is_empty_ = false;
+}
+
+TypeSequence TypeSequence::repeated(std::size_t times) const noexcept {
+  TypeSequence result, doubled = *this;
+  for (; times > 0; times /= 2) {
+    if (times % 2 != 0) result.append(doubled);
+    doubled.append(doubled);
+  }
+  return result;
+}
+
+Elements TypeSequence::elements(std::size_t times) const noexcept {
+  if (is_empty_) return {};
+  if (only_ == 0) return {DataType::u8, repeated(times).hash_ | kSeveralTypes};
+  if (const auto type = data_type_of(only_)) return {*type, 0};
+  return {DataType::u8, only_};
+}
+
+}  // namespace collectives::drop_in
