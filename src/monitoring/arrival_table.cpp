@@ -133,8 +133,9 @@ std::optional<CallRecord> ArrivalTable::record_of(Rank rank, std::uint64_t seque
 
 void append_records(const ArrivalTable& table, Rank rank, std::size_t most, std::vector<Arrived>& to) {
   const std::uint64_t newest = table.newest_of(rank);
-  for (std::uint64_t sequence = newest - std::min<std::uint64_t>(newest, most) + 1; sequence <= newest; ++sequence)
-    if (auto record = table.record_of(rank, sequence)) to.push_back({rank, *std::move(record)});
+  // Counts records, not numbers of calls, because a peer may send the largest number.
+  for (std::uint64_t left = std::min<std::uint64_t>(newest, most); left > 0; --left)
+    if (auto record = table.record_of(rank, newest - left + 1)) to.push_back({rank, *std::move(record)});
 }
 
 std::vector<Arrived> ArrivalTable::records_of_host(std::size_t most) const {

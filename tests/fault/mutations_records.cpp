@@ -36,6 +36,8 @@ constexpr const char* kPeerInfoWithGpu =
     R"("backends":"auto","transport":"","wire":"tcp","backend":"auto","deterministic":true,"context":3,"trace":"0f",)"
     R"("gpu":{"identity":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],"number":0,"host":"h","nccl":2,"no_nccl":"",)"
     R"("not opened":"no"}})";
+constexpr const char* kPeerInfoWithOtherNccl =
+    R"({"backend":"auto","gpu":{"identity":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,17],"host":"h","nccl":3}})";
 constexpr const char* kFailed = R"({"error":"rank 3: no file descriptor is left","code":8})";
 
 void throw_error_in(const JsonRecord& record) {
@@ -56,7 +58,10 @@ MutationOutcome read_peer_info(std::string_view bytes) {
 MutationOutcome read_gpus(std::string_view bytes) {
   const std::vector<JsonRecord> all{record_of(0, kPeerInfoWithGpu), record_of(1, bytes)};
   throw_error_in(all[1]);
-  return MutationOutcome::accepted(gpus_of(all).no_nccl);
+  Topology topology = Topology::regular(2, 2);
+  topology.gpus = gpus_of(all);
+  agree_on_nccl_in_hosts(topology, all);
+  return MutationOutcome::accepted(topology.gpus.no_nccl + topology.gpus.no_nccl_in_hosts);
 }
 
 /// Gives a record to Wires as the offer and as the outcome of another rank.
@@ -119,19 +124,21 @@ MutationOutcome read_hex(std::string_view bytes) {
 
 std::vector<MutationTarget> record_targets() {
   static const std::unique_ptr<Arena> arena = Arena::create({.ranks = 2, .frame_bytes = 64});
-  return {
-      {"peer_info", {kPeerInfo, kFailed, "{}"}, read_peer_info},
-      {"gpu_info", {kPeerInfoWithGpu, kPeerInfo}, read_gpus},
-      {"wire_offer",
-       {R"({"wires":{"fake":"","tcp":"7b7d"},"why_not":{"ucx":"it is not here"},"fast":true})", kFailed,
-        R"({"wires":{},"why_not":{"fake":"no"},"fast":false})"},
-       read_offer},
-      {"arena_handle",
-       {arena->handle(), foreign_arena({.ranks = 2, .frame_bytes = 64}), foreign_arena({.ranks = 3, .frame_bytes = 64}),
-        foreign_arena({.ranks = 2, .frame_bytes = 64}, 1), "1 3 00112233445566778899aabbccddeeff"},
-       read_handle},
-      {"tuning_record", {json_text(to_json(TuningParameters{})), R"({"inline_bytes":64,"wire_us":0.5})"}, read_tuning},
-      {"hex", {"7b226e6574776f726b223a2231227d"}, read_hex}};
+  return {{"peer_info", {kPeerInfo, kFailed, "{}"}, read_peer_info},
+          {"gpu_info", {kPeerInfoWithGpu, kPeerInfoWithOtherNccl, kPeerInfo}, read_gpus},
+          {"wire_offer",
+           {R"({"wires":{"fake":"","tcp":"7b7d"},"why_not":{"ucx":"it is not here"},"fast":true})", kFailed,
+            R"({"wires":{},"why_not":{"fake":"no"},"fast":false})"},
+           read_offer},
+          {"arena_handle",
+           {arena->handle(), foreign_arena({.ranks = 2, .frame_bytes = 64}),
+            foreign_arena({.ranks = 3, .frame_bytes = 64}), foreign_arena({.ranks = 2, .frame_bytes = 64}, 1),
+            fmt::format("{} 0 00112233445566778899aabbccddeeff", ::getpid()), "1 3 00112233445566778899aabbccddeeff"},
+           read_handle},
+          {"tuning_record",
+           {json_text(to_json(TuningParameters{})), R"({"inline_bytes":64,"wire_us":0.5})", R"({"notice_bytes":64})"},
+           read_tuning},
+          {"hex", {"7b226e6574776f726b223a2231227d"}, read_hex}};
 }
 
 }  // namespace collectives::testing

@@ -1,5 +1,5 @@
-// Targets of mutations: what arrives over TCP and UDP while ranks are connected. Each input gets connections of its
-// own, over loopback or a pair of sockets, and the parsers read it there.
+// Targets of mutations: what arrives over TCP and UDP while ranks are connected. Each input arrives at a new object of
+// the library, through a pair of sockets or over loopback.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -272,7 +272,8 @@ std::vector<MutationTarget> wire_targets() {
         control(kind(kPort, std::uint16_t{4000})), control(kind(kHeard, std::uint8_t{1})),
         control(kind(kProbed, std::uint8_t{0}).substr(0, 2)),
         control(kind(kAcknowledged, Acknowledged{1, 0})) + control(std::string(kRetransmission) + frame(1, 0, "text"))},
-       parse_controls});
+       parse_controls,
+       4});
   targets.push_back({"control_messages", control_message_seeds(), parse_control_messages});
   targets.push_back({"tcp_addresses",
                      {R"({"network":"a:1","port":4000,"at":["10.0.0.1","fd00::1"]})", published_address(4000, {})},

@@ -20,12 +20,13 @@ readonly summary='
   /^ *-: *0:Source:/ { here = $0 ~ ("/" wanted "$"); name = ""; entered = 1; next }
   !here { next }
   /^-----/ { dashes = 1; next }
-  dashes { dashes = 0; instance = $0 ~ /:$/ }
+  dashes { dashes = 0; instance = $0 ~ /:$/ && $0 !~ /^ *[^ :]+: *[0-9]+:/ }
   instance { next }
   /^function / { match($0, / called [0-9]+ /); name = substr($0, 10, RSTART - 10)
                  entered = substr($0, RSTART + 8) + 0 > 0
-                 if (!entered) others = others "\n  not entered: " name
-                 next }
+                 gsub(/\(anonymous namespace\)::|collectives::/, "", name); sub(/[[(].*/, "", name)
+                 if (!entered && !(name in seen)) others = others (others == "" ? "\n  not entered: " : ", ") name
+                 seen[name]; next }
   !/^ *[^ :]+: *[0-9]+:/ { next }
   { split($0, field, ":"); line = field[2] + 0 }
   field[1] ~ /[0-9]/ { ++reached; next }
@@ -34,8 +35,9 @@ readonly summary='
         if (missed) printf "; not line%s", lines
         print others }'
 
-for counters in $(cd "$build/src" && find . -name '*.gcda' | sort); do
-  source=${counters#./CMakeFiles/*.dir/}
-  gcov --branch-probabilities --demangled-names --stdout "$build/src/$counters" 2> /dev/null |
+cd "$build"  # the names of sources may be relative to it
+for counters in $(find src -name '*.gcda' | sort); do
+  source=${counters#*.dir/}
+  gcov --branch-probabilities --demangled-names --stdout "$counters" 2> /dev/null |
     awk -v wanted="src/${source%.gcda}" "$summary"
 done

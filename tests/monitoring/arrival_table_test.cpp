@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -119,6 +120,17 @@ TEST(ArrivalTable, IgnoresRecordsOfRanksThatDoNotExistOrAreOnThisHost) {
   host[0].add_records({{1, record_with(0, 1)}});
   EXPECT_FALSE(host[0].has_arrived(1, 1));
   EXPECT_FALSE(host[0].has_arrived(0, 1));
+}
+
+TEST(ArrivalTable, HasARecordOfTheLargestNumber) {
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
+  Host host(1, 1);
+  host[0].add_records({{1, record_with(kLargest, 10)}});
+  std::vector<Arrived> records;
+  append_records(host[0], 1, kRecords, records);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].call.sequence, kLargest);
+  EXPECT_FALSE(first_difference(host[0]));
 }
 
 TEST(ArrivalTable, ReturnsTheRecordsOfItsHost) {
