@@ -162,7 +162,8 @@ TEST(GroupRefusal, OfOverlapIsReportedToTheOtherRanks) {
 /// Adds two tensors whose copies exceed every memory. They are never read.
 void add_too_much(Group& group, ReduceOp op) {
   constexpr std::size_t kCount = std::size_t{1} << 60;
-  for (const std::uintptr_t address : {std::uintptr_t{1} << 12, std::uintptr_t{1} << 62 | std::uintptr_t{1} << 13}) {
+  // These addresses lie above those of a process.
+  for (const std::uintptr_t address : {std::uintptr_t{1} << 62, std::uintptr_t{1} << 63 | std::uintptr_t{1} << 12}) {
     const Buffer tensor(reinterpret_cast<void*>(address), kCount, DataType::f32);
     group.all_reduce(tensor, tensor, op);
   }
