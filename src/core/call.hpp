@@ -79,8 +79,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
                bool force);
 
-/// Returns the signature of a call that a rank has refused. It tells which function was called, and holds no other
-/// argument, so that refusals of the same call are equal on all ranks.
+/// Returns the signature of a call that a rank has refused. It identifies the function, and holds no
+/// other argument, so that refusals of the same call are equal on all ranks.
 Signature sign_refusal(const Call& call) noexcept;
 
 }  // namespace collectives

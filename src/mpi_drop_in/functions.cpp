@@ -21,7 +21,7 @@ int call_handler(const CommState& state, int error) noexcept {
 
 int report(CommState& state, const std::exception& error) noexcept {
   log_error(state.rank(), "{}", error.what());
-  // The library tells peers of its own errors, also of those that concern this rank alone.
+  // The library reports its own errors to all peers, also those that concern this rank alone.
   if (dynamic_cast<const Error*>(&error) == nullptr) state.communicator().abort(error.what());
   return call_handler(state, MPI_ERR_OTHER);
 }

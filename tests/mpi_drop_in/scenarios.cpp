@@ -62,7 +62,7 @@ int one_refuses(std::string_view how, int rank, int size) {
   } else {
     code = MPI_Allreduce(values.data(), sums.data(), refuses ? -1 : 10000, MPI_INT, MPI_SUM, comm);
   }
-  // A broadcast may end before the last rank refuses it. The barrier then tells its peers.
+  // A broadcast may end before the last rank refuses it. Its peers then fail in the barrier.
   const int later = MPI_Barrier(comm);
   const double seconds = MPI_Wtime() - start;
   int error_class = MPI_SUCCESS;
