@@ -27,22 +27,20 @@ constexpr bool kAliasIsAnError = false;
 std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
 
 /// Returns the eligibility of a call with an argument that is wrong whatever the other arguments are.
-Eligibility wrong(std::string_view why, int error = MPI_SUCCESS) { return {Reason::arguments, 0, {why, error}}; }
-constexpr std::string_view kNegativeCount = "the count is negative", kNoRoot = "the root is no rank",
-                           kNoType = "the datatype is null or not committed", kNoCounts = "the list of counts is null";
+Eligibility refused(Wrong wrong) { return {Reason::arguments, wrong, 0}; }
 
 /// Returns the eligibility of a reduction. `count` is the number of elements of the whole vector.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = arithmetic_type(type);
-  if (!element) return type == MPI_DATATYPE_NULL ? wrong(kNoType) : Eligibility{Reason::type};
-  if (!reduction(op)) return op == MPI_OP_NULL ? wrong("the op is MPI_OP_NULL") : Eligibility{Reason::op};
-  return {count == 0 ? Reason::empty : Reason::none, count * size_of(*element)};
+  if (!element) return type == MPI_DATATYPE_NULL ? refused(Wrong::type) : Eligibility{.reason = Reason::type};
+  if (!reduction(op)) return op == MPI_OP_NULL ? refused(Wrong::op) : Eligibility{.reason = Reason::op};
+  return {.reason = count == 0 ? Reason::empty : Reason::none, .bytes = count * size_of(*element)};
 }
 
 /// Returns `eligibility`, changed so that this rank refuses the call if an argument is wrong. All ranks forward a call
 /// with another reason, so MPI then looks for the wrong argument.
-Eligibility unless(const WrongArgument& wrong, Eligibility eligibility) {
-  if (wrong.why.empty() || eligibility.reason != Reason::none) return eligibility;
+Eligibility unless(Wrong wrong, Eligibility eligibility) {
+  if (wrong == Wrong::none || eligibility.reason != Reason::none) return eligibility;
   eligibility.reason = Reason::arguments;
   eligibility.wrong = wrong;
   return eligibility;
@@ -50,23 +48,21 @@ Eligibility unless(const WrongArgument& wrong, Eligibility eligibility) {
 
 bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
 
-WrongArgument wrong_send(const void* send, std::size_t bytes) {
-  if (no_memory(send, bytes)) return {"the send buffer is null", MPI_ERR_BUFFER};
-  return {};
+Wrong wrong_send(const void* send, std::size_t bytes) {
+  return no_memory(send, bytes) ? Wrong::send_buffer : Wrong::none;
 }
 
 /// Returns the buffer that MPI would refuse in a call that reads `read` bytes of `send` and writes `written` bytes of
 /// `receive`.
-WrongArgument wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
-  if (receive == MPI_IN_PLACE) return {"the receive buffer is MPI_IN_PLACE"};
-  if (no_memory(receive, written)) return {"the receive buffer is null", MPI_ERR_BUFFER};
-  if (kAliasIsAnError && send == receive && read > 0) return {"the send buffer is the receive buffer"};
-  return send == MPI_IN_PLACE ? WrongArgument{} : wrong_send(send, read);
+Wrong wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
+  if (receive == MPI_IN_PLACE) return Wrong::in_place;
+  if (no_memory(receive, written)) return Wrong::receive_buffer;
+  if (kAliasIsAnError && send == receive && read > 0) return Wrong::alias;
+  return send == MPI_IN_PLACE ? Wrong::none : wrong_send(send, read);
 }
 
-WrongArgument wrong_alias(const void* send, const void* receive) {
-  return kAliasIsAnError && send == receive ? WrongArgument{"the send buffer lies in the receive buffer"}
-                                            : WrongArgument{};
+Wrong wrong_alias(const void* send, const void* receive) {
+  return kAliasIsAnError && send == receive ? Wrong::alias : Wrong::none;
 }
 
 bool negative(std::span<const int> counts) {
@@ -127,7 +123,7 @@ Job scattering_job(const void* send, std::size_t read, void* receive, std::size_
 // ---- reductions ----
 
 Eligibility AllReduce::eligibility(const CommState&) const {
-  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (count < 0) return refused(Wrong::count);
   const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
   return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
@@ -140,12 +136,11 @@ Job AllReduce::job(const CommState&) const {
 }
 
 Eligibility ReduceToRoot::eligibility(const CommState& state) const {
-  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
-  if (outside(root, state)) return wrong(kNoRoot);
+  if (count < 0) return refused(Wrong::count);
+  if (outside(root, state)) return refused(Wrong::root);
   const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
   if (state.rank() == root) return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
-  if (send == MPI_IN_PLACE)
-    return unless({"the send buffer is MPI_IN_PLACE, and the rank is not the root"}, eligibility);
+  if (send == MPI_IN_PLACE) return unless(Wrong::in_place, eligibility);
   return unless(wrong_send(send, eligibility.bytes), eligibility);
 }
 
@@ -160,8 +155,8 @@ Job ReduceToRoot::job(const CommState& state) const {
 
 Eligibility ReduceScatter::eligibility(const CommState& state) const {
   const auto all = of_ranks(counts, state);
-  if (all.empty()) return wrong(kNoCounts, MPI_ERR_ARG);
-  if (negative(all)) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (all.empty()) return refused(Wrong::counts);
+  if (negative(all)) return refused(Wrong::count);
   const Eligibility eligibility = reducing(sum(all), type, op);
   return unless(wrong_pair(send, receive, eligibility.bytes, times(counts[state.rank()], 1)), eligibility);
 }
@@ -174,7 +169,7 @@ Job ReduceScatter::job(const CommState& state) const {
 }
 
 Eligibility ReduceScatterBlock::eligibility(const CommState& state) const {
-  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (count < 0) return refused(Wrong::count);
   const Eligibility eligibility = reducing(times(count, static_cast<std::size_t>(state.size())), type, op);
   return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
 }
@@ -190,14 +185,13 @@ namespace {
 
 /// Returns what MPI would refuse of this rank's part of an all-gather. `bytes`: the bytes that the rank receives from
 /// itself. MPI forbids to send another number, and may not notice it.
-WrongArgument wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
-  if (send == MPI_IN_PLACE) return {};
+Wrong wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
+  if (send == MPI_IN_PLACE) return Wrong::none;
   const Layout* const layout = layout_of(send_type);
-  if (layout == nullptr) return {"the send datatype is null or not committed"};
-  if (send_count < 0) return {"the send count is negative", MPI_ERR_COUNT};
-  if (times(send_count, layout->bytes) != bytes)
-    return {"the rank sends more or fewer bytes than it receives of itself"};
-  return layout->dense ? wrong_send(send, bytes) : WrongArgument{};
+  if (layout == nullptr) return Wrong::send_type;
+  if (send_count < 0) return Wrong::send_count;
+  if (times(send_count, layout->bytes) != bytes) return Wrong::part;
+  return layout->dense ? wrong_send(send, bytes) : Wrong::none;
 }
 
 /// Returns the elements of a call that moves `count` elements of a datatype.
@@ -208,7 +202,10 @@ Elements elements_of(const Layout& layout, std::size_t count) {
 /// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
 /// one rank.
 Eligibility moving(std::size_t bytes, std::size_t longest) {
-  return {bytes == 0 ? Reason::empty : longest > kMaxPackedBytes ? Reason::size : Reason::none, bytes};
+  return {.reason = bytes == 0                  ? Reason::empty
+                    : longest > kMaxPackedBytes ? Reason::size
+                                                : Reason::none,
+          .bytes = bytes};
 }
 
 /// Returns the number of elements of the library in `count` elements of a datatype.
@@ -246,12 +243,12 @@ void keep_part_apart(Job& job, std::size_t offset) {
 
 Eligibility AllGather::eligibility(const CommState& state) const {
   const Layout* const layout = layout_of(type);
-  if (layout == nullptr) return wrong(kNoType);
-  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (layout == nullptr) return refused(Wrong::type);
+  if (count < 0) return refused(Wrong::count);
   const std::size_t mine = times(count, layout->bytes), bytes = mine * static_cast<std::size_t>(state.size());
-  WrongArgument found = wrong_part(send, send_count, send_type, mine);
-  if (found.why.empty() && layout->dense) found = wrong_pair(send, receive, 0, bytes);
-  if (found.why.empty())
+  Wrong found = wrong_part(send, send_count, send_type, mine);
+  if (found == Wrong::none && layout->dense) found = wrong_pair(send, receive, 0, bytes);
+  if (found == Wrong::none)
     found = wrong_alias(send, static_cast<std::byte*>(receive) + state.rank() * count * layout->extent);
   return unless(found, moving(bytes, mine));
 }
@@ -282,15 +279,15 @@ Job AllGather::job(const CommState& state) const {
 Eligibility AllGatherV::eligibility(const CommState& state) const {
   const Layout* const layout = layout_of(type);
   const auto all = of_ranks(counts, state);
-  if (layout == nullptr) return wrong(kNoType);
-  if (all.empty()) return wrong(kNoCounts, MPI_ERR_ARG);
-  if (places == nullptr) return wrong("the list of displacements is null", MPI_ERR_ARG);
-  if (negative(all)) return wrong(kNegativeCount, MPI_ERR_COUNT);
+  if (layout == nullptr) return refused(Wrong::type);
+  if (all.empty()) return refused(Wrong::counts);
+  if (places == nullptr) return refused(Wrong::displacements);
+  if (negative(all)) return refused(Wrong::count);
   const std::size_t bytes = sum(all) * layout->bytes;
   const auto rank = static_cast<std::size_t>(state.rank());
-  WrongArgument found = wrong_part(send, send_count, send_type, times(all[rank], layout->bytes));
-  if (found.why.empty() && layout->dense) found = wrong_pair(send, receive, 0, bytes);
-  if (found.why.empty() && all[rank] > 0)
+  Wrong found = wrong_part(send, send_count, send_type, times(all[rank], layout->bytes));
+  if (found == Wrong::none && layout->dense) found = wrong_pair(send, receive, 0, bytes);
+  if (found == Wrong::none && all[rank] > 0)
     found = wrong_alias(send, static_cast<std::byte*>(receive) + places[rank] * layout->extent);
   return unless(found, moving(bytes, times(*std::ranges::max_element(all), layout->bytes)));
 }
@@ -332,13 +329,13 @@ Job AllGatherV::job(const CommState& state) const {
 
 Eligibility Broadcast::eligibility(const CommState& state) const {
   const Layout* const layout = layout_of(type);
-  if (layout == nullptr) return wrong(kNoType);
-  if (count < 0) return wrong(kNegativeCount, MPI_ERR_COUNT);
-  if (outside(root, state)) return wrong(kNoRoot);
+  if (layout == nullptr) return refused(Wrong::type);
+  if (count < 0) return refused(Wrong::count);
+  if (outside(root, state)) return refused(Wrong::root);
   const std::size_t bytes = times(count, layout->bytes);
-  WrongArgument found;
-  if (data == MPI_IN_PLACE) found = {"the buffer is MPI_IN_PLACE"};
-  if (layout->dense && no_memory(data, bytes)) found = {"the buffer is null", MPI_ERR_BUFFER};
+  Wrong found = Wrong::none;
+  if (data == MPI_IN_PLACE) found = Wrong::in_place;
+  if (layout->dense && no_memory(data, bytes)) found = Wrong::buffer;
   return unless(found, moving(bytes, bytes));
 }
 

@@ -100,18 +100,50 @@ inline constexpr std::string_view kReasonNames[kReasons] = {"taken over",
                                                             "non-blocking"};
 
 /// Argument of this rank that is wrong.
+enum class Wrong : std::uint8_t {
+  none,
+  count,
+  send_count,
+  counts,
+  displacements,
+  buffer,
+  send_buffer,
+  receive_buffer,
+  root,
+  type,
+  send_type,
+  op,
+  in_place,
+  alias,
+  part,
+};
 struct WrongArgument {
-  std::string_view why = {};  ///< "the count is negative"; empty: no argument is wrong
+  std::string_view why;
   /// Class of the error that the drop-in reports itself, because an MPI may crash on the argument. MPI_SUCCESS: the
   /// drop-in forwards the call, and MPI reports the error.
   int error = MPI_SUCCESS;
 };
+inline constexpr WrongArgument kWrong[] = {{""},
+                                           {"the count is negative", MPI_ERR_COUNT},
+                                           {"the send count is negative", MPI_ERR_COUNT},
+                                           {"the list of counts is null", MPI_ERR_ARG},
+                                           {"the list of displacements is null", MPI_ERR_ARG},
+                                           {"the buffer is null", MPI_ERR_BUFFER},
+                                           {"the send buffer is null", MPI_ERR_BUFFER},
+                                           {"the receive buffer is null", MPI_ERR_BUFFER},
+                                           {"the root is no rank"},
+                                           {"the datatype is null or not committed"},
+                                           {"the send datatype is null or not committed"},
+                                           {"the op is MPI_OP_NULL"},
+                                           {"MPI_IN_PLACE stands for a buffer that cannot be in place"},
+                                           {"the send buffer lies in the receive buffer"},
+                                           {"the rank sends more or fewer bytes than it receives of itself"}};
 
-/// Properties of a call that are equal on all ranks, except `wrong`.
+/// Properties of a call that are equal on all ranks, except `wrong`. They fit into two registers.
 struct Eligibility {
   Reason reason = Reason::none;  ///< Reason to forward the call, judged by its arguments.
+  Wrong wrong = Wrong::none;     ///< Argument because of which `reason` is Reason::arguments.
   std::size_t bytes = 0;         ///< Bytes of the whole vector.
-  WrongArgument wrong = {};      ///< Argument because of which `reason` is Reason::arguments.
 };
 
 /// Shortest broadcast and shortest reduction to a root that are taken over, in bytes.

@@ -2,6 +2,7 @@
 // is a library that users preload into an MPI program.
 #include "mpi_drop_in/functions.hpp"
 
+#include <cstddef>
 #include <new>
 
 #include "base/log.hpp"
@@ -29,6 +30,11 @@ int report(CommState& state, const std::exception& error) noexcept {
 int report(const CommState& state, Kind kind, const Refused& refused) noexcept {
   log_error(state.rank(), "{}: {}", kKindNames[static_cast<std::size_t>(kind)], refused.why);
   return call_handler(state, refused.error_class);
+}
+
+void refuse(CommState& state, Kind kind, Form form, int error_class, const char* why) {
+  state.refuse(kind, form == Form::blocking, why);
+  throw Refused{error_class, why};
 }
 
 void refuse_as_mpi(CommState& state, Kind kind, Form form, int code) noexcept {

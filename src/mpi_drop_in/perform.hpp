@@ -53,7 +53,7 @@ template <class Forward>
 int forward_or_refuse(CommState& state, Kind kind, Form form, const Eligibility& eligibility,
                       Forward&& forward) noexcept {
   if (eligibility.reason == Reason::arguments) {
-    const WrongArgument& wrong = eligibility.wrong;
+    const WrongArgument& wrong = kWrong[static_cast<std::size_t>(eligibility.wrong)];
     if (state.refuse(kind, form == Form::blocking, wrong.why) && wrong.error != MPI_SUCCESS)
       return report(state, kind, {wrong.error, std::string(wrong.why)});
     return forward();
@@ -63,19 +63,19 @@ int forward_or_refuse(CommState& state, Kind kind, Form form, const Eligibility&
   return code;
 }
 
+/// Publishes a refusal, and throws it.
+[[noreturn]] void refuse(CommState& state, Kind kind, Form form, int error_class, const char* why);
+
 /// Returns the job of a call. If this rank cannot make it, publishes a refusal and throws Refused.
 template <class Call>
 Job job_of(const Call& call, CommState& state, Form form) {
-  Refused refused;
   try {
     return call.job(state);
   } catch (const MpiFailure& failure) {
-    refused = {failure.error_class, failure.what()};
+    refuse(state, Call::kKind, form, failure.error_class, failure.what());
   } catch (const std::exception& error) {
-    refused.why = error.what();
+    refuse(state, Call::kKind, form, MPI_ERR_OTHER, error.what());
   }
-  state.refuse(Call::kKind, form == Form::blocking, refused.why);
-  throw refused;
 }
 
 /// Calls take(state) if the library performs the call, or forward() if MPI does. Returns the error code of the call.

@@ -259,7 +259,7 @@ void ranks_describe_equal_sequences_of_types_differently() {
   std::vector<int> parts(5000 * of_all());
   MPI_Allgatherv(mine.data(), counts[static_cast<std::size_t>(rank)], rank == 0 ? MPI_BYTE : MPI_INT, parts.data(),
                  counts.data(), places_of_ranks.data(), MPI_INT, MPI_COMM_WORLD);
-  CHECK(parts[0] == 1 && parts[5000 * (of_all() - 1) - 1] == size - 1);
+  CHECK(size == 1 || (parts[0] == 1 && parts[5000 * (of_all() - 1) - 1] == size - 1));
   for (MPI_Datatype* type : {&four, &all, &again, &pair, &pairs, &two_pairs}) MPI_Type_free(type);
 }
 
