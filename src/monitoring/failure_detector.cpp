@@ -61,7 +61,7 @@ void FailureDetector::throw_failure() {
   if (!failure) throw Error(Errc::peer_lost, "a rank was lost while it reported a failure", view_.world.self);
   if (control_) control_->send_failure();
   // This process may end because of the error. Its other communicators must then show that the peer ended first.
-  if (failure->code == Errc::peer_lost) Arena::search_ended_in_all_arenas();
+  if (failure->code == Errc::peer_lost) search_ended_in_all_arenas();
   throw Error(failure->code, failure->text, view_.world.self, failure->peer, failure->operation);
 }
 

@@ -95,6 +95,16 @@ std::set<const Arena*>& arenas() {
   static auto& all = *new std::set<const Arena*>;  // threads may outlive static objects
   return all;
 }
+
+/// Marks the local ranks that no longer hold their locks. A forked child marks none in the arenas of its parent,
+/// because it cannot ask for locks there.
+void mark_ended(const Arena& arena) noexcept {
+  std::uint64_t marked = 0;
+  for (int local = 0; local < arena.ranks(); ++local) marked = std::max(marked, arena.ended(local));
+  for (int local = 0; local < arena.ranks(); ++local)
+    if (arena.ended(local) == 0 && !arena.alive(local))
+      arena.block(local).ended.value.store(marked + 1, std::memory_order_release);
+}
 }  // namespace
 
 struct Arena::Mapping {
@@ -298,20 +308,12 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
   // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
   if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
-  mark_ended();
+  mark_ended(*this);
 }
 
-void Arena::search_ended_in_all_arenas() noexcept {
+void search_ended_in_all_arenas() noexcept {
   const std::lock_guard lock(arenas_mutex);
-  for (const Arena* const arena : arenas())
-    if (arena->place_.fd() >= 0) arena->mark_ended();  // a forked child holds no place in its parent's arenas
-}
-
-void Arena::mark_ended() const noexcept {
-  std::uint64_t marked = 0;
-  for (int local = 0; local < ranks(); ++local) marked = std::max(marked, ended(local));
-  for (int local = 0; local < ranks(); ++local)
-    if (ended(local) == 0 && !alive(local)) block(local).ended.value.store(marked + 1, std::memory_order_release);
+  for (const Arena* const arena : arenas()) mark_ended(*arena);
 }
 
 }  // namespace collectives

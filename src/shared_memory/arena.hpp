@@ -255,9 +255,6 @@ class Arena {
   /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
   /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
-  /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls
-  /// this function. Other ranks may find both ended at one time. The marks then show which rank ended first.
-  static void search_ended_in_all_arenas() noexcept;
   /// Returns the place of a local rank in the order in which the ranks of this host have found that ranks had ended,
   /// from 1. Returns 0 if no rank has found that this rank has ended.
   std::uint64_t ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire); }
@@ -273,8 +270,6 @@ class Arena {
     return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
   }
   void hold_place();
-  /// Marks the local ranks that no longer hold their locks.
-  void mark_ended() const noexcept;
   /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
   std::atomic<std::uint64_t>& searched() const noexcept {
     return reinterpret_cast<PolledWord*>(base_ + searched_at_)->value;
@@ -290,5 +285,9 @@ class Arena {
               gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
               channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
+
+/// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls this
+/// function. Other ranks may find both ended at one time. The marks then show which rank ended first.
+void search_ended_in_all_arenas() noexcept;
 
 }  // namespace collectives

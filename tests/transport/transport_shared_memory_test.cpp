@@ -134,9 +134,9 @@ TEST(Arena, NumbersEndedRanksInTheOrderOfTheirEnds) {
   const auto first = Arena::create(kThreeRanks);
   auto second = Arena::join(first->handle(), kThreeRanks, 1), third = Arena::join(first->handle(), kThreeRanks, 2);
   third.reset();
-  Arena::search_ended_in_all_arenas();
+  search_ended_in_all_arenas();
   second.reset();
-  Arena::search_ended_in_all_arenas();
+  search_ended_in_all_arenas();
   EXPECT_EQ(first->ended(0), 0u);
   EXPECT_EQ(first->ended(1), 2u);
   EXPECT_EQ(first->ended(2), 1u);
