@@ -23,7 +23,7 @@ add_test(NAME on_fake_cuda.bench_4 COMMAND collectives_run -n 4 ${bench} --max-b
                                           --op sum,average --backend auto,hierarchical)
 on_fake_cuda(on_fake_cuda.bench_4)
 add_test(NAME on_fake_cuda.bench_3_in_streams_of_2_gpus
-         COMMAND collectives_run -n 3 ${bench} --back-to-back --max-bytes 1M --type f32,u8 ${every_backend})
+         COMMAND collectives_run -n 3 ${bench} --back-to-back --max-bytes 1M ${every_backend})
 on_fake_cuda(on_fake_cuda.bench_3_in_streams_of_2_gpus FAKE_CUDA_GPUS=2)
 add_test(NAME on_fake_cuda.bench_compressed
          COMMAND collectives_run -n 3 ${bench} --max-bytes 1M --compress bf16,f16,int8,top_k:1% --force)

@@ -52,7 +52,7 @@ function(drop_in_tests mpi package other)
   set(quiet env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_TUNING=default)
   drop_in_case(${mpi}.DifferentCalls.OfAHost COMMAND ${mpirun} -np 2 ${quiet} ${different} EXPECT " 0 faults")
   drop_in_case(${mpi}.DifferentCalls.OfTwoHosts COMMAND ${mpirun} -np 3 ${quiet}
-               sh ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${different} EXPECT " 0 faults")
+               sh ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${different} 5 EXPECT " 0 faults")
   if(mpi STREQUAL openmpi)
     drop_in_case(${mpi}.DifferentCalls.NonBlocking COMMAND ${mpirun} -np 2 ${quiet} ${different} nonblocking
                  EXPECT " 0 faults")
