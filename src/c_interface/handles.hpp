@@ -29,6 +29,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/error.hpp"
 #include "communicator/c_bridge.hpp"
+#include "communicator/foreign_calls.hpp"
 
 struct collectives_communicator {
   collectives::Communicator comm;

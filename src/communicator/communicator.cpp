@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "communicator/c_bridge.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/foreign_calls.hpp"
 
 namespace collectives {
 

@@ -17,8 +17,8 @@
 
 #include "base/text.hpp"
 #include "collectives/error.hpp"
-#include "communicator/c_bridge.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/foreign_calls.hpp"
 #include "communicator/group_overlap.hpp"
 
 namespace collectives {

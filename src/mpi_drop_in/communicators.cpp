@@ -22,7 +22,7 @@
 #include "base/wait.hpp"
 #include "collectives/bootstrap.hpp"
 #include "collectives/error.hpp"
-#include "communicator/c_bridge.hpp"
+#include "communicator/foreign_calls.hpp"
 #include "core/tuning.hpp"
 #include "device/loader.hpp"
 #include "mpi_drop_in/process.hpp"

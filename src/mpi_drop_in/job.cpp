@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "communicator/c_bridge.hpp"
+#include "communicator/foreign_calls.hpp"
 
 namespace collectives::drop_in {
 namespace {

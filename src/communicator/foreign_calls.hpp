@@ -1,0 +1,31 @@
+// Calls of other interfaces, such as those of C and of MPI, on a Communicator of C++. An interface publishes that it
+// has refused a call before the Communicator has seen it. It can also perform a call that no function of Communicator
+// describes.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/communicator.hpp"
+#include "core/call.hpp"
+
+namespace collectives {
+
+/// Publishes that this rank refuses a call, although no function of Communicator has seen the call. Ranks that perform
+/// the call then get an error.
+struct CallRefusal {
+  Collective collective = Collective::barrier;
+  bool has_counts = false;  ///< whether the call lists the lengths of all parts
+  bool split = false;       ///< whether the call is split()
+
+  void publish(Communicator& comm, std::string_view why) const noexcept;
+  void publish(Group& group, std::string_view why) const noexcept;
+};
+
+/// Performs calls of another interface, which may have a foreign type. Requires Options without a compressor. The
+/// errors are those of the functions of Communicator.
+struct ForeignCall {
+  static void run(Communicator& comm, Call call, const Options& options);
+  static Work begin(Communicator& comm, Call call, const Options& options);
+};
+
+}  // namespace collectives
