@@ -63,11 +63,12 @@ struct collectives_top_k {
 
 namespace collectives::c {
 
-/// Exception that the C interface itself throws to refuse arguments. The error text is the name of the C function
-/// followed by `why`.
+/// Exception that the C interface itself throws to refuse arguments. The error text is the name of the C function, the
+/// number of the call, and `why`.
 struct Refused {
   Errc code;
   std::string why;
+  std::uint64_t number = 0;  ///< number of the call, as other ranks state it; 0: none
 };
 
 /// Returns `*pointer`. Throws Refused if `pointer` is null.
@@ -98,8 +99,8 @@ template <class On, class Call>
 void refusing(On& on, CallRefusal refusal, Call&& call) {
   try {
     call();
-  } catch (const Refused& refused) {
-    refusal.publish(on, refused.why);
+  } catch (Refused& refused) {
+    refused.number = refusal.publish(on, refused.why);
     throw;
   }
 }

@@ -165,9 +165,9 @@ void Communicator::abort(std::string_view reason) noexcept {
               impl_->owner_process.process());
 }
 
-void CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
+std::uint64_t CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
   const Call call{.collective = collective, .has_counts = has_counts, .split = split};
-  if (!comm.impl_->inherited()) comm.impl_->preparation().refuse(call, why);
+  return comm.impl_->inherited() ? 0 : comm.impl_->preparation().refuse(call, why);
 }
 
 void ForeignCall::run(Communicator& comm, Call call, const Options& options) {
@@ -188,6 +188,7 @@ std::string Communicator::explain(Collective collective, std::size_t count, Data
                                   const Options& options) const {
   const auto planned = impl_->preparation().plan_of(collective, count, type, op, options);
   Request request = planned->request;
+  request.op = op;               // the plan may come from an earlier call with another object of the same user op
   if (request.codec != nullptr)  // the plan may come from an earlier call with another codec object
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
   const std::string text = collectives::explain(planned->plan, request, topology());

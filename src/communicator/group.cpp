@@ -42,7 +42,9 @@ struct Group::Impl {
       tensors.push_back(tensor);
       lengths.push_back(tensor.input.count);
       any_named = any_named || !named.empty();
-      names.append(tensors.size() > 1 ? ", " : "").append(named);
+      names.append(tensors.size() > 1 ? ", " : "");
+      // Escapes keep ("a, b", "c") apart from ("a", "b, c"), because ranks compare the hash of this text.
+      for (const char letter : named) names.append(letter == ',' || letter == '\\' ? "\\" : "").push_back(letter);
     }
     bool fused() const { return tensors.size() > 1; }
     std::size_t count() const {
@@ -142,9 +144,9 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   pack.add({input, output}, options.name);
 }
 
-void CallRefusal::publish(Group& group, std::string_view why) const noexcept {
+std::uint64_t CallRefusal::publish(Group& group, std::string_view why) const noexcept {
   auto& comm = *group.impl_->comm;
-  if (!comm.inherited()) comm.preparation().refuse({.collective = collective, .split = split}, why);
+  return comm.inherited() ? 0 : comm.preparation().refuse({.collective = collective, .split = split}, why);
 }
 
 void Group::run() { run_async().wait(); }

@@ -180,6 +180,14 @@ Wire* OperationQueue::awaited_wire() const noexcept {
   return at_work != nullptr && at_work->waits_for_wire() ? resources_.context.wire.get() : nullptr;
 }
 
+std::uint64_t OperationQueue::queued() const noexcept {
+  std::uint64_t queued = 0;
+  queue_.for_each([&](const Operation& operation) {
+    if (operation.is_queued()) ++queued;
+  });
+  return queued;
+}
+
 std::vector<OperationRecord> OperationQueue::recent_operations() const {
   const FlightRecorder& recorder = resources_.observer->recorder();
   std::vector<OperationRecord> records = recorder.recent();

@@ -99,6 +99,8 @@ class OperationQueue final : public ProgressEngine::Member {
 
   /// Returns whether no operation is queued or in flight.
   bool is_idle() const noexcept { return queue_.empty() && in_flight_.empty(); }
+  /// Returns the number of operations that have not begun.
+  std::uint64_t queued() const noexcept;
   bool has_in_flight() const noexcept { return !in_flight_.empty(); }
   /// Returns whether kRecords / 2 calls have begun since the oldest operation in flight. The next operation then has to
   /// wait, because a rank stores only its last kRecords arrival records.

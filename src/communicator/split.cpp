@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -91,6 +92,9 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     try {
       part = Communicator(
           std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Visibility::visible, std::move(nccl_comm)));
+    } catch (const std::bad_alloc&) {
+      bootstrap.join_remaining_exchanges(Deadline::never());
+      throw Error(Errc::system, fmt::format("split: rank {}: out of memory", rank()), rank(), rank(), "split");
     } catch (...) {
       bootstrap.join_remaining_exchanges(Deadline::never());
       throw;

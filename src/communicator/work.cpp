@@ -1,4 +1,6 @@
 // Implementation of Work, the program's handle of an asynchronous operation.
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "communicator/communicator_impl.hpp"
@@ -17,10 +19,14 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (state_ == nullptr) return;
-  try {
-    wait();
-  } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
+  while (state_ != nullptr) {
+    try {
+      wait();
+    } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
+    }
+    // The operation is unfinished if another thread is in a call of the communicator. The buffers are still in use.
+    if (state_ == nullptr || state_->finished() || state_->owner == nullptr || state_->owner->inherited()) return;
+    std::this_thread::yield();
   }
 }
 

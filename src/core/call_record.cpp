@@ -239,7 +239,7 @@ std::string label_of(const Signature& signature, std::uint64_t sequence, std::st
   return text;
 }
 
-Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
+Mismatch describe_mismatch(const std::vector<Arrived>& arrived, Rank unrecorded) {
   const auto same = [](const Arrived& a, const Arrived& b) {
     return a.call.signature == b.call.signature && a.call.details.name == b.call.details.name &&
            a.call.details.refusal == b.call.details.refusal;
@@ -256,6 +256,10 @@ Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
   mismatch.text = mismatch.operation;
   for (const Alike& group : groups)
     mismatch.text += fmt::format("{}{} {}", &group == &groups.front() ? ": " : ", ", ranks_text_of(group), group.did);
+  if (unrecorded != kNoRank) {
+    mismatch.text += fmt::format(", rank {} made another call, of which no record is left", unrecorded);
+    return mismatch;
+  }
   const std::string first_length = first_length_text(groups);
   mismatch.text += first_length.empty() ? hidden_difference_text(groups) : first_length;
   return mismatch;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/error.hpp"
 #include "collectives/types.hpp"
 #include "core/signature.hpp"
 
@@ -72,7 +73,8 @@ struct Mismatch {
   std::string text;       ///< "all_reduce #17: rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16"
 };
 /// Describes how the records of one call differ. The text names only arguments that differ. Requires a record.
-Mismatch describe_mismatch(const std::vector<Arrived>&);
+/// `unrecorded`: rank that made another call, of which there is no record; or kNoRank.
+Mismatch describe_mismatch(const std::vector<Arrived>&, Rank unrecorded = kNoRank);
 /// Describes records of one call whose ranks differ in an earlier call without records: "rank 3 and ranks 0-2 differ in
 /// a call before #17".
 Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);

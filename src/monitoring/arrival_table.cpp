@@ -113,8 +113,7 @@ void ArrivalTable::add_records(std::vector<Arrived> records) {
     if (remote.records.empty()) remote.records.resize(kRecords);
     CallRecord& place = remote.records[call.sequence % kRecords];
     if (call.sequence < place.sequence) continue;
-    if (const auto own = hash_of_local(arena_.self(), call.sequence); own && *own != call.hash.after)
-      remote_difference_ = true;
+    if (const auto own = own_hash(call.sequence); own && *own != call.hash.after) remote_difference_ = true;
     remote.newest = std::max(remote.newest, call.sequence);
     place = std::move(call);
   }
@@ -159,7 +158,7 @@ bool ArrivalTable::has_difference() const noexcept {
     if (rank == view_.world.self) return false;
     const std::uint64_t common = std::min(newest, newest_of(rank));
     if (common == 0) return false;
-    const auto own = hash_of_local(arena_.self(), common);
+    const auto own = own_hash(common);
     if (is_here(rank)) {
       const auto other = hash_of_local(view_.local_of(rank), common);
       return own && other && *own != *other;

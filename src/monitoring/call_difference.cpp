@@ -29,6 +29,25 @@ std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all
   return std::nullopt;
 }
 
+/// Returns a difference between this rank and a rank that is kRecords or more calls behind. This rank has only the
+/// hashes of its calls of that time.
+std::optional<CallDifference> overwritten_difference(const ArrivalTable& table, const std::vector<Arrived>& all) {
+  for (const Arrived& one : all) {
+    const std::uint64_t sequence = one.call.sequence;
+    const auto after = table.own_hash(sequence), before = table.own_hash(sequence - 1);
+    if (!after || *after == one.call.hash.after || table.record_of(table.self(), sequence)) continue;
+    CallDifference found{.records = {one}, .earlier = before != one.call.hash.before, .complete = true};
+    if (!found.earlier) {
+      found.unrecorded = table.self();
+    } else {
+      found.records.push_back({table.self(), one.call});
+      found.records.back().call.hash = {before.value_or(0), *after};
+    }
+    return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<CallDifference> first_difference(const ArrivalTable& table) {
@@ -55,7 +74,8 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
     }
     first = end;
   }
-  return earlier_difference(all);
+  auto found = overwritten_difference(table, all);
+  return found ? found : earlier_difference(all);
 }
 
 }  // namespace collectives

@@ -94,14 +94,15 @@ std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
     lost_.push_back(lost->first);
   }
+  std::optional<LostRank> leaver;
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
-    const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
-    if (done) continue;
-    return LostRank{rank, end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
-                                   : fmt::format("its process or host is gone ({})", end.cause)};
+    if (!end.left) return LostRank{rank, fmt::format("its process or host is gone ({})", end.cause), false};
+    const bool done = end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
+    if (!done && !leaver)
+      leaver = LostRank{rank, fmt::format("it left the communicator after its call #{}", end.completed), true};
   }
-  return std::nullopt;
+  return leaver;
 }
 
 }  // namespace collectives

@@ -41,6 +41,7 @@ class ControlProtocol {
   struct LostRank {
     Rank rank;
     std::string how;
+    bool left;  ///< whether the rank has left; its process or host then did not end without notice
   };
 
   /// Constructs the protocol of one rank. poll() adds received arrival records to `arrivals`, and stores a received
@@ -69,11 +70,11 @@ class ControlProtocol {
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
-  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
   /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
-  /// completed the call is not lost, unless the wire still waits for data from it.
+  /// completed the call is not lost, unless the wire still waits for data from it. A rank that has left is returned
+  /// only if no other rank was lost, because ranks leave after they have lost a peer.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
  private:

@@ -311,6 +311,8 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
   mark_ended(*this);
 }
 
+void Arena::search_ended() const noexcept { mark_ended(*this); }
+
 void search_ended_in_all_arenas() noexcept {
   const std::lock_guard lock(arenas_mutex);
   for (const Arena* const arena : arenas()) mark_ended(*arena);
