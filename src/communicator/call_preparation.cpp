@@ -81,7 +81,7 @@ std::uint64_t CallPreparation::refuse(const Call& call, std::string_view why, st
 
 std::uint64_t CallPreparation::refuse_locked(const Call& call, std::string_view why, std::string_view name) noexcept {
   if (queue_.has_failed()) return 0;
-  const std::uint64_t number = queue_.next_sequence() + queue_.queued();
+  const std::uint64_t number = queue_.next_sequence();
   try {
     const auto refusal = refusal_of(call, why, name);
     resources_.observer->issue_async(*refusal);

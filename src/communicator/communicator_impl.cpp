@@ -22,7 +22,7 @@ namespace collectives {
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
   check_process(call.collective);
-  const CallUnderWay under_way(*this, call.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
   preparation_.check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
@@ -57,7 +57,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
 
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
-  const CallUnderWay under_way(*this, call.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
   if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
   // The call repeats the last blocking call. The operation object of blocking calls therefore still describes the call
@@ -115,7 +115,7 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 
 bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
   check_process(state.call->signature.collective);
-  const CallUnderWay under_way(*this, state.call->signature.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
   auto lock = progress_thread_.guard();
   if (!state.finished()) queue_.progress();
   if (!state.finished()) queue_.wait_until(state, until, lock);
@@ -126,7 +126,7 @@ bool Communicator::Impl::test(Work::State& state) {
   check_process(state.call->signature.collective);
   thread_local TestBackoff backoff;  // one for all communicators that the thread tests
   if (!state.finished()) {
-    const CallUnderWay under_way(*this, state.call->signature.collective);
+    const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
     auto lock = progress_thread_.guard();
     const bool moved = queue_.progress_in_test();
     if (lock.owns_lock()) lock.unlock();
@@ -217,17 +217,6 @@ void Communicator::Impl::refuse_in_child(std::string_view operation) const {
                   "makes its own",
                   rank, operation, owner_process.process()),
       rank, rank, std::string(operation));
-}
-
-// ---- two threads ----
-
-void Communicator::Impl::refuse_second_call(Collective collective) const {
-  const Rank rank = resources.rank();
-  throw Error(Errc::invalid_argument,
-              fmt::format("rank {}: {}: another thread is in a call of this communicator, which accepts one call at a "
-                          "time: make a communicator for each thread by split()",
-                          rank, to_string(collective)),
-              rank, rank, std::string(to_string(collective)));
 }
 
 /// Keeps the object in a list, so that leak checkers find a pointer to it.

@@ -22,6 +22,7 @@
 //   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
 //   call_preparation.hpp        CallPreparation: the checks of a call, its plan, and its refusal
 //   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
+//   one_call.hpp                OneCall: refuses a second call during a call
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
@@ -33,13 +34,8 @@
 // destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
 // a child inherits its parent's count and adds 1. A communicator stores the count of the process that constructs it.
 // Price: each call compares the stored count with that of its process.
-//
-// Threads. A communicator accepts one call at a time. A call sets a flag until it ends, and a call that finds the flag
-// set throws Error{invalid_argument}. The flag is read and written without an atomic exchange, which would cost 6 ns.
-// Two calls that begin within the same nanoseconds may therefore both miss the flag.
 #pragma once
 
-#include <atomic>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -51,6 +47,7 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
+#include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_pool.hpp"
 #include "communicator/operation_queue.hpp"
@@ -79,21 +76,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void check_process(Collective collective) const {
     if (inherited()) refuse_in_child(to_string(collective));
   }
-  /// Sets the flag of the communicator that a call is under way, from construction to destruction. Throws
-  /// Error{invalid_argument} if the flag is set, because another thread is then in a call.
-  class CallUnderWay {
-   public:
-    CallUnderWay(Impl& impl, Collective collective) : flag_(impl.call_under_way_) {
-      if (flag_.load(std::memory_order_relaxed)) impl.refuse_second_call(collective);
-      flag_.store(true, std::memory_order_relaxed);
-    }
-    ~CallUnderWay() { flag_.store(false, std::memory_order_relaxed); }
-    CallUnderWay(const CallUnderWay&) = delete;
-    CallUnderWay& operator=(const CallUnderWay&) = delete;
-
-   private:
-    std::atomic<bool>& flag_;
-  };
   /// Keeps `inherited`, a communicator that a forked child has inherited, until the child ends. Closes, frees and sends
   /// nothing.
   static void leave_to_parent(std::unique_ptr<Impl> inherited) noexcept;
@@ -142,7 +124,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
 
  private:
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
-  [[noreturn]] void refuse_second_call(Collective collective) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
   /// Performs a blocking call on device memory.
@@ -150,7 +131,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
                      std::exception_ptr refused, OperationQueue::Lock& lock);
 
   Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
-  std::atomic<bool> call_under_way_ = false;
+  OneCall one_call_;
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
   OperationPool<Work::State> pool_;

@@ -180,12 +180,12 @@ Wire* OperationQueue::awaited_wire() const noexcept {
   return at_work != nullptr && at_work->waits_for_wire() ? resources_.context.wire.get() : nullptr;
 }
 
-std::uint64_t OperationQueue::queued() const noexcept {
-  std::uint64_t queued = 0;
+std::uint64_t OperationQueue::next_sequence() const noexcept {
+  std::uint64_t next = steps_.sequence().newest() + 1;
   queue_.for_each([&](const Operation& operation) {
-    if (operation.is_queued()) ++queued;
+    if (operation.is_queued()) ++next;
   });
-  return queued;
+  return next;
 }
 
 std::vector<OperationRecord> OperationQueue::recent_operations() const {

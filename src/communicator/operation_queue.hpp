@@ -99,13 +99,12 @@ class OperationQueue final : public ProgressEngine::Member {
 
   /// Returns whether no operation is queued or in flight.
   bool is_idle() const noexcept { return queue_.empty() && in_flight_.empty(); }
-  /// Returns the number of operations that have not begun.
-  std::uint64_t queued() const noexcept;
   bool has_in_flight() const noexcept { return !in_flight_.empty(); }
   /// Returns whether kRecords / 2 calls have begun since the oldest operation in flight. The next operation then has to
   /// wait, because a rank stores only its last kRecords arrival records.
   bool is_too_far_ahead() const noexcept;
-  std::uint64_t next_sequence() const noexcept { return steps_.sequence().newest() + 1; }
+  /// Returns the number that the next call gets.
+  std::uint64_t next_sequence() const noexcept;
   /// Returns the last begun operations, then the queued ones.
   std::vector<OperationRecord> recent_operations() const;
 

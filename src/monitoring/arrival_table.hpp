@@ -93,9 +93,8 @@ class ArrivalTable {
 
   // ---- all ranks
 
-  /// Returns the ranks of the communicator.
-  const Peers& members() const noexcept { return view_.world.members; }
-  Rank self() const noexcept { return view_.world.self; }
+  /// Returns the ranks of the communicator, and the own rank.
+  const RankGroup& world() const noexcept { return view_.world; }
 
   /// Keeps records of ranks of other hosts. Ignores ranks that are on this host or not in the communicator.
   void add_records(std::vector<Arrived> records);
@@ -138,8 +137,6 @@ class ArrivalTable {
     std::vector<CallRecord> records;  // Ring of kRecords records, or empty: call n is at n % kRecords.
   };
   bool is_here(Rank rank) const noexcept { return view_.host_of(rank) == view_.grid.host; }
-  /// Returns the running hash with a call of this host's rank. Returns none if the record has been replaced.
-  std::optional<std::uint64_t> hash_of_local(int local, std::uint64_t sequence) const noexcept;
   std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
   CallDetails details_of_local(int local, std::uint64_t sequence) const;
   const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;

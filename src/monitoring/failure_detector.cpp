@@ -234,7 +234,7 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   const auto remote = control_ ? control_->first_lost(call.sequence) : std::nullopt;
   // A rank may have left because it has lost a rank of this host. That rank must then be found before the leaver is
   // named.
-  remote ? arena_.search_ended() : arena_.search_ended(now, kCheckLostEvery);
+  arena_.search_ended(now, remote ? std::chrono::nanoseconds(0) : kCheckLostEvery);
   std::optional<int> first;  // local rank that ended first
   for (int local = 0; local < arena_.ranks(); ++local) {
     const std::uint64_t place = arena_.ended(local);

@@ -307,11 +307,10 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
   std::uint64_t latest = searched().load(std::memory_order_relaxed);
   // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
-  if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
+  const bool is_first = searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed);
+  if (!is_first && every.count() > 0) return;
   mark_ended(*this);
 }
-
-void Arena::search_ended() const noexcept { mark_ended(*this); }
 
 void search_ended_in_all_arenas() noexcept {
   const std::lock_guard lock(arenas_mutex);

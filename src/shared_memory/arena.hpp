@@ -253,10 +253,9 @@ class Arena {
   /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
   /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
-  /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
+  /// less than `every` before `now`, a time of the coarse clock. If `every` is 0, it always searches. Makes one system
+  /// call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
-  /// Does the same at once, whatever other ranks have done.
-  void search_ended() const noexcept;
   /// Returns the place of a local rank in the order in which the ranks of this host have found that ranks had ended,
   /// from 1. Returns 0 if no rank has found that this rank has ended.
   std::uint64_t ended(int local) const noexcept { return block(local).ended.value.load(std::memory_order_acquire); }

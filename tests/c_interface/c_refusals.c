@@ -233,7 +233,7 @@ void WrongArgumentsAreRefused(Comm* comm) {
   const size_t huge[1] = {SIZE_MAX};
   char* text;
   collectives_threads* threads;
-  INVALID("collectives_all_reduce: no such type: 10",
+  INVALID("collectives_all_reduce #1: no such type: 10",
           collectives_all_reduce(comm, data, data, 1, (collectives_data_type)10, COLLECTIVES_SUM, NULL));
   INVALID("no such type: -1", collectives_all_gather(comm, data, data, 1, (collectives_data_type)-1, NULL));
   INVALID("no such type: 256", collectives_broadcast(comm, data, data, 1, (collectives_data_type)256, 0, NULL));
