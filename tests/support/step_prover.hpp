@@ -134,7 +134,10 @@ class StepProver {
                                        : reduces                 ? all
                                                                  : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
-        if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
+        // A scan passes results on, so they are not finished, unless contributions travel unsummed.
+        const bool passed_on = is_scan(args_.collective) && !args_.needs_unreduced_exchange();
+        if (value.finished != reduces && !passed_on)
+          return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
         const bool same_on_all = args_.collective == Collective::all_reduce ||
                                  args_.collective == Collective::all_gather ||
@@ -332,7 +335,6 @@ class StepProver {
       if (step.before == Place::nowhere) continue;
       values.pop_back();
       place(r, step.before)[e] = combine(values, step.finish);
-      made[i].finished = false;  // the sum with this rank's value is passed on, and no result
     }
     // The executor codes a value when it sends or copies it. A received value has been rounded by its sender.
     const bool goes_out = std::ranges::any_of(step.to, [&](Rank peer) { return peer != r; });
