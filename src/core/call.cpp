@@ -241,6 +241,7 @@ std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount&
 void check_countable(const Call& call, Rank rank, int size, const NamedCount& mine) {
   if (!call.has_counts && mine.count > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(size))
     refuse(call, rank, "the counts of all ranks overflow");
+  if (!call.has_counts) bytes_of(call, rank, mine.count * static_cast<std::size_t>(size), type_of(call));
 }
 
 /// Checks the lengths of an all_to_all. Returns whether the call may be in place: both buffers have the same parts.
