@@ -72,12 +72,12 @@ class Position {
  public:
   constexpr Position(const Grid& grid, int root_host) : grid_(grid), root_(root_host) {
     at_ = (grid.host - root_host + grid.host_count()) % grid.host_count();
-    while (reach_ < grid.host_count() && (at_ & reach_) == 0) reach_ *= 2;
+    while (to_parent_ < grid.host_count() && (at_ & to_parent_) == 0) to_parent_ *= 2;
   }
   constexpr bool is_root() const { return at_ == 0; }
-  constexpr int parent() const { return host_at(at_ - reach_); }
+  constexpr int parent() const { return host_at(at_ - to_parent_); }
   /// Returns the hosts of the subtree of this host.
-  constexpr leaders::Exchange::Run subtree() const { return hosts(at_, reach_); }
+  constexpr leaders::Exchange::Run subtree() const { return hosts(at_, to_parent_); }
   /// Visits the children with the hosts of their subtrees, the nearest first or the farthest first.
   template <class Visit>
   constexpr void for_each_child(bool farthest_first, Visit&& visit) const {
@@ -85,9 +85,9 @@ class Position {
       if (at_ + distance < grid_.host_count()) visit(host_at(at_ + distance), hosts(at_ + distance, distance));
     };
     if (farthest_first)
-      for (int distance = reach_ / 2; distance > 0; distance /= 2) visit_at(distance);
+      for (int distance = to_parent_ / 2; distance > 0; distance /= 2) visit_at(distance);
     else
-      for (int distance = 1; distance < reach_; distance *= 2) visit_at(distance);
+      for (int distance = 1; distance < to_parent_; distance *= 2) visit_at(distance);
   }
 
  private:
@@ -97,7 +97,7 @@ class Position {
   }
   const Grid& grid_;
   int root_, at_ = 0;
-  int reach_ = 1;  // distance to the parent; for the root: beyond all hosts
+  int to_parent_ = 1;  // distance to the parent; for the root: a power of two, at least the number of hosts
 };
 
 /// Returns the rank that exchanges messages for host h: the root for its host, and the first rank for other hosts.

@@ -151,35 +151,16 @@ void Staged::cut_into_chunks() {
 void Staged::choose_positions() {
   const std::uint64_t ring = subgroup_.staging_bytes();
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
-  wrap(first);
+  first.wrap(stride_, ring);
   const std::uint64_t all = chunks_ * stride_;
   if (oversubscribed_ && task_->root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
-    to_front(first);
+    first.to_front(ring);
   staged_ = combined_ = collected_ = first;
   // Staging runs up to twice the distance ahead of collecting. Memory of the ring is free again after collecting, so
   // twice the distance must fit into the ring.
   assert(ring / stride_ >= kLongestChunks);
   apart_ = oversubscribed_ ? 0 : std::clamp<std::uint64_t>(kDistance / stride_, 1, ring / stride_ / 2 - 1);
   ahead_ = oversubscribed_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
-}
-
-/// Moves a chunk to the beginning of the ring. The bytes between count as used and as free again.
-void Staged::to_front(Chunk& chunk) const {
-  chunk.position += subgroup_.staging_bytes() - chunk.offset;
-  chunk.offset = 0;
-}
-
-/// Moves a chunk to the beginning of the ring if it would cross the end.
-void Staged::wrap(Chunk& chunk) const {
-  if (chunk.offset + stride_ > subgroup_.staging_bytes()) to_front(chunk);
-}
-
-/// Replaces `chunk` by the next one.
-void Staged::to_next(Chunk& chunk) const {
-  ++chunk.number;
-  chunk.position += stride_;
-  chunk.offset += stride_;
-  wrap(chunk);
 }
 
 /// Returns the elements of the slice of rank `local` that are in a chunk.

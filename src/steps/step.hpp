@@ -171,10 +171,13 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
     all += elements;
     longest = std::max(longest, elements);
   };
-  if (step.has_one_owner())
+  if (step.has_one_owner()) {
     count(step.parts[0].count);
-  else
-    for (const Rank part : step.owners) count(step.parts[part].count);
+  } else {
+    const bool rooted = step.root >= 0;  // the rank with the whole vector has its own part already
+    for (std::size_t i = 0; i < step.owners.size(); ++i)
+      if (!rooted || static_cast<int>(i) != step.root) count(step.parts[step.owners[i]].count);
+  }
   const bool alone = step.kind == Step::Kind::host_reduce_scatter && (step.root < 0 || step.destination == Place::work);
   return {all, alone ? ranks * longest : all};
 }
