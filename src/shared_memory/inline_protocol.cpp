@@ -90,8 +90,10 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
   wanted_.clear();
-  for (int local = 0; local < ranks_; ++local) {
-    if (local == self_ || !task.shows(local)) continue;
+  parcels_.clear();
+  if (task.scatters()) prepare_to_scatter(task, with);
+  for (int local = 0; local < ranks_ && !task.scatters(); ++local) {
+    if (local == self_ || !task.shows(local) || !task.needs(self_, local)) continue;
     const Range& slice = task.slice(local);
     if (signal_only)
       wanted_.push_back({local, 0, 1, 0, nullptr});
@@ -111,8 +113,8 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
 
 /// Returns the part of every payload that this rank combines: all of it, or the slice that it owns.
 InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
-  if (!task.combines()) return {};
-  if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
+  if (!task.combines() || task.terms(self_) == 0) return {};
+  if (task.every_rank_wants_all()) return {0, task.total * task.element};
   std::size_t before = 0;
   for (int local = 0; local < self_; ++local) before += task.slice(local).count;
   return {before * task.element, (before + task.slice(self_).count) * task.element};
@@ -125,14 +127,14 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   signal_only_ = task.kind == Step::Kind::host_barrier;
   shown_[0] = shown_[1] = {};
   shown_bytes_ = own_bytes_ = 0;
-  if (signal_only_) return;
+  if (signal_only_ || task.scatters()) return;
 
   const Range& slice = task.slice(self_);
   if (!task.combines()) {
     own_ = element_at(with.source, slice.first, task.element);
     own_bytes_ = slice.count * task.element;
     std::byte* const to = element_at(with.destination, slice.first, task.element);
-    if (own_ != to) kept_ = {own_, to, own_bytes_};
+    if (own_ != to && task.collects(self_)) kept_ = {own_, to, own_bytes_};
   } else {
     own_ = gathered(self_);
     for (const Range& one : task.slices) {
@@ -157,9 +159,34 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   }
 }
 
+/// Determines the slices that the root of a scatter shows, or the slice that another rank needs. Each slice begins with
+/// a line of its own, so that no two ranks read one line.
+void InlineProtocol::prepare_to_scatter(const HostTask& task, const HostOperands& with) {
+  std::size_t first_line = 0;
+  for (int local = 0; local < ranks_; ++local) {
+    const Range& slice = task.slice(local);
+    const std::size_t bytes = slice.count * task.element, begin = first_line * kLinePayload;
+    const std::byte* const from = element_at(with.source, slice.first, task.element);
+    std::byte* const to = element_at(with.destination, slice.first, task.element);
+    if (local == task.root) {
+      if (self_ == local && from != to) kept_ = {from, to, bytes};
+      continue;
+    }
+    if (bytes == 0) continue;
+    if (self_ == task.root) {
+      parcels_.push_back({from, first_line, bytes});
+      shown_bytes_ += bytes;
+    } else if (self_ == local) {
+      wanted_.push_back({task.root, first_line, first_line + lines_for(bytes), begin + bytes, to - begin});
+    }
+    first_line += lines_for(bytes);
+  }
+}
+
 /// Determines the pieces to combine. A piece holds slices that are adjacent in the vector.
 void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
+  terms_ = static_cast<std::size_t>(task.terms(self_));
   for (Source& source : sources_) source.unreduced = with.unreduced;
   std::size_t at = mine.begin;
   for (int local = 0; local < ranks_ && at < mine.end; ++local) {
@@ -189,6 +216,7 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
   }
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
+  for (const Parcel& parcel : parcels_) write(parcel);
   for (const Span span : shown_) prefetch(next, span);
   bytes_shown_ += shown_bytes_;
 }
@@ -200,6 +228,15 @@ void InlineProtocol::write(Span span) {
   std::byte* line = slot(self_) + first * kLineBytes;
   for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
     copy_payload(line, own_ + at, own_bytes_ - at);
+    tag_of(line).store(tag_, std::memory_order_release);
+  }
+}
+
+/// Writes the lines of a parcel.
+void InlineProtocol::write(const Parcel& parcel) {
+  std::byte* line = slot(self_) + parcel.first_line * kLineBytes;
+  for (std::size_t at = 0; at < parcel.bytes; at += kLinePayload, line += kLineBytes) {
+    copy_payload(line, parcel.from + at, parcel.bytes - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }
 }
@@ -240,7 +277,7 @@ void InlineProtocol::finish() {
   if (pieces_.empty()) return;
   sources_[static_cast<std::size_t>(self_)].data = own_ + pieces_at_;
   for (const Piece& piece : pieces_) {
-    fold_(sources_, piece.to, piece.count);
+    fold_({sources_.data(), terms_}, piece.to, piece.count);
     if (&piece != &pieces_.back())
       for (Source& source : sources_) source.data += piece.bytes;
   }

@@ -61,6 +61,7 @@ class ZeroCopy {
     std::byte *source_at = nullptr, *destination_at = nullptr;
   };
   bool needed_by_others(int local, bool destination) const;
+  bool works_with(int local) const;
   bool hidden() const;
   enum class Arrivals { not_all, all, one_hidden };
   Arrivals check_arrivals();
@@ -68,6 +69,7 @@ class ZeroCopy {
   bool work_on_claims();
   bool perform_unless_failed(int share, Range);
   bool perform(int share, Range);
+  void scan(Range);
   bool perform_through_kernel(int share, Range);
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }

@@ -49,7 +49,17 @@ enum class Subgroup : std::uint8_t {
 };
 
 struct Step {
-  enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
+  enum class Kind : std::uint8_t {
+    exchange,
+    host_reduce_scatter,
+    host_all_gather,
+    host_all_reduce,
+    host_barrier,
+    host_gather,         ///< the rank with index `root` gets the parts of all owners
+    host_scatter,        ///< each owner gets its part from the rank with index `root`
+    host_scan,           ///< the rank with index l gets the combined values of the ranks with index 0 to l
+    host_exclusive_scan  ///< as host_scan, without the rank's own value; the rank with index 0 gets nothing
+  };
 
   Kind kind = Kind::exchange;
   Peers from = {};         ///< ranks whose values the Step takes, which may include this rank; empty: this rank only
@@ -60,15 +70,29 @@ struct Step {
   bool finish = false;     ///< whether the value is the final result, which is divided and rounded
   Place source = Place::input;         ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
-  int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
+  /// Place to which the value without this rank's own one is written, in an exclusive scan. A reduction whose `from`
+  /// holds a peer and then this rank stores the peer's value there.
+  Place before = Place::nowhere;
+  Range work = {};  ///< elements for which Place::work must have room, if it is not only `range`
+  int depth = 0;    ///< position in its round if rounds overlap (schedule.hpp)
 
   // Fields of host Steps only. A part is the range of the vector that one rank owns. The rank with index l in the
   // subgroup owns parts[owners[l]]. A rank whose index is beyond the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
-  int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
+  /// If >= 0: index of the only rank that owns a part, which is parts[0]. In a gather or a scatter: index of the rank
+  /// with the whole vector, of which the others own parts.
+  int root = -1;
+
+  /// Returns whether one rank owns the only part of a host Step.
+  constexpr bool has_one_owner() const { return root >= 0 && kind != Kind::host_gather && kind != Kind::host_scatter; }
 };
+
+/// Returns whether the ranks of a host Step get the combined values of the ranks before them.
+constexpr bool scans(Step::Kind kind) {
+  return kind == Step::Kind::host_scan || kind == Step::Kind::host_exclusive_scan;
+}
 
 /// Returns a Step that sends this rank's own value unchanged.
 constexpr Step send(Peers to, Range range, Place source) { return {.to = to, .range = range, .source = source}; }
@@ -147,10 +171,13 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
     all += elements;
     longest = std::max(longest, elements);
   };
-  if (step.root >= 0)
+  if (step.has_one_owner()) {
     count(step.parts[0].count);
-  else
-    for (const Rank part : step.owners) count(step.parts[part].count);
+  } else {
+    const bool rooted = step.root >= 0;  // the rank with the whole vector has its own part already
+    for (std::size_t i = 0; i < step.owners.size(); ++i)
+      if (!rooted || static_cast<int>(i) != step.root) count(step.parts[step.owners[i]].count);
+  }
   const bool alone = step.kind == Step::Kind::host_reduce_scatter && (step.root < 0 || step.destination == Place::work);
   return {all, alone ? ranks * longest : all};
 }
