@@ -1,12 +1,16 @@
 // Host task: the description of one collective between ranks of a host, with the protocol that performs the collective.
 // All ranks that perform the collective have equal tasks.
 //
-// The vector is divided into slices. Each slice has one rank as its owner. There are four kinds of collectives:
+// The vector is divided into slices. Each slice has one rank as its owner. There are five kinds of collectives:
 //
 //   host_all_reduce      the values of all ranks are combined; all ranks get all slices
 //   host_reduce_scatter  the values of all ranks are combined; each owner gets its slice
 //   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
+//   host_all_to_all      each rank sends one block to each rank
+//
+// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block from
+// rank l.
 //
 // If the task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather with
 // a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the
@@ -39,6 +43,14 @@ enum class HostProtocol : std::uint8_t {
 };
 std::string_view to_string(HostProtocol) noexcept;
 
+/// Ranges of the two blocks that this rank and a peer exchange, except for the block in this rank's source. The ranges
+/// of the peer count from the beginning of the buffer that the peer has published.
+struct BlockRanges {
+  Range incoming;          ///< in this rank's destination: the block from the peer
+  Range peer_source;       ///< in the peer's source: the block for this rank
+  Range peer_destination;  ///< in the peer's destination: the block from this rank
+};
+
 /// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
 /// collective.
 struct HostTask {
@@ -47,7 +59,12 @@ struct HostTask {
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
-  std::size_t longest = 0;    ///< elements of the longest slice
+  std::size_t longest = 0;    ///< elements of the longest slice; in an all-to-all, of the longest block of any pair
+  /// Ranges of the blocks of an all-to-all whose pairs have counts of their own. Only this rank knows them. Empty:
+  /// `slices` apply to sources and destinations of all ranks.
+  std::vector<BlockRanges> blocks;
+  Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
+  bool swaps = true;                    ///< Blocks::swaps
   bool adjacent = true;       ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::inlined;
   bool zero_copy = false;                     ///< whether zero copy replaces the protocol if all buffers are mapped
@@ -58,7 +75,12 @@ struct HostTask {
   bool every_rank_wants_all() const {
     return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather;
   }
+  bool deals() const { return kind == Step::Kind::host_all_to_all; }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
+  /// Returns the range of an all-to-all's destination for the block from `local`.
+  const Range& incoming(int local) const {
+    return blocks.empty() ? slice(local) : blocks[static_cast<std::size_t>(local)].incoming;
+  }
   int ranks() const { return static_cast<int>(slices.size()); }
   /// Returns true if peers need the values of rank `local`.
   bool shows(int local) const {

@@ -86,6 +86,12 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
     for (std::byte* const slots : slots_) prefault(slots, kCollectivesAhead * slot_bytes_);
+  dealt_.clear();
+  if (task.deals()) {
+    prepare_to_deal(task, with);
+    known_as_ = with.known_as;
+    return;
+  }
   const bool signal_only = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
@@ -171,6 +177,35 @@ void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands
   }
 }
 
+/// Determines the lines and the memory of all blocks of an all-to-all. A line without elements only signals.
+void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& with) {
+  packed_.clear();
+  pieces_.clear();
+  wanted_.clear();
+  kept_ = {};
+  signal_only_ = false;
+  shown_[0] = shown_[1] = {};
+  shown_bytes_ = 0;
+  const std::size_t lines = std::max<std::size_t>(1, lines_for(task.longest * task.element));
+  for (int local = 0; local < ranks_; ++local) {
+    const Range sent = task.slice(local), received = task.incoming(local);
+    const std::byte* const from = element_at(with.source, sent.first, task.element);
+    std::byte* const to = element_at(with.destination, received.first, task.element);
+    const std::size_t out = sent.count * task.element, in = received.count * task.element;
+    if (local == self_) {
+      if (from != to) kept_ = {from, to, in};
+      continue;
+    }
+    dealt_.push_back({static_cast<std::size_t>(local) * lines, from, out});
+    shown_bytes_ += out;
+    const std::size_t first = static_cast<std::size_t>(self_) * lines;
+    // read() copies line l of a payload to `to + l * kLinePayload`.
+    std::byte* const base = element_at(to, 0 - first, kLinePayload);
+    wanted_.push_back(
+        {local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
+  }
+}
+
 // ---- a collective ----
 
 std::size_t InlineProtocol::slot_of(std::uint64_t number) const {
@@ -187,6 +222,7 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
     if (task.shows(self_)) tag_of(slot(self_)).store(tag_, std::memory_order_release);
     return prefetch_for_write(next);
   }
+  if (!dealt_.empty()) return deal(next);
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
   for (const Span span : shown_) prefetch(next, span);
@@ -202,6 +238,23 @@ void InlineProtocol::write(Span span) {
     copy_payload(line, own_ + at, own_bytes_ - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }
+}
+
+/// Writes the blocks of an all-to-all, and prefetches the lines of the next one.
+void InlineProtocol::deal(std::byte* next) {
+  for (const Dealt& block : dealt_) {
+    std::byte* line = slot(self_) + block.first * kLineBytes;
+    std::size_t at = 0;
+    do {
+      copy_payload(line, block.from + at, block.bytes - at);
+      tag_of(line).store(tag_, std::memory_order_release);
+      line += kLineBytes;
+      at += kLinePayload;
+    } while (at < block.bytes);
+    for (at = 0; at < block.bytes; at += kLinePayload)
+      prefetch_for_write(next + (block.first + at / kLinePayload) * kLineBytes);
+  }
+  bytes_shown_ += shown_bytes_;
 }
 
 /// Prefetches the lines that this rank will write in the next collective, if that has the same operands.

@@ -5,6 +5,8 @@
 // therefore delivers both data and signal. The misses of consecutive lines overlap in time. In a reduction, each rank
 // that needs a result combines the values of all ranks for itself, in rank order.
 //
+// In an all-to-all, each block begins with a line of its own. Every rank thus reads only the lines with its block.
+//
 // A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
 // because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
 // then.
@@ -47,6 +49,12 @@ class InlineProtocol {
     std::size_t bytes;       // offset in bytes of the end of the part in the payload
     std::byte* to;           // memory for a copy of the payload; null: the part is one line, which is read in place
   };
+  /// Block that this rank sends to a peer in an all-to-all.
+  struct Dealt {
+    std::size_t first;  // first line
+    const std::byte* from;
+    std::size_t bytes;
+  };
   /// Bytes of this rank's own values, and where they are copied to.
   struct Own {
     const std::byte* from;
@@ -63,6 +71,8 @@ class InlineProtocol {
   Span combined(const HostTask&) const;
   void prepare_to_show(const HostTask&, const HostOperands&, Span mine);
   void prepare_to_combine(const HostTask&, const HostOperands&, Span mine);
+  void prepare_to_deal(const HostTask&, const HostOperands&);
+  void deal(std::byte* next);
   void write(Span);
   void prefetch(std::byte* next, Span) const;
   bool read(const Wanted&);
@@ -91,6 +101,7 @@ class InlineProtocol {
   std::vector<Wanted> wanted_;      // parts of the peers' payloads that this rank needs
   Own kept_{};                      // this rank's payload and its place in the result, if nothing is combined
   std::vector<Piece> pieces_;       // pieces to combine, in the order of the payload
+  std::vector<Dealt> dealt_;        // blocks for the peers in an all-to-all
   std::size_t pieces_at_ = 0;       // offset in bytes of the first piece in each payload
   Fold fold_;
 

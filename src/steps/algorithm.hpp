@@ -100,6 +100,9 @@ struct RoundArgs : CollectiveSpec {
   Rank root = 0;
   /// Parts that this rank receives from its peers in the all-to-all of a sparse exchange. Otherwise empty.
   Parts incoming = {};
+  /// Ranges of an all-to-all whose pairs of ranks have counts of their own. `parts` are then the blocks that this rank
+  /// sends. Null: all blocks are equally long.
+  const Blocks* blocks = nullptr;
 };
 
 /// Receives the Steps of a rank in order.

@@ -48,8 +48,30 @@ enum class Subgroup : std::uint8_t {
   rail     ///< one rank of each domain of this host, all with the same number in their domain
 };
 
+/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block is the elements that one rank
+/// sends to another. Each list has one range per rank.
+struct Blocks {
+  Parts incoming;           ///< in this rank's destination: the block from each rank
+  /// In each rank's source: the block for this rank. Counts from the beginning of that rank's `source_held`.
+  Parts peer_sources;
+  /// In each rank's destination: the block from this rank. Counts from the beginning of that rank's `destination_held`.
+  Parts peer_destinations;
+  Range source_held;        ///< this rank's source from the first element of any block to the last
+  Range destination_held;   ///< this rank's destination in the same way
+  std::size_t longest = 0;  ///< elements of the longest block of any pair
+  /// Whether the two blocks of a pair are equally long if one of the ranks works in place.
+  bool swaps = true;
+};
+
 struct Step {
-  enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
+  enum class Kind : std::uint8_t {
+    exchange,
+    host_reduce_scatter,
+    host_all_gather,
+    host_all_reduce,
+    host_barrier,
+    host_all_to_all
+  };
 
   Kind kind = Kind::exchange;
   Peers from = {};         ///< ranks whose values the Step takes, which may include this rank; empty: this rank only
@@ -68,6 +90,9 @@ struct Step {
   Parts parts = {};
   Peers owners = {};
   int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
+  /// In an all-to-all, parts[owners[l]] of a rank's source is its block for the rank with index l. The block from that
+  /// rank goes to the same range of the destination. If `blocks` is set, it goes to blocks->incoming[owners[l]] instead.
+  const Blocks* blocks = nullptr;
 };
 
 /// Returns a Step that sends this rank's own value unchanged.

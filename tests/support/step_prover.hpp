@@ -35,6 +35,8 @@ struct Value {
   std::uint64_t ranks = 0;
   bool partial = false;  ///< true: a partial result, combined at least once; false: a plain contribution
   bool finished = false;
+  std::size_t element = kNoElement;  ///< in an all-to-all: number of the element in the input of its rank
+  static constexpr std::size_t kNoElement = ~std::size_t{0};
   // Fields for coded messages, whose values are rounded.
   int roundings = 0;                    ///< maximum number of roundings of any contribution in it
   std::size_t rounded_from = kNowhere;  ///< first element of the range with which it was rounded last
@@ -98,7 +100,10 @@ class StepProver {
       views_.push_back(std::make_unique<RankView>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
-        if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
+        if (contributes(r, e)) {
+          input[e].ranks = std::uint64_t{1} << r;
+          if (args.collective == Collective::all_to_all) input[e].element = e;
+        }
       output_.push_back(in_place ? input : Values(count));
       input_.push_back(std::move(input));
       work_.emplace_back(count);
@@ -131,10 +136,13 @@ class StepProver {
                              args_.collective == Collective::reduce_scatter || args_.collective == Collective::reduce;
         const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
+        if (args_.collective == Collective::all_to_all && value.element != dealt_to(r, e))
+          return fail("rank " + std::to_string(r) + " has an element for another place");
         if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
         const bool same_on_all =
-            args_.collective != Collective::reduce_scatter && args_.collective != Collective::reduce;
+            args_.collective != Collective::reduce_scatter && args_.collective != Collective::reduce &&
+            args_.collective != Collective::all_to_all;
         if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
@@ -151,6 +159,10 @@ class StepProver {
       if (e >= part.first && e < part.first + part.count) return i;
     }
     return 0;
+  }
+  /// Returns which element of its sender's input element `e` of the output of rank `r` is in an all-to-all.
+  std::size_t dealt_to(Rank r, std::size_t e) const {
+    return args_.parts.full(r).first + e - args_.parts.full(owner_of(e)).first;
   }
   Rank source_of(std::size_t e) const { return args_.collective == Collective::broadcast ? args_.root : owner_of(e); }
   bool contributes(Rank r, std::size_t e) const {
@@ -362,6 +374,7 @@ class StepProver {
       for (const Rank r : host) heard_of_[index(r)] = together;
       return;
     }
+    if (first.kind == Step::Kind::host_all_to_all) return deal(host);
     const bool combines = first.kind != Step::Kind::host_all_gather;
     const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
     for (std::size_t local = 0; local < host.size(); ++local) {
@@ -382,6 +395,20 @@ class StepProver {
           if (shows_all || r == owner) place(r, step_of(r).destination)[e] = value;
       }
     }
+  }
+
+  /// Performs an all-to-all of the ranks of a host.
+  void deal(const std::vector<Rank>& host) {
+    std::vector<Values> inputs;
+    for (const Rank r : host) inputs.push_back(place(r, step_of(r).source));
+    for (std::size_t from = 0; from < host.size(); ++from)
+      for (std::size_t to = 0; to < host.size(); ++to) {
+        const Step &sends = step_of(host[from]), &receives = step_of(host[to]);
+        const Range sent = sends.parts[sends.owners[to]], received = receives.parts[receives.owners[from]];
+        if (sent.count != received.count) return fail("both ends of a block disagree on its length");
+        for (std::size_t i = 0; i < sent.count; ++i)
+          place(host[to], receives.destination)[received.first + i] = inputs[from][sent.first + i];
+      }
   }
 
   Topology topology_;
