@@ -84,7 +84,7 @@ class MpiCompetitor final : public Competitor {
         MPI_Reduce(at_root ? input_or_in_place : input, at_root ? output : nullptr, in_count, type, op, call.root,
                    comm_);
         break;
-      case Collective::barrier: MPI_Barrier(comm_); break;
+      default: MPI_Barrier(comm_); break;
     }
   }
 

@@ -89,7 +89,12 @@ typedef enum collectives_collective COLLECTIVES_ENUM {
   COLLECTIVES_ALL_GATHER = 2,
   COLLECTIVES_BROADCAST = 3,
   COLLECTIVES_REDUCE = 4,
-  COLLECTIVES_BARRIER = 5
+  COLLECTIVES_BARRIER = 5,
+  COLLECTIVES_ALL_TO_ALL = 6,
+  COLLECTIVES_GATHER = 7,
+  COLLECTIVES_SCATTER = 8,
+  COLLECTIVES_SCAN = 9,
+  COLLECTIVES_EXCLUSIVE_SCAN = 10
 } collectives_collective;
 
 /// Element types: IEEE floats, bf16 (the upper half of an f32), and integers in two's complement, in the byte order of

@@ -196,14 +196,16 @@ class COLLECTIVES_EXPORT Communicator {
   void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                           const Options& = {});
-  /// Does a reduce_scatter with parts of unequal length: counts[r] elements for rank r. `counts` is equal on every
-  /// rank.
+  /// Does a reduce_scatter with parts of unequal length: rank r receives the result of part r of the input. `parts` is
+  /// the layout of the input, equal on every rank. Parts may overlap.
   ///
-  /// Shape: input.count == sum of counts, output.count == counts[rank()]. In place: output.data is part rank() of the
-  /// input.
-  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                        ReduceOp op = ReduceOp::sum, const Options& = {});
-  [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+  /// Shape: input.count is the sum of the counts, or with displacements at least the end of every part. output.count is
+  /// counts[rank()]. In place: output.data is part rank() of the input.
+  ///
+  /// Displacements require buffers in host memory.
+  void reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, ReduceOp op = ReduceOp::sum,
+                        const Options& = {});
+  [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, const PartLayout& parts,
                                             ReduceOp op = ReduceOp::sum, const Options& = {});
 
   /// Gathers the inputs of all ranks on every rank, in rank order.
@@ -211,13 +213,15 @@ class COLLECTIVES_EXPORT Communicator {
   /// Shape: output.count == size() * input.count. In place: input.data is part rank() of the output.
   void all_gather(ConstBuffer input, Buffer output, const Options& = {});
   [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const Options& = {});
-  /// Does an all_gather with counts[r] elements from rank r. `counts` is equal on every rank.
+  /// Does an all_gather with parts of unequal length: the input of rank r becomes part r of every output. `parts` is
+  /// the layout of the output, equal on every rank. Parts must not overlap. Elements between parts keep their values.
   ///
-  /// Shape: input.count == counts[rank()], output.count == sum of counts. In place: input.data is part rank() of the
-  /// output.
-  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
-  [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                        const Options& = {});
+  /// Shape: input.count is counts[rank()]. output.count is the sum of the counts, or with displacements at least the
+  /// end of every part. In place: input.data is part rank() of the output.
+  ///
+  /// Displacements require buffers in host memory.
+  void all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& = {});
+  [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& = {});
 
   /// Copies the root's `data` to `data` of every rank. Shape: equal counts.
   void broadcast(Buffer data, Rank root, const Options& = {});
@@ -234,6 +238,73 @@ class COLLECTIVES_EXPORT Communicator {
   /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
   [[nodiscard]] Work reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+
+  /// Sends part r of `input` to rank r. Part r of `output` comes from rank r.
+  ///
+  /// Shape: input.count == output.count, a multiple of size(). In place: input.data == output.data. Requires host
+  /// memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each rank sends (p - 1) / p of its input.
+  void all_to_all(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] Work all_to_all_async(ConstBuffer input, Buffer output, const Options& = {});
+  /// Does an all_to_all with parts of unequal length. Part r of the input has as many elements as rank r expects from
+  /// this rank. Layouts may differ between ranks. Parts of the output must not overlap.
+  ///
+  /// Shape: the length of a buffer is the sum of its counts, or with displacements at least the end of every part. In
+  /// place: input.data == output.data, with equal layouts.
+  void all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output, const PartLayout& output_parts,
+                    const Options& = {});
+  [[nodiscard]] Work all_to_all_v_async(ConstBuffer input, const PartLayout& input_parts, Buffer output,
+                                        const PartLayout& output_parts, const Options& = {});
+
+  /// Gathers the inputs of all ranks at the root, in rank order. Other ranks may pass an empty `output`.
+  ///
+  /// Shape: output.count == size() * input.count at the root. In place at the root: input.data is part rank() of the
+  /// output. Requires host memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each part once, from its host to the root's. See explain().
+  void gather(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  /// Does a gather with parts of unequal length: the input of rank r becomes part r of the root's output. `parts` is
+  /// the layout of the output. It matters only at the root, and other ranks may pass an empty one. Parts must not
+  /// overlap.
+  ///
+  /// Shape at the root: counts[r] is input.count of rank r. output.count is the sum of the counts, or with
+  /// displacements at least the end of every part. In place at the root: input.data is part rank() of the output.
+  void gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  [[nodiscard]] Work gather_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root,
+                                    const Options& = {});
+
+  /// Copies part r of the root's `input` to `output` of rank r. Ranks other than the root may pass an empty input.
+  ///
+  /// Shape: input.count == size() * output.count at the root. In place at the root: output.data is part rank() of the
+  /// input. Requires host memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each part once, from the root's host to its own. See explain().
+  void scatter(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  /// Does a scatter with parts of unequal length: rank r receives part r of the root's input. `parts` is the layout of
+  /// the input. It matters only at the root, and other ranks may pass an empty one. Parts may overlap.
+  ///
+  /// Shape at the root: counts[r] is output.count of rank r. input.count is the sum of the counts, or with
+  /// displacements at least the end of every part. In place at the root: output.data is part rank() of the input.
+  void scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  [[nodiscard]] Work scatter_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root,
+                                     const Options& = {});
+
+  /// Reduces the inputs of ranks 0 to r element by element. Rank r receives the result in `output`. The op need not
+  /// commute.
+  ///
+  /// Shape: input.count == output.count. In place: input.data == output.data. Requires host memory.
+  ///
+  /// Order: contributions are combined in rank order. An average divides by r + 1, the number of contributions.
+  void scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work scan_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  /// Does a scan without the rank's own contribution: rank r receives the reduced inputs of ranks 0 to r - 1. Rank 0
+  /// may pass an empty `output`, which is not written. An average divides by r.
+  void exclusive_scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work exclusive_scan_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                          const Options& = {});
 
   /// Blocks until every rank has called it.
   void barrier(const Options& = {});

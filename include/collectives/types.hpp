@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -24,16 +25,29 @@ namespace collectives {
 /// Rank of a communicator, from 0 to size - 1.
 using Rank = int;
 
-enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier };
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  barrier,
+  all_to_all,
+  gather,
+  scatter,
+  scan,
+  exclusive_scan
+};
 
 enum class DataType : std::uint8_t { f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64 };
 
 /// Location of the buffers of a call: memory of the CPU (host) or of a GPU (device).
 enum class Memory : std::uint8_t { host, device };
 
-inline constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter,
-                                              Collective::all_gather, Collective::broadcast,
-                                              Collective::reduce,     Collective::barrier};
+inline constexpr Collective kCollectives[] = {
+    Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,    Collective::broadcast,
+    Collective::reduce,     Collective::barrier,        Collective::all_to_all,    Collective::gather,
+    Collective::scatter,    Collective::scan,           Collective::exclusive_scan};
 inline constexpr DataType kDataTypes[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16, DataType::i8,
                                           DataType::u8,  DataType::i32, DataType::u32, DataType::i64,  DataType::u64};
 
@@ -184,6 +198,25 @@ struct ConstBuffer {
         type(data_type_v<std::ranges::range_value_t<R>>) {}
   constexpr std::size_t bytes() const noexcept { return count * size_of(type); }
   constexpr bool operator==(const ConstBuffer&) const = default;
+};
+
+/// Layout of the parts of a buffer: part r, which belongs to rank r, has counts[r] elements and begins with element
+/// displacements[r].
+///
+/// Without displacements, the parts lie one after another and fill the buffer. With displacements, parts may have gaps
+/// between them and any order. A range of counts converts to a layout without displacements. The lists must stay valid
+/// until the call returns, but not until the operation of an asynchronous call ends.
+struct PartLayout {
+  std::span<const std::size_t> counts;         ///< Number of elements of each part, one for each rank.
+  std::span<const std::size_t> displacements;  ///< First element of each part. Empty: one part after another.
+
+  constexpr PartLayout() = default;
+  constexpr PartLayout(std::span<const std::size_t> counts_, std::span<const std::size_t> displacements_) noexcept
+      : counts(counts_), displacements(displacements_) {}
+  template <class R>
+  requires(std::convertible_to<R&&, std::span<const std::size_t>> &&
+           !std::same_as<std::remove_cvref_t<R>, PartLayout>) constexpr PartLayout(R&& counts_) noexcept
+      : counts(counts_) {}  // NOLINT(google-explicit-constructor): a view of what the caller names
 };
 
 /// Reduction of the program. `combine` folds `count` elements of `next` into `accumulated`, element by element.

@@ -11,6 +11,11 @@ std::string_view to_string(Collective collective) noexcept {
     case Collective::broadcast: return "broadcast";
     case Collective::reduce: return "reduce";
     case Collective::barrier: return "barrier";
+    case Collective::all_to_all: return "all_to_all";
+    case Collective::gather: return "gather";
+    case Collective::scatter: return "scatter";
+    case Collective::scan: return "scan";
+    case Collective::exclusive_scan: return "exclusive_scan";
   }
   return "unknown collective";
 }

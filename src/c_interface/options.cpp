@@ -29,7 +29,10 @@ static_assert(same(COLLECTIVES_ALL_REDUCE, Collective::all_reduce) &&
               same(COLLECTIVES_REDUCE_SCATTER, Collective::reduce_scatter) &&
               same(COLLECTIVES_ALL_GATHER, Collective::all_gather) &&
               same(COLLECTIVES_BROADCAST, Collective::broadcast) && same(COLLECTIVES_REDUCE, Collective::reduce) &&
-              same(COLLECTIVES_BARRIER, Collective::barrier) && std::size(kCollectives) == 6);
+              same(COLLECTIVES_BARRIER, Collective::barrier) && same(COLLECTIVES_ALL_TO_ALL, Collective::all_to_all) &&
+              same(COLLECTIVES_GATHER, Collective::gather) && same(COLLECTIVES_SCATTER, Collective::scatter) &&
+              same(COLLECTIVES_SCAN, Collective::scan) &&
+              same(COLLECTIVES_EXCLUSIVE_SCAN, Collective::exclusive_scan) && std::size(kCollectives) == 11);
 static_assert(same(COLLECTIVES_F32, DataType::f32) && same(COLLECTIVES_F64, DataType::f64) &&
               same(COLLECTIVES_F16, DataType::f16) && same(COLLECTIVES_BF16, DataType::bf16) &&
               same(COLLECTIVES_I8, DataType::i8) && same(COLLECTIVES_U8, DataType::u8) &&
@@ -142,7 +145,7 @@ CommunicatorOptions options_of(const collectives_communicator_options* options) 
 
 DataType type_of(collectives_data_type type) { return enumerator<DataType>(type, COLLECTIVES_U64, "type"); }
 Collective collective_of(collectives_collective collective) {
-  return enumerator<Collective>(collective, COLLECTIVES_BARRIER, "collective");
+  return enumerator<Collective>(collective, COLLECTIVES_EXCLUSIVE_SCAN, "collective");
 }
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero) {
   constexpr double kLongest = 9e9;  // seconds; the range of std::chrono::nanoseconds ends at 9.2e9 s

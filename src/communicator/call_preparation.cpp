@@ -48,9 +48,11 @@ const std::shared_ptr<const PlannedCall>& CallPreparation::plan(const Call& call
 
 std::shared_ptr<const PlannedCall> CallPreparation::plan_of(Collective collective, std::size_t count, DataType type,
                                                             ReduceOp op, const Options& options) {
+  const auto size = static_cast<std::size_t>(resources_.size());
+  const std::size_t part = (count + size - 1) / size;
   const Call call{.collective = collective,
-                  .input = {nullptr, count, type},
-                  .output = {nullptr, count, type},
+                  .input = {nullptr, collective == Collective::gather ? part : count, type},
+                  .output = {nullptr, collective == Collective::scatter ? part : count, type},
                   .op = op,
                   .memory = options.stream ? Memory::device : Memory::host};
   check_vocabulary(call, resources_.rank());

@@ -1,5 +1,5 @@
-// Public functions of Communicator, except split() and the constructor from a Bootstrap. A function for a collective
-// describes its arguments as a Call, which Communicator::Impl performs.
+// Public functions of Communicator, except split(), the constructor from a Bootstrap, and those of part_calls.cpp. A
+// function for a collective describes its arguments as a Call, which Communicator::Impl performs.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>
@@ -75,46 +75,12 @@ Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, Reduce
   return Work(
       impl_->issue({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
 }
-void Communicator::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
-                                    const Options& options) {
-  impl_->run({.collective = Collective::reduce_scatter,
-              .input = input,
-              .output = output,
-              .op = op,
-              .counts = counts,
-              .has_counts = true},
-             options);
-}
-Work Communicator::reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                          ReduceOp op, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::reduce_scatter,
-                            .input = input,
-                            .output = output,
-                            .op = op,
-                            .counts = counts,
-                            .has_counts = true},
-                           options));
-}
-
 void Communicator::all_gather(ConstBuffer input, Buffer output, const Options& options) {
   impl_->run({.collective = Collective::all_gather, .input = input, .output = output}, options);
 }
 Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const Options& options) {
   return Work(impl_->issue({.collective = Collective::all_gather, .input = input, .output = output}, options));
 }
-void Communicator::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                const Options& options) {
-  impl_->run(
-      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
-      options);
-}
-Work Communicator::all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                      const Options& options) {
-  return Work(impl_->issue(
-      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
-      options));
-}
-
 void Communicator::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
   impl_->run({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options);
 }

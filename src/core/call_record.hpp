@@ -27,12 +27,14 @@ struct CallDetails {
   std::string compression = {};             ///< options of top-k, or lengths of the codec's blocks
   std::string refusal = {};                 ///< reason for which the rank has refused the call
   std::vector<std::uint64_t> lengths = {};  ///< first lengths of the parts, or of a fused group's tensors
+  std::vector<std::uint64_t> displacements =
+      {};  ///< displacements of these parts, if they do not lie one after another
 
   bool operator==(const CallDetails&) const = default;
 };
 
 /// Letter of a field in encoded details.
-enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l' };
+enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l', displacements = 'd' };
 
 /// Largest number of bytes of a call's encoded details. Longer details are cut.
 inline constexpr std::size_t kDetailBytes = 1008;
@@ -45,6 +47,9 @@ inline constexpr std::size_t kDetailLengths = 48;
 void append_detail(std::string& to, Detail kind, std::string_view value, std::size_t at_most);
 /// Appends the first kDetailLengths lengths as a field.
 void append_lengths(std::string& to, std::span<const std::size_t> lengths);
+/// Appends the layout of the parts: their first lengths, and their displacements if there are any. Both fields together
+/// hold at most kDetailLengths numbers.
+void append_parts(std::string& to, const PartLayout& parts);
 /// Returns the details in `bytes`. Ignores fields of unknown letters, and bytes that are no field.
 CallDetails decode_details(std::string_view bytes);
 

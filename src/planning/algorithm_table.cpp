@@ -1,7 +1,8 @@
 // Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
 // row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
 // one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
-// algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
+// algorithms, such as `ring`. Each backend of the table has a row for each of the six collectives of performs_common().
+// The other collectives have rows of the backends that have a sensible form of them. Backend
 // `nccl` has no rows, because it has no Steps.
 #include <algorithm>
 #include <functional>
@@ -80,6 +81,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? direct_exchange::reduce(world, args.root, args.parts[0], {}, run)
                                              : ring::reduce(world, args.root, args.parts[0], {}, run);
+    default: return;  // has no form of the collective
   }
 }
 
@@ -101,6 +103,7 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? unsummed.reduce(args.parts[0], {}, run)
                                              : shape.reduce(args.parts[0], {}, run);
+    default: return;  // has no form of the collective
   }
 }
 
@@ -147,6 +150,7 @@ void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& ru
     case Collective::barrier:
       if constexpr (requires { Between::barrier(grid.rail(), run); }) return hierarchical::barrier<Between>(grid, run);
       return hierarchical::barrier<hierarchical::OneShot>(grid, run);
+    default: return;  // has no form of the collective
   }
 }
 
@@ -160,6 +164,7 @@ void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) 
     case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, args.parts[0], run);
     case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, args.parts[0], run);
     case Collective::barrier: return two_level::barrier(grid, run);
+    default: return;  // has no form of the collective
   }
 }
 
@@ -233,11 +238,12 @@ bool of_many(const CollectiveSpec& spec, const Topology& topology) {
 }
 
 /// Returns whether hierarchical/leaders.hpp can perform the collective. One message then holds the parts of several
-/// hosts. The ranks must be numbered host by host, so that these parts form one range. A codec would encode such a
+/// hosts. The ranks must be numbered host by host and parts must lie one after another, so that these parts form one
+/// range. A codec would encode such a
 /// message differently from single parts. Two hosts of one rank each have no parts to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
-  return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&
+  return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded && !spec.displaced &&
          hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) &&
          std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
 }

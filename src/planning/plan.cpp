@@ -52,6 +52,7 @@
 #include "planning/cost.hpp"
 #include "planning/device_path_choice.hpp"
 #include "planning/device_path_plan.hpp"
+#include "planning/listed_parts.hpp"
 #include "planning/plan_call.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
@@ -99,9 +100,7 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
   const Range whole{0, in_elements(request, request.count)};
   if (!algorithm.by_part(spec, topology)) return Parts::equal(whole, 1);
   if (request.counts.empty()) return Parts::equal(whole, topology.ranks());
-  offsets.assign(1, 0);
-  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + in_elements(request, count));
-  return Parts::listed(offsets.data(), topology.ranks());
+  return listed_parts({request.counts, request.displacements}, element_of(request) / size_of(request.type), offsets);
 }
 
 /// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
@@ -138,7 +137,7 @@ std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& sp
 }
 
 CollectiveSpec spec_of(const Request& request, bool coded) {
-  CollectiveSpec spec{.collective = request.collective, .coded = coded};
+  CollectiveSpec spec{.collective = request.collective, .coded = coded, .displaced = !request.displacements.empty()};
   if (!reduces(request.collective)) return spec;
   if (needs_direct(request.op, request.type, request.deterministic))
     spec.partial_sums = PartialSums::forbidden;
@@ -266,6 +265,7 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
   const Coding coding{element_of(request), coded ? request.codec : nullptr};
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
+        performs(algorithm, request.collective) &&
         (algorithm.possible == nullptr || algorithm.possible(spec, topology)) &&
         fits(algorithm, spec, coding, request, topology, tuning))
       candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
@@ -316,6 +316,21 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
   return say(plain, fmt::format("not {}: that would take {:.1f} us, as it is {:.1f} us", codec, with, without));
 }
 
+/// Throws Error{unsupported} if no algorithm of the request's backend has a form of the collective. The text names the
+/// backends that have one.
+void check_performed(const Request& request) {
+  std::vector<std::string_view> backends;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!performs(algorithm, request.collective)) continue;
+    if (request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) return;
+    if (backends.empty() || backends.back() != algorithm.backend) backends.push_back(algorithm.backend);
+  }
+  const std::string others = backends.empty() ? "no backend has one" : fmt::format("{}", fmt::join(backends, ", "));
+  throw Error(Errc::unsupported,
+              fmt::format("backend \"{}\" has no {}{}{}", request.backend, to_string(request.collective),
+                          backends.empty() ? ": " : "; backends that have one: ", others));
+}
+
 }  // namespace
 
 std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const TuningParameters& tuning) {
@@ -331,6 +346,7 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
   if (request.backend == kNccl)
     throw Error(Errc::unsupported, "backend \"nccl\" is for device memory, and has no Steps to compare");
 
+  check_performed(request);
   std::vector<Plan> candidates = request.codec == nullptr || request.collective == Collective::barrier
                                      ? candidates_coded(false, request, topology, tuning)
                                      : candidates_with_codec(request, topology, tuning);

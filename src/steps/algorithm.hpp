@@ -87,6 +87,10 @@ struct CollectiveSpec {
   /// slice. Values and result lie in the output buffers.
   bool inter_host_only = false;
 
+  /// True if the parts have gaps between them or lie in another order than their ranks. A message then holds elements
+  /// of one part only.
+  bool displaced = false;
+
   /// Returns whether no message may hold a partial sum of several hosts. The owner of a part then adds the inputs of
   /// all ranks, or the sums of all hosts.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
@@ -135,7 +139,18 @@ struct Algorithm {
   /// Returns the number of slices into which an all-reduce on several hosts cuts the vector. Each slice belongs to one
   /// rank of each host. Null: the algorithm does not cut the vector.
   int (*slices)(const Topology&) = nullptr;
+  /// Returns whether the algorithm has a form of the collective. Null: performs_common() answers.
+  bool (*performs)(Collective) = nullptr;
 };
+
+/// Returns whether the collective is one of those that every backend with Steps performs.
+constexpr bool performs_common(Collective collective) {
+  return static_cast<std::size_t>(collective) <= static_cast<std::size_t>(Collective::barrier);
+}
+/// Returns whether the algorithm has a form of the collective.
+constexpr bool performs(const Algorithm& algorithm, Collective collective) {
+  return algorithm.performs == nullptr ? performs_common(collective) : algorithm.performs(collective);
+}
 
 /// Returns all algorithms. If two have equal cost estimates, the planner prefers the earlier one.
 std::span<const Algorithm> algorithms();

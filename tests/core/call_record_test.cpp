@@ -128,7 +128,7 @@ TEST(Signature, OfACallThatMovesDataHasTheForeignType) {
   const Call bytes{.collective = Collective::broadcast, .output = {nullptr, 16, DataType::u8}, .foreign_type = 7};
   Call other = bytes;
   other.foreign_type = 8;
-  const auto hash = [](const Call& call) { return hash_of(sign(call, 0, "auto", false, {}, false)); };
+  const auto hash = [](const Call& call) { return hash_of(sign(call, 0, 4, "auto", false, {}, false)); };
   EXPECT_NE(hash(bytes), hash(other));
   other.foreign_type = 7;
   EXPECT_EQ(hash(bytes), hash(other));
