@@ -31,9 +31,8 @@ void plan_rounds(Plan& plan, std::size_t longest, std::size_t depths, std::size_
 
 CountedExchange::CountedExchange(const RankView& view, const Topology& topology, const TuningParameters& tuning)
     : view_(view), tuning_(tuning), one_host_(topology.one_host()) {
-  const Request request{.collective = Collective::all_to_all,
-                        .count = kWords * view.world.members.size(),
-                        .type = DataType::u64};
+  const Request request{
+      .collective = Collective::all_to_all, .count = kWords * view.world.members.size(), .type = DataType::u64};
   plan_of_records_ = plan_call(request, topology, tuning, nullptr).plan;
   plan_of_blocks_.algorithm = &kBlocks;
 }
@@ -93,8 +92,7 @@ void CountedExchange::start(const Call& call, DataType type, Job& job) {
   all_here_ = false;
   const auto ranks = static_cast<std::size_t>(view_.world.size());
   std::size_t longest = 0;
-  for (std::size_t r = 0; r < ranks; ++r)
-    longest = std::max({longest, sources_[r].count, destinations_[r].count});
+  for (std::size_t r = 0; r < ranks; ++r) longest = std::max({longest, sources_[r].count, destinations_[r].count});
   out_.resize(ranks);
   in_.resize(ranks);
   for (std::size_t r = 0; r < ranks; ++r)

@@ -1,9 +1,10 @@
-// Counted exchange: an all_to_all_v, gather_v or scatter_v. Each rank knows only the counts of its own blocks. A block is
-// the elements that one rank sends to another.
+// Counted exchange: an all_to_all_v, gather_v or scatter_v. Each rank knows only the counts of its own blocks. A block
+// is the elements that one rank sends to another.
 //
 // The exchange has two phases:
 //
-//   records   all-to-all of short records: each rank sends to each other how many elements it sends to that rank and how
+//   records   all-to-all of short records: each rank sends to each other how many elements it sends to that rank and
+//   how
 //             many it expects from it, and where these blocks lie in its buffers
 //   blocks    all-to-all of the blocks
 //
@@ -74,8 +75,8 @@ class CountedExchange final : public MultiPhaseOperation {
   DataType type_ = DataType::f32;
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
-  bool swaps_ = false;       // whether a rank that works in place sends as many elements to a rank as it gets from it
-  bool all_here_ = false;    // whether the current phase is the second one
+  bool swaps_ = false;     // whether a rank that works in place sends as many elements to a rank as it gets from it
+  bool all_here_ = false;  // whether the current phase is the second one
   std::vector<Record> out_, in_;  // records by rank
   Layout sources_, destinations_, peer_sources_, peer_destinations_;
   Blocks blocks_;

@@ -15,8 +15,8 @@ inline constexpr int kPeersAtOnce = 4;
 
 /// Emits an all-to-all in which each pair of ranks on different hosts exchanges messages directly.
 ///
-/// Steps: p ranks meet in p turns. In turn k, rank r exchanges blocks with rank (k - r) mod p, which meets rank r in the
-/// same turn. A rank sends its block before it receives the block of the same peer. The output may therefore be the
+/// Steps: p ranks meet in p turns. In turn k, rank r exchanges blocks with rank (k - r) mod p, which meets rank r in
+/// the same turn. A rank sends its block before it receives the block of the same peer. The output may therefore be the
 /// input. A rank sends to at most kPeersAtOnce * (1 + kRoundsOnTheWire) peers before it receives from the first.
 ///
 /// Each rank sends and receives one message per rank of the other hosts: the bytes that the call requires.

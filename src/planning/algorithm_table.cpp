@@ -9,6 +9,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "hierarchical/all_to_all.hpp"
 #include "hierarchical/between.hpp"
 #include "hierarchical/leaders.hpp"
 #include "hierarchical/two_level.hpp"
@@ -261,6 +262,12 @@ bool leaders_can_halve(const CollectiveSpec& spec, const Topology& topology) {
 
 int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
 
+constexpr bool is_all_to_all(Collective collective) { return collective == Collective::all_to_all; }
+
+void emit_pairwise(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pairwise::all_to_all(view, args, run);
+}
+
 constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
     hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_alternatives,
@@ -287,6 +294,16 @@ constexpr Algorithm kAlgorithms[] = {
      "several domains with equally many ranks, at least two",
      [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
      [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_two_level},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pairwise",
+     .possible = nullptr,
+     .needs = "",
+     .by_part = [](const CollectiveSpec&, const Topology&) { return true; },
+     .pieces = [](const CollectiveSpec&, const Topology&) { return 1; },
+     .depths = [](const CollectiveSpec&,
+                  const Topology& topology) { return hierarchical::Pairwise::depths(topology.ranks()); },
+     .emit = emit_pairwise,
+     .performs = is_all_to_all},
     {"ring", "ring", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) {
        return scatters_or_gathers(spec) || spec.collective == Collective::all_reduce ||

@@ -137,8 +137,8 @@ std::string reason(const HostTask& task, bool oversubscribed, const TuningParame
 
 namespace {
 
-/// Describes the blocks of an all-to-all whose pairs have counts of their own. The numbers on which the protocol depends
-/// become equal on all ranks.
+/// Describes the blocks of an all-to-all whose pairs have counts of their own. The numbers on which the protocol
+/// depends become equal on all ranks.
 void describe_blocks(const Step& step, HostTask& task) {
   task.blocks.clear();
   task.swaps = step.blocks == nullptr || step.blocks->swaps;

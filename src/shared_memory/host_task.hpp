@@ -9,8 +9,8 @@
 //   host_barrier         no rank leaves before all have entered
 //   host_all_to_all      each rank sends one block to each rank
 //
-// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block from
-// rank l.
+// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block
+// from rank l.
 //
 // If the task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather with
 // a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the
@@ -65,7 +65,7 @@ struct HostTask {
   std::vector<BlockRanges> blocks;
   Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
   bool swaps = true;                    ///< Blocks::swaps
-  bool adjacent = true;       ///< each slice begins where the one before it ends
+  bool adjacent = true;                 ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::inlined;
   bool zero_copy = false;                     ///< whether zero copy replaces the protocol if all buffers are mapped
   Stores stores = Stores::cached;             ///< stores that write results

@@ -201,8 +201,7 @@ void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& w
     const std::size_t first = static_cast<std::size_t>(self_) * lines;
     // read() copies line l of a payload to `to + l * kLinePayload`.
     std::byte* const base = element_at(to, 0 - first, kLinePayload);
-    wanted_.push_back(
-        {local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
+    wanted_.push_back({local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
   }
 }
 

@@ -97,7 +97,8 @@ void Staged::choose_stores() {
   // rank that streams its results therefore stages by streaming_but_first, a loop of normal stores. There are two
   // exceptions. With one root, no rank both stages and streams. An oversubscribed rank stages much data at once, and
   // memcpy is faster for that.
-  results_ = (task_->combines() || task_->deals()) && with_->source == with_->destination ? Stores::cached : task_->stores;
+  results_ =
+      (task_->combines() || task_->deals()) && with_->source == with_->destination ? Stores::cached : task_->stores;
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
@@ -369,9 +370,8 @@ bool Staged::take(const Chunk& chunk) {
     const Range range = segment_of(task_->incoming(local), chunk);
     if (range.count == 0) continue;
     std::byte* const to = element_at(with_->destination, range.first, task_->element);
-    const std::byte* const from = local != self_
-                                      ? payload(local, chunk) + place(local, self_)
-                                      : element_at(with_->source, slice(self_, chunk).first, task_->element);
+    const std::byte* const from = local != self_ ? payload(local, chunk) + place(local, self_)
+                                                 : element_at(with_->source, slice(self_, chunk).first, task_->element);
     if (to != from) copy(to, from, range.count * task_->element, results_);
   }
   return true;

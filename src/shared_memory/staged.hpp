@@ -9,8 +9,8 @@
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
 //   collect  copies the slices of its peers from their rings into its result
 //
-// In an all-to-all, a rank stages the blocks for its peers like the slices of a reduction. The second move then copies the
-// blocks from the rings of all peers instead of reducing them.
+// In an all-to-all, a rank stages the blocks for its peers like the slices of a reduction. The second move then copies
+// the blocks from the rings of all peers instead of reducing them.
 //
 // A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
 // itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the

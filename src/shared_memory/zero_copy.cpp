@@ -175,8 +175,8 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
-/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and from
-/// all ranks with higher numbers, and the blocks that it sends to these.
+/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and
+/// from all ranks with higher numbers, and the blocks that it sends to these.
 std::uint64_t ZeroCopy::pieces_of(int local) const {
   const auto in_pieces = [this](std::size_t count) { return (count + piece_ - 1) / piece_; };
   if (task_->deals()) return static_cast<std::uint64_t>(ranks_ - local) * in_pieces(task_->longest);

@@ -7,8 +7,8 @@
 // ranks have finished their shares.
 //
 // In an all-to-all, each rank copies its blocks from the buffers of its peers. If a peer works in place, the rank also
-// copies its own block into the place from which it has read. If both ranks of a pair work in place, each rank swaps one
-// half of the two blocks through scratch memory that fits into the cache.
+// copies its own block into the place from which it has read. If both ranks of a pair work in place, each rank swaps
+// one half of the two blocks through scratch memory that fits into the cache.
 //
 // Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
 // ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
@@ -70,8 +70,8 @@ class ZeroCopy {
   Arrivals check_arrivals();
   bool work();
   bool work_on_claims();
-  /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or if
-  /// perform() returns false because a peer has ended.
+  /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or
+  /// if perform() returns false because a peer has ended.
   ///
   /// This rank raises its flag first and checks for a failure second. A peer that fails reports the failure first and
   /// reads the flags second. So either the peer sees this flag, or this rank sees the failure.

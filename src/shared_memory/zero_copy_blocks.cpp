@@ -84,8 +84,8 @@ bool ZeroCopy::perform_block_claim(std::uint64_t index) {
   return exchange(a, b, {skipped, count});
 }
 
-/// Moves a part of the blocks between two ranks. Requires that `a` is this rank unless pieces are claimed. Moves only the
-/// block for `a` if each rank moves the blocks that it receives.
+/// Moves a part of the blocks between two ranks. Requires that `a` is this rank unless pieces are claimed. Moves only
+/// the block for `a` if each rank moves the blocks that it receives.
 bool ZeroCopy::exchange(int a, int b, Range part) {
   const std::size_t bytes = part.count * task_->element;
   const auto move_block = [&](int from, int to) {

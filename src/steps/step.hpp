@@ -51,7 +51,7 @@ enum class Subgroup : std::uint8_t {
 /// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block is the elements that one rank
 /// sends to another. Each list has one range per rank.
 struct Blocks {
-  Parts incoming;           ///< in this rank's destination: the block from each rank
+  Parts incoming;  ///< in this rank's destination: the block from each rank
   /// In each rank's source: the block for this rank. Counts from the beginning of that rank's `source_held`.
   Parts peer_sources;
   /// In each rank's destination: the block from this rank. Counts from the beginning of that rank's `destination_held`.
@@ -91,7 +91,8 @@ struct Step {
   Peers owners = {};
   int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
   /// In an all-to-all, parts[owners[l]] of a rank's source is its block for the rank with index l. The block from that
-  /// rank goes to the same range of the destination. If `blocks` is set, it goes to blocks->incoming[owners[l]] instead.
+  /// rank goes to the same range of the destination. If `blocks` is set, it goes to blocks->incoming[owners[l]]
+  /// instead.
   const Blocks* blocks = nullptr;
 };
 

@@ -152,8 +152,7 @@ std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(random() % n); };
   constexpr Step::Kind kKinds[] = {Step::Kind::host_all_reduce, Step::Kind::host_reduce_scatter,
-                                   Step::Kind::host_all_gather, Step::Kind::host_barrier,
-                                   Step::Kind::host_all_to_all};
+                                   Step::Kind::host_all_gather, Step::Kind::host_barrier, Step::Kind::host_all_to_all};
   constexpr std::size_t kMost[] = {3, 40, 300, 1500, 1024, 9000, 20000};
   std::vector<Operation> operations;
   for (int i = 0; i < length; ++i) {

@@ -140,9 +140,8 @@ class StepProver {
           return fail("rank " + std::to_string(r) + " has an element for another place");
         if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
-        const bool same_on_all =
-            args_.collective != Collective::reduce_scatter && args_.collective != Collective::reduce &&
-            args_.collective != Collective::all_to_all;
+        const bool same_on_all = args_.collective != Collective::reduce_scatter &&
+                                 args_.collective != Collective::reduce && args_.collective != Collective::all_to_all;
         if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
