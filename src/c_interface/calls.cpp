@@ -1,38 +1,16 @@
 // Functions of the C interface for communicators, collectives, groups, and works. A work is the handle of an
 // asynchronous call.
+#include "c_interface/calls.hpp"
+
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "c_interface/handles.hpp"
-
 using namespace collectives;
 using namespace collectives::c;
 
 namespace {
-
-Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
-
-/// Calls call(), a collective of `comm`. If the C interface refuses the arguments, publishes the refusal.
-template <class Call>
-collectives_error called(const char* function, collectives_communicator* comm, CallRefusal refusal,
-                         Call&& call) noexcept {
-  return guarded(function, [&] { refusing(in(comm), refusal, call); });
-}
-
-/// Starts a collective of `comm`. If the C interface refuses the arguments, also a null `work`, publishes the refusal.
-template <class Issue>
-collectives_error issued(const char* function, collectives_communicator* comm, CallRefusal refusal,
-                         collectives_work** work, Issue&& issue) noexcept {
-  if (work != nullptr) *work = nullptr;
-  return called(function, comm, refusal, [&] {
-    require(work, "work");
-    auto handle = std::make_unique<collectives_work>();
-    handle->work = issue();
-    *work = handle.release();
-  });
-}
 
 /// Number of elements of the whole vector, and of this rank's part of the vector. If `whole` overflows, the C++ call
 /// refuses the arguments.
