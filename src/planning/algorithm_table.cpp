@@ -238,15 +238,19 @@ bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
+/// Returns whether all ranks of a host come before those of the next host.
+bool numbered_by_host(const Topology& topology) {
+  const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
+  return std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
+}
+
 /// Returns whether hierarchical/leaders.hpp can perform the collective. One message then holds the parts of several
 /// hosts. The ranks must be numbered host by host and parts must lie one after another, so that these parts form one
 /// range. A codec would encode such a
 /// message differently from single parts. Two hosts of one rank each have no parts to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
-  const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
   return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded && !spec.displaced &&
-         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) &&
-         std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
+         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) && numbered_by_host(topology);
 }
 bool can_double(const CollectiveSpec& spec, const Topology& topology) {
   return of_many<has_alternatives>(spec, topology) ||
@@ -264,6 +268,15 @@ int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
 
 constexpr bool is_all_to_all(Collective collective) { return collective == Collective::all_to_all; }
 
+/// Returns whether ranks of a host can put their blocks into one message. A codec would encode such a message
+/// differently from single blocks.
+bool can_pool(const CollectiveSpec& spec, const Topology& topology) {
+  return !topology.one_host() && !hosts_have_one_rank(topology) && numbered_by_host(topology) && !spec.coded;
+}
+
+void emit_pooled(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pooled::all_to_all(view, args, run);
+}
 void emit_pairwise(const RankView& view, const RoundArgs& args, StepSink& run) {
   hierarchical::Pairwise::all_to_all(view, args, run);
 }
@@ -303,6 +316,18 @@ constexpr Algorithm kAlgorithms[] = {
      .depths = [](const CollectiveSpec&,
                   const Topology& topology) { return hierarchical::Pairwise::depths(topology.ranks()); },
      .emit = emit_pairwise,
+     .performs = is_all_to_all},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pooled",
+     .possible = can_pool,
+     .needs = "several hosts with several ranks, numbered host by host, and is for all_to_all of blocks that fit in a "
+              "message for each pair of hosts",
+     .by_part = [](const CollectiveSpec&, const Topology&) { return true; },
+     .pieces = [](const CollectiveSpec&, const Topology&) { return 1; },
+     .depths = one_depth,
+     .emit = emit_pooled,
+     .in_one_message = [](const CollectiveSpec&) { return true; },
+     .longest_message = hierarchical::Pooled::longest_message,
      .performs = is_all_to_all},
     {"ring", "ring", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) {

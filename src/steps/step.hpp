@@ -82,7 +82,14 @@ struct Step {
   bool finish = false;     ///< whether the value is the final result, which is divided and rounded
   Place source = Place::input;         ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
-  int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
+  /// Whether the values of all ranks in `from` go out as one message, one after another. Each has as many elements as
+  /// `range`, which is this rank's own value.
+  bool joins = false;
+  /// If > 0: number of rows of the incoming message, which is divided among all ranks in `to`. A row holds one piece
+  /// for each of them. A rank gets its pieces of all rows, which are as many elements as `range`, this rank's own
+  /// share.
+  int rows = 0;
+  int depth = 0;  ///< position in its round if rounds overlap (schedule.hpp)
 
   // Fields of host Steps only. A part is the range of the vector that one rank owns. The rank with index l in the
   // subgroup owns parts[owners[l]]. A rank whose index is beyond the end of `owners` owns nothing.
@@ -95,6 +102,12 @@ struct Step {
   /// instead.
   const Blocks* blocks = nullptr;
 };
+
+/// Returns the number of elements of each message that the Step sends, or receives.
+constexpr std::size_t sent_elements(const Step& step) { return step.range.count * (step.joins ? step.from.size() : 1); }
+constexpr std::size_t received_elements(const Step& step) {
+  return step.range.count * (step.rows > 0 ? step.to.size() : 1);
+}
 
 /// Returns a Step that sends this rank's own value unchanged.
 constexpr Step send(Peers to, Range range, Place source) { return {.to = to, .range = range, .source = source}; }

@@ -265,6 +265,35 @@ INSTANTIATE_TEST_SUITE_P(, AllToAll,
                                   std::get<1>(parameters.param).name;
                          });
 
+TEST(PooledAllToAll, MovesEveryBlockInOneMessageForEachPairOfHosts) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 1, 1}, {0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 1, 1, 2, 2}}) {
+    CommunicatorOptions options;
+    options.backend = "hierarchical_pooled";
+    run_hosts(
+        hosts,
+        [](Communicator& comm) {
+          const auto p = static_cast<std::size_t>(comm.size());
+          for (const std::size_t each : {1u, 16u, 500u})
+            for (const bool in_place : {false, true}) {
+              const Layout layout(std::vector<std::size_t>(p, each), Layout::Form::packed);
+              auto in = filled(layout, [&](Rank r, std::size_t i) { return element(comm.rank(), r, i); });
+              std::vector<std::int32_t> out(p * each, -1);
+              std::vector<std::int32_t>& result = in_place ? in : out;
+              comm.all_to_all(in, result);
+              EXPECT_EQ(result, filled(layout, [&](Rank r, std::size_t i) { return element(r, comm.rank(), i); }))
+                  << each;
+            }
+          const Error error = error_of([&] {
+            std::vector<std::int32_t> in(p << 20), out(p << 20);
+            comm.all_to_all(in, out);
+          });
+          EXPECT_EQ(error.code(), Errc::unsupported);
+          EXPECT_SAYS(std::string(error.what()), "fit in a message");
+        },
+        options);
+  }
+}
+
 TEST(AllToAllOfOtherBackends, IsRefusedAndTheErrorNamesTheBackendThatHasIt) {
   for (const char* backend : {"ring", "reduce_to_one", "hierarchical_halving"}) {
     CommunicatorOptions options;

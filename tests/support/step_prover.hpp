@@ -307,9 +307,10 @@ class StepProver {
     for (const Rank peer : step.from) {
       if (peer == r) continue;
       arrived[peer] = take(peer, r);
-      if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
+      if (arrived[peer].size() != received_elements(step)) fail("both ends of a message disagree on its length");
     }
     if (!failure.empty()) return;
+    if (step.joins || step.rows > 0) return regroup(r, step, arrived);
     if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
     if (step.destination == Place::work) keep_as_work(r, step.range);
@@ -352,6 +353,38 @@ class StepProver {
       traffic[index(r)].elements += made.size();
       if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
         traffic[index(r)].elements_to_other_hosts += made.size();
+    }
+  }
+
+  /// Performs an exchange that joins values to one message, or that divides a message.
+  void regroup(Rank r, const Step& step, std::map<Rank, Values>& arrived) {
+    const auto count = [&](Rank peer, std::size_t elements) {
+      ++traffic[index(r)].messages;
+      traffic[index(r)].elements += elements;
+      if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
+        traffic[index(r)].elements_to_other_hosts += elements;
+    };
+    if (step.joins) {
+      Values joined;
+      for (const Rank peer : step.from)
+        for (std::size_t i = 0; i < step.range.count; ++i)
+          joined.push_back(peer == r ? place(r, step.source)[step.range.first + i] : arrived[peer][i]);
+      send(r, step.to[0], joined);
+      return count(step.to[0], joined.size());
+    }
+    const std::size_t rows = static_cast<std::size_t>(step.rows), each = step.range.count / rows;
+    for (std::size_t of = 0; of < step.to.size(); ++of) {
+      Values share;
+      for (std::size_t i = 0; i < step.range.count; ++i)
+        share.push_back(arrived[step.from[0]][(i / each * step.to.size() + of) * each + i % each]);
+      const Rank peer = step.to[of];
+      if (peer == r) {
+        std::copy(share.begin(), share.end(),
+                  place(r, step.destination).begin() + static_cast<std::ptrdiff_t>(step.range.first));
+      } else {
+        send(r, peer, share);
+        count(peer, share.size());
+      }
     }
   }
 
