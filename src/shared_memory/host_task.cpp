@@ -21,7 +21,8 @@ namespace {
 /// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
 /// vector, or only its slice if nothing is combined. In an all-to-all, it publishes whole lines for each rank.
 std::size_t shown_bytes(const HostTask& task) {
-  if (task.deals()) return task.slices.size() * round_up(task.longest * task.element, kLinePayload);
+  if (task.deals())
+    return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
   return (task.combines() ? task.total : task.longest) * task.element;
 }
 

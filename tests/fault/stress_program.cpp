@@ -127,7 +127,8 @@ struct Operation {
 Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                         Collective::broadcast,  Collective::reduce,         Collective::barrier};
+                                         Collective::broadcast,  Collective::reduce,         Collective::barrier,
+                                         Collective::all_to_all};
   constexpr DataType kTypes[] = {DataType::i8, DataType::i32, DataType::f64};
   constexpr std::size_t kMost[] = {2, 30, 300, 3000, 30'000};
   Operation one;
@@ -137,6 +138,7 @@ Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   one.count = below(kMost[below(std::size(kMost))]);
   one.root = static_cast<Rank>(below(static_cast<std::size_t>(ranks)));
   one.in_place = below(2) == 0;
+  if (one.collective == Collective::all_to_all) one.count -= one.count % static_cast<std::size_t>(ranks);
   if (one.collective == Collective::reduce_scatter || one.collective == Collective::all_gather) {
     one.count -= one.count % static_cast<std::size_t>(ranks);
     if (below(3) == 0) {  // parts of unequal length
@@ -218,6 +220,8 @@ Work begin(Communicator& comm, const Operation& one, const Places& at, const Opt
     case Collective::broadcast: return comm.broadcast_async(input, output, one.root, options);
     case Collective::reduce: return comm.reduce_async(input, output, ReduceOp::sum, one.root, options);
     case Collective::barrier: return comm.barrier_async(options);
+    case Collective::all_to_all: return comm.all_to_all_async(input, output, options);
+    default: break;  // draw() chooses no other collective
   }
   return {};
 }
@@ -242,6 +246,8 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
     case Collective::broadcast: return comm.broadcast(input, output, one.root, options);
     case Collective::reduce: return comm.reduce(input, output, ReduceOp::sum, one.root, options);
     case Collective::barrier: return comm.barrier(options);
+    case Collective::all_to_all: return comm.all_to_all(input, output, options);
+    default: break;  // draw() chooses no other collective
   }
 }
 
@@ -313,6 +319,9 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
            part = share_of(one, owner, comm.size()))
         ++owner;
       expected = value(one, owner, i);
+    } else if (one.collective == Collective::all_to_all) {
+      const Share part = share_of(one, comm.rank(), comm.size());
+      expected = value(one, static_cast<Rank>(i / part.count), part.first + i % part.count);
     } else {
       for (Rank rank = 0; rank < comm.size(); ++rank) expected += value(one, rank, first_out + i);
     }

@@ -80,23 +80,39 @@ struct Traffic {
   std::size_t messages = 0, elements = 0, elements_to_other_hosts = 0;
 };
 
+/// Blocks of one rank in an all-to-all whose pairs of ranks have counts of their own.
+struct OwnBlocks {
+  std::vector<std::size_t> out_firsts, out_ends, in_firsts, in_ends;  ///< ranges of the blocks, by peer
+  Blocks blocks;
+  Parts outgoing() const {
+    return Parts::displaced(out_firsts.data(), out_ends.data(), static_cast<int>(out_firsts.size()));
+  }
+  Parts incoming() const {
+    return Parts::displaced(in_firsts.data(), in_ends.data(), static_cast<int>(in_firsts.size()));
+  }
+};
+
 /// Runs the Steps of all ranks of one call.
 class StepProver {
  public:
   /// Runs the call. `rounds_in_flight` is the number of rounds under way at once. With `in_place` the input is the
   /// output buffer.
   StepProver(const Algorithm& algorithm, const Topology& topology, RoundArgs args, std::size_t segment,
-             std::size_t rounds_in_flight = 1, bool in_place = false)
+             std::size_t rounds_in_flight = 1, bool in_place = false, const std::vector<OwnBlocks>* own = nullptr)
       : topology_(topology),
         args_(args),
         ranks_(topology.ranks()),
         capacity_(static_cast<Index>(rounds_in_flight + 1)),
         in_place_(in_place),
+        own_(own),
         algorithm_(algorithm),
         segment_(segment),
         depths_(static_cast<std::size_t>(algorithm.depths(args, topology))) {
-    const auto count = args.parts.whole().count;
+    auto count = args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
+      if (own != nullptr)
+        count = std::max(*std::ranges::max_element((*own)[index(r)].out_ends),
+                         *std::ranges::max_element((*own)[index(r)].in_ends));
       views_.push_back(std::make_unique<RankView>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
@@ -111,7 +127,7 @@ class StepProver {
       worked_.emplace_back();
       traffic.emplace_back();
     }
-    const std::size_t longest = args.parts.longest();
+    const std::size_t longest = own != nullptr ? (*own)[0].blocks.longest : args.parts.longest();
     const std::size_t rounds = args.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
@@ -128,6 +144,7 @@ class StepProver {
     if (args_.collective == Collective::barrier &&
         std::ranges::any_of(heard_of_, [&](auto ranks) { return ranks != all; }))
       fail("a rank leaves before all have come");
+    if (own_ != nullptr) return check_blocks();
     for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
@@ -147,6 +164,19 @@ class StepProver {
   }
 
  private:
+  /// Checks every block of an all-to-all with counts of its own.
+  void check_blocks() {
+    for (Rank to = 0; to < ranks_; ++to)
+      for (Rank from = 0; from < ranks_; ++from) {
+        const Range sent = (*own_)[index(from)].outgoing()[to], received = (*own_)[index(to)].incoming()[from];
+        for (std::size_t i = 0; i < received.count; ++i) {
+          const Value& value = output_[index(to)][received.first + i];
+          if (value.ranks != std::uint64_t{1} << from || value.element != sent.first + i)
+            return fail("rank " + std::to_string(to) + " has an element for another place");
+        }
+      }
+  }
+
   using Player = StepPlayer<ProvedStep, ProvedMessages>;
   using Index = Player::Index;
   friend Player;
@@ -217,6 +247,12 @@ class StepProver {
   void emit(Index r, std::size_t round, Player::Steps& steps) {
     RoundArgs now = args_;
     if (segment_ > 0 && args_.collective != Collective::barrier) now.parts = args_.parts.round(segment_, round);
+    if (own_ != nullptr) {
+      const OwnBlocks& mine = (*own_)[r];
+      now.parts = mine.outgoing().round(segment_, round);
+      now.incoming = mine.incoming().round(segment_, round);
+      now.blocks = &mine.blocks;
+    }
     Recorder recorder(*this, static_cast<Rank>(r), steps);
     algorithm_.emit(*views_[r], now, recorder);
   }
@@ -436,7 +472,9 @@ class StepProver {
     for (std::size_t from = 0; from < host.size(); ++from)
       for (std::size_t to = 0; to < host.size(); ++to) {
         const Step &sends = step_of(host[from]), &receives = step_of(host[to]);
-        const Range sent = sends.parts[sends.owners[to]], received = receives.parts[receives.owners[from]];
+        const Parts incoming =
+            receives.blocks == nullptr ? receives.parts : receives.blocks->incoming.in_round_of(receives.parts);
+        const Range sent = sends.parts[sends.owners[to]], received = incoming[receives.owners[from]];
         if (sent.count != received.count) return fail("both ends of a block disagree on its length");
         for (std::size_t i = 0; i < sent.count; ++i)
           place(host[to], receives.destination)[received.first + i] = inputs[from][sent.first + i];
@@ -448,6 +486,7 @@ class StepProver {
   int ranks_;
   Index capacity_;  // messages that a channel holds
   bool in_place_;
+  const std::vector<OwnBlocks>* own_;  // null: all blocks are equally long
   Algorithm algorithm_;
   std::size_t segment_, depths_;
   Player player_;
