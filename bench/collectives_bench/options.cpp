@@ -222,7 +222,7 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 }
 
 void choose_lists(const OptionTexts& texts, Settings& settings) {
-  settings.collectives = choose<Collective>("collective", texts.collectives, std::span(kCollectives).first(6));
+  settings.collectives = choose<Collective>("collective", texts.collectives, kMeasured);
   settings.types = choose<DataType>("--type", texts.types, kDataTypes);
   settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
   settings.backends = choose_backends(texts.backends);

@@ -294,6 +294,12 @@ typedef struct collectives_options {
   ///
   /// NULL: the buffers must be ready at the call. The result is complete when it ends.
   void* const* stream;
+  /// First element of each rank's part, in a call with a list of counts. One number for each rank, equal on all ranks
+  /// unless the comment of the call says otherwise. It is not needed after the call. NULL: one part after another.
+  ///
+  /// Parts of an output must not overlap. Elements between them keep their values. The buffer with all parts ends with
+  /// its last part.
+  const size_t* displacements;
 } collectives_options;
 
 /// Reduces `input` element by element over all ranks. Every rank receives the result. Both buffers have `count`
@@ -320,7 +326,7 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_async(collective
 
 /// Does a reduce-scatter with parts of unequal length: counts[r] elements for rank r. `counts` has one count per rank
 /// and is equal on all ranks. It is not needed after the call. The input has the sum of the counts, the output
-/// counts[rank].
+/// counts[rank]. With collectives_options::displacements, parts of the input may lie anywhere and may overlap.
 COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input,
                                                                   void* output, const size_t* counts,
                                                                   collectives_data_type type, collectives_op op,
@@ -340,7 +346,8 @@ COLLECTIVES_EXPORT collectives_error collectives_all_gather_async(collectives_co
                                                                   const collectives_options* options,
                                                                   collectives_work** work);
 
-/// Does an all-gather with counts[r] elements from rank r. `counts` is as for collectives_reduce_scatter_v().
+/// Does an all-gather with counts[r] elements from rank r. `counts` is as for collectives_reduce_scatter_v(). With
+/// collectives_options::displacements, parts of the output may lie anywhere.
 COLLECTIVES_EXPORT collectives_error collectives_all_gather_v(collectives_communicator* comm, const void* input,
                                                               void* output, const size_t* counts,
                                                               collectives_data_type type,
@@ -372,6 +379,48 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_async(collectives_commun
                                                               const collectives_options* options,
                                                               collectives_work** work);
 
+/// Gathers the inputs of all ranks at the root, in rank order. The input has `count` elements, and the root's output
+/// size * count. Other ranks may pass NULL as output. In place at the root: input is part `root` of the output.
+///
+/// Requires buffers in host memory, as the three functions below and their asynchronous forms do.
+COLLECTIVES_EXPORT collectives_error collectives_gather(collectives_communicator* comm, const void* input, void* output,
+                                                        size_t count, collectives_data_type type, int root,
+                                                        const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_gather_async(collectives_communicator* comm, const void* input,
+                                                              void* output, size_t count, collectives_data_type type,
+                                                              int root, const collectives_options* options,
+                                                              collectives_work** work);
+
+/// Copies part r of the root's input to the output of rank r. The output has `count` elements, and the root's input
+/// size
+/// * count. Other ranks may pass NULL as input. In place at the root: output is part `root` of the input.
+COLLECTIVES_EXPORT collectives_error collectives_scatter(collectives_communicator* comm, const void* input,
+                                                         void* output, size_t count, collectives_data_type type,
+                                                         int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scatter_async(collectives_communicator* comm, const void* input,
+                                                               void* output, size_t count, collectives_data_type type,
+                                                               int root, const collectives_options* options,
+                                                               collectives_work** work);
+
+/// Reduces the inputs of ranks 0 to r in rank order. Rank r receives the result. Both buffers have `count` elements. In
+/// place: input == output. An average divides by r + 1.
+COLLECTIVES_EXPORT collectives_error collectives_scan(collectives_communicator* comm, const void* input, void* output,
+                                                      size_t count, collectives_data_type type, collectives_op op,
+                                                      const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scan_async(collectives_communicator* comm, const void* input,
+                                                            void* output, size_t count, collectives_data_type type,
+                                                            collectives_op op, const collectives_options* options,
+                                                            collectives_work** work);
+/// Does a scan of ranks 0 to r - 1, without the rank's own input. Rank 0 may pass NULL as output, which is not written.
+/// An average divides by r.
+COLLECTIVES_EXPORT collectives_error collectives_exclusive_scan(collectives_communicator* comm, const void* input,
+                                                                void* output, size_t count, collectives_data_type type,
+                                                                collectives_op op, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_exclusive_scan_async(collectives_communicator* comm, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, collectives_op op,
+                                                                      const collectives_options* options,
+                                                                      collectives_work** work);
 /// Sends `count` elements, part r of the input, to each rank r. Part r of the output comes from rank r. Each buffer has
 /// size * count elements. In place: input == output.
 COLLECTIVES_EXPORT collectives_error collectives_all_to_all(collectives_communicator* comm, const void* input,

@@ -2,7 +2,7 @@
 // asynchronous call.
 #include "c_interface/calls.hpp"
 
-#include <numeric>
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <utility>
@@ -12,19 +12,25 @@ using namespace collectives::c;
 
 namespace {
 
-/// Number of elements of the whole vector, and of this rank's part of the vector. If `whole` overflows, the C++ call
-/// refuses the arguments.
+/// Number of elements of the buffer with all parts, and of this rank's part. If `whole` overflows, the C++ call refuses
+/// the arguments.
 struct Parts {
   std::size_t whole, mine;
 };
 Parts equal(const Communicator& comm, std::size_t count) {
   return {count * static_cast<std::size_t>(comm.size()), count};
 }
-std::span<const std::size_t> listed(const Communicator& comm, const std::size_t* counts) {
-  return {&require(counts, "counts"), static_cast<std::size_t>(comm.size())};
+PartLayout listed(const Communicator& comm, const std::size_t* counts, const CallOptions& options) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::size_t* const displacements = options.displacements();
+  return {{&require(counts, "counts"), ranks}, {displacements, displacements == nullptr ? 0 : ranks}};
 }
-Parts unequal(const Communicator& comm, std::span<const std::size_t> counts) {
-  return {std::accumulate(counts.begin(), counts.end(), std::size_t{0}), counts[static_cast<std::size_t>(comm.rank())]};
+Parts unequal(const Communicator& comm, const PartLayout& parts) {
+  std::size_t end = 0;
+  for (std::size_t r = 0; r < parts.counts.size(); ++r)
+    if (parts.counts[r] > 0)
+      end = std::max(end, parts.counts[r] + (parts.displacements.empty() ? end : parts.displacements[r]));
+  return {end, parts.counts[static_cast<std::size_t>(comm.rank())]};
 }
 
 }  // namespace
@@ -174,8 +180,8 @@ collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, c
                                                const size_t* counts, collectives_data_type type, collectives_op op,
                                                const collectives_options* options) {
   return called(__func__, comm, {Collective::reduce_scatter, true}, [&] {
-    const CallOptions how(options);
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how);
     const auto [whole, mine] = unequal(in(comm), list);
     in(comm).reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list, how.op(op), how);
   });
@@ -186,8 +192,8 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
                                                      collectives_op op, const collectives_options* options,
                                                      collectives_work** work) {
   return issued(__func__, comm, {Collective::reduce_scatter, true}, work, [&] {
-    const CallOptions how(options);
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how);
     const auto [whole, mine] = unequal(in(comm), list);
     return in(comm).reduce_scatter_v_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, list,
                                            how.op(op), how);
@@ -216,9 +222,10 @@ collectives_error collectives_all_gather_v(collectives_communicator* comm, const
                                            const size_t* counts, collectives_data_type type,
                                            const collectives_options* options) {
   return called(__func__, comm, {Collective::all_gather, true}, [&] {
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how);
     const auto [whole, mine] = unequal(in(comm), list);
-    in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, CallOptions(options));
+    in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 
@@ -226,10 +233,10 @@ collectives_error collectives_all_gather_v_async(collectives_communicator* comm,
                                                  const size_t* counts, collectives_data_type type,
                                                  const collectives_options* options, collectives_work** work) {
   return issued(__func__, comm, {Collective::all_gather, true}, work, [&] {
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how);
     const auto [whole, mine] = unequal(in(comm), list);
-    return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list,
-                                       CallOptions(options));
+    return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 

@@ -1,4 +1,5 @@
-// Helpers of the functions of the C interface that make collective calls.
+// Helpers of the C functions that perform collectives: in() returns the communicator of a handle, called() performs a
+// blocking call, and issued() starts an asynchronous one.
 #pragma once
 
 #include <memory>

@@ -137,13 +137,17 @@ std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std:
 /// Options of one call, converted from collectives_options. The objects to which they point still belong to the caller.
 class CallOptions : public Options {
  public:
-  explicit CallOptions(const collectives_options* options);
+  /// `lists_parts`: whether the call has a list of counts. Other calls refuse displacements.
+  explicit CallOptions(const collectives_options* options, bool lists_parts = false);
   /// Returns the op with the factor or the user op of the options.
   ReduceOp op(collectives_op) const;
+  /// Returns the displacements of a v-form, one for each rank; null: one part after another.
+  const std::size_t* displacements() const noexcept { return displacements_; }
 
  private:
   std::optional<double> factor_;  // Empty without options.
   const collectives_user_op* user_op_ = nullptr;
+  const std::size_t* displacements_ = nullptr;
 };
 
 CommunicatorOptions options_of(const collectives_communicator_options*);

@@ -155,7 +155,7 @@ std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std:
   return std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
-CallOptions::CallOptions(const collectives_options* options) {
+CallOptions::CallOptions(const collectives_options* options, bool lists_parts) {
   if (options == nullptr) return;
   const auto c_options = copy_of(options, "collectives_options");
   backend = view_of(c_options.backend);
@@ -168,6 +168,9 @@ CallOptions::CallOptions(const collectives_options* options) {
   if (c_options.stream != nullptr) stream = *c_options.stream;
   factor_ = c_options.factor;
   user_op_ = c_options.user_op;
+  displacements_ = c_options.displacements;
+  if (displacements_ != nullptr && !lists_parts)
+    refuse("collectives_options has displacements, which only calls with a list of counts use");
 }
 
 ReduceOp CallOptions::op(collectives_op op) const {

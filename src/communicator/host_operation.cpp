@@ -54,7 +54,8 @@ void describe(Operation& operation, const Call& call, const Options& options,
                 .destination = job.output,
                 .type = job.type,
                 .op = job.op,
-                .finish_ranks = job.single_step->finish ? resources.size() : 0};
+                .finish_ranks =
+                    job.single_step->finish ? finish_ranks_of(call.collective, resources.rank(), resources.size()) : 0};
   if (call.has_counts && has_local_counts(call.collective)) {
     if (operation.counted == nullptr)
       operation.counted =

@@ -21,7 +21,7 @@ namespace {
 
 /// Gathers the values of all ranks, by a call whose signature names split(). Ranks that call all_gather() instead thus
 /// get an error. `comm`: a Communicator::Impl, which is private.
-void gather(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
+void gather_from_all(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
   comm.run_with_reports({.collective = Collective::all_gather,
                          .input = mine,
                          .output = all,
@@ -43,14 +43,14 @@ std::vector<std::string> exchange(auto& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.resources.size());
   std::vector<std::size_t> lengths(p);
   const std::size_t length = mine.size();
-  gather(comm, std::span(&length, 1), lengths);
+  gather_from_all(comm, std::span(&length, 1), lengths);
   for (std::size_t r = 0; r < p; ++r)
     if (lengths[r] > kMostRecordBytes)
       fail_parent(comm.resources, Errc::mismatch, static_cast<Rank>(r),
                   fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
                               bytes_text(lengths[r]), bytes_text(kMostRecordBytes)));
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-  gather(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
+  gather_from_all(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;
   std::size_t at = 0;
   for (std::size_t r = 0; r < p; at += lengths[r++]) all.push_back(bytes.substr(at, lengths[r]));
@@ -63,7 +63,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   impl_->check_process("split");
   const int mine[] = {color, key};
   std::vector<int> all(2 * static_cast<std::size_t>(size()));
-  gather(*impl_, mine, all);
+  gather_from_all(*impl_, mine, all);
   std::vector<Rank> members;
   for (Rank r = 0; r < size(); ++r)
     if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);

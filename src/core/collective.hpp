@@ -11,6 +11,19 @@ constexpr bool reduces(Collective collective) noexcept {
          collective == Collective::reduce || collective == Collective::scan || collective == Collective::exclusive_scan;
 }
 
+/// Returns whether a rank gets the combined values of the ranks before it.
+constexpr bool is_scan(Collective collective) noexcept {
+  return collective == Collective::scan || collective == Collective::exclusive_scan;
+}
+
+/// Returns the number of ranks whose contributions are in the result of rank `rank` of `size` ranks; 1 if the rank has
+/// no result.
+constexpr int finish_ranks_of(Collective collective, Rank rank, int size) noexcept {
+  return collective == Collective::scan             ? rank + 1
+         : collective == Collective::exclusive_scan ? (rank > 0 ? rank : 1)
+                                                    : size;
+}
+
 /// Returns whether the collective has a root: one rank with the source or with the result.
 constexpr bool has_root(Collective collective) noexcept {
   return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/collective.hpp"
+
 namespace collectives {
 namespace {
 
@@ -117,11 +119,13 @@ bool Executor::ready(const Step& step) {
   if (!messages_.ready(step, receive_target_, bytes)) return false;
   // The wire may still send from the destination. If so, the destination must not be overwritten yet. The receives come
   // before this check. Reason: a peer in the same situation waits until this rank receives its messages.
-  const std::byte* const destination = places_.address(step.destination, step.range);
+  const std::byte* const destination =
+      places_.address(step.before == Place::nowhere ? step.destination : step.before, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;
   // Coded messages are never sent from the caller's memory.
-  if (step.destination == Place::output && receive_target_ == nullptr && !stays && coding_.codec == nullptr &&
-      messages_.uses(destination, bytes)) {
+  const bool overwrites =
+      (step.destination == Place::output && receive_target_ == nullptr && !stays) || step.before == Place::output;
+  if (overwrites && coding_.codec == nullptr && messages_.uses(destination, bytes)) {
     messages_.set_waits_for_wire(true);  // progress() lets the wire send
     return false;
   }
@@ -133,7 +137,7 @@ bool Executor::performed(const Step& step, Engine& engine) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!in_engine_) {
     if (!ready(step) || !engine.begin()) return false;
-    if (step.destination == Place::work) places_.keep_as_work(step.range, engine);
+    if (step.destination == Place::work) places_.keep_as_work(step.work.count > 0 ? step.work : step.range, engine);
     if (coding_.codec != nullptr) {
       if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
       coded_step_.perform(step);
@@ -207,7 +211,9 @@ Executor::Made Executor::make(const Step& step, Engine& engine) {
                               ? Source{places_.address(step.source, step.range), step.source == Place::input}
                               : Source{messages_.taken(peer, bytes).data, step.unreduced};
     const std::span<const Source> sources(sources_.data(), terms);
-    engine.fold(job_->op, job_->type, sources, made, step.range.count, step.finish ? view_.world.size() : 0);
+    engine.fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks(step));
+    if (std::byte* const before = places_.address(step.before, step.range); before != nullptr)
+      engine.fold(job_->op, job_->type, sources.first(terms - 1), before, step.range.count, finish_ranks(step));
     value = made;
   } else {
     value = step.from.empty() ? places_.address(step.source, step.range) : messages_.taken(step.from[0], bytes).data;
@@ -220,19 +226,25 @@ Executor::Made Executor::make(const Step& step, Engine& engine) {
   return {value, lent};
 }
 
+int Executor::finish_ranks(const Step& step) const {
+  return step.finish ? finish_ranks_of(job_->args.collective, view_.world.self, view_.world.size()) : 0;
+}
+
 void Executor::begin_host(const Step& step) {
   host_operands_ = {.source = places_.address(step.source, {}),
                     .type = job_->type,
                     .op = job_->op,
-                    .finish_ranks = step.finish ? view_.world.size() : 0,
+                    .finish_ranks = finish_ranks(step),
                     .unreduced = step.source == Place::input,
                     .tag = job_->tag};
-  if (step.destination == Place::work) {
+  const bool gets_nothing = step.kind == Step::Kind::host_gather && step.root != view_.index_in(step.subgroup);
+  if (step.destination == Place::work && !gets_nothing) {
     const int place = view_.index_in(step.subgroup);
     const auto at = static_cast<std::size_t>(place);
     Range mine{};
-    if (step.root >= 0 ? step.root == place : at < step.owners.size())
-      mine = step.parts[step.root >= 0 ? 0 : step.owners[at]];
+    if (step.has_one_owner() ? step.root == place : at < step.owners.size())
+      mine = step.parts[step.has_one_owner() ? 0 : step.owners[at]];
+    if (step.work.count > 0) mine = step.work;
     on_engine([&](auto& engine) { places_.keep_as_work(mine, engine); });
   }
   host_operands_.destination = places_.address(step.destination, {});

@@ -123,6 +123,8 @@ class Executor {
   void join(const Step&);
   /// Divides the received message among the ranks in `step.to`. Requires an engine for host memory.
   void divide(const Step&);
+  /// Returns the number of ranks whose contributions are in the final result of `step`; 0: its result is partial.
+  int finish_ranks(const Step&) const;
   /// Returns the memory into which the message of `step` may be received; null if it stays in its frame.
   std::byte* receive_target(const Step& step) const;
   void trace(const Step&);

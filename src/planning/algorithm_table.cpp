@@ -9,9 +9,11 @@
 #include <numeric>
 #include <type_traits>
 
+#include "core/collective.hpp"
 #include "hierarchical/all_to_all.hpp"
 #include "hierarchical/between.hpp"
 #include "hierarchical/leaders.hpp"
+#include "hierarchical/rooted.hpp"
 #include "hierarchical/two_level.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
@@ -82,6 +84,12 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? direct_exchange::reduce(world, args.root, args.parts[0], {}, run)
                                              : ring::reduce(world, args.root, args.parts[0], {}, run);
+    case Collective::scan:
+    case Collective::exclusive_scan: {
+      const bool exclusive = args.collective == Collective::exclusive_scan;
+      return args.needs_unreduced_exchange() ? direct_exchange::scan(world, exclusive, args.parts[0], run)
+                                             : ring::scan(world, exclusive, args.parts[0], run);
+    }
     default: return;  // has no form of the collective
   }
 }
@@ -104,6 +112,8 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? unsummed.reduce(args.parts[0], {}, run)
                                              : shape.reduce(args.parts[0], {}, run);
+    case Collective::gather: return direct_exchange::gather(view.world, args.root, args.parts, run);
+    case Collective::scatter: return direct_exchange::scatter(view.world, args.root, args.parts, run);
     default: return;  // has no form of the collective
   }
 }
@@ -151,6 +161,14 @@ void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& ru
     case Collective::barrier:
       if constexpr (requires { Between::barrier(grid.rail(), run); }) return hierarchical::barrier<Between>(grid, run);
       return hierarchical::barrier<hierarchical::OneShot>(grid, run);
+    case Collective::gather: return hierarchical::gather(grid, root_host, root_local, args.parts, run);
+    case Collective::scatter: return hierarchical::scatter(grid, root_host, root_local, args.parts, run);
+    case Collective::scan:
+    case Collective::exclusive_scan: {
+      const bool exclusive = args.collective == Collective::exclusive_scan;
+      return flat ? direct_exchange::scan(view.world, exclusive, args.parts[0], run)
+                  : hierarchical::scan(grid, view.world, exclusive, args.parts[0], run);
+    }
     default: return;  // has no form of the collective
   }
 }
@@ -169,6 +187,21 @@ void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) 
   }
 }
 
+/// Performs gather and scatter along a tree of leaders.
+void emit_hierarchical_tree(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
+  return args.collective == Collective::gather
+             ? hierarchical::tree::gather(view.grid, root_host, root_local, args.parts, run)
+             : hierarchical::tree::scatter(view.grid, root_host, root_local, args.parts, run);
+}
+
+bool is_rooted(Collective collective) { return collective == Collective::gather || collective == Collective::scatter; }
+/// Returns whether a vector consists of a part for each rank.
+bool has_parts(const CollectiveSpec& spec) {
+  return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather ||
+         is_rooted(spec.collective);
+}
+/// Returns whether every rank both has a part and needs those of all ranks, or their contributions.
 bool scatters_or_gathers(const CollectiveSpec& spec) {
   return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather;
 }
@@ -192,16 +225,16 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
                                      bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
-                                     std::string_view needs = {}) {
+                                     std::string_view needs = {}, bool (*performs)(Collective) = nullptr) {
   return {"hierarchical",
           name,
           possible,
           needs,
           [](const CollectiveSpec& spec, const Topology& topology) {
-            return scatters_or_gathers(spec) || (spec.collective == Collective::all_reduce && flat(spec, topology));
+            return has_parts(spec) || (spec.collective == Collective::all_reduce && flat(spec, topology));
           },
           [](const CollectiveSpec& spec, const Topology& topology) {
-            if (scatters_or_gathers(spec) || flat(spec, topology) || topology.one_host()) return 1;
+            if (has_parts(spec) || is_scan(spec.collective) || flat(spec, topology) || topology.one_host()) return 1;
             const int hosts = hosts_of(topology);
             const int between = spec.collective != Collective::all_reduce ? 1
                                 : spec.partial_sums == PartialSums::intra_host
@@ -221,7 +254,8 @@ constexpr Algorithm hierarchical_row(std::string_view name,
           },
           emit_hierarchical<Between, rails>,
           kScatters<Between> ? &scatters_or_gathers : nullptr,
-          [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; }};
+          [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; },
+          performs};
 }
 bool has_alternatives(const CollectiveSpec& spec, const Topology& topology) {
   return !topology.one_host() && ((spec.collective == Collective::all_reduce && !flat(spec, topology)) ||
@@ -238,7 +272,7 @@ bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
-/// Returns whether all ranks of a host come before those of the next host.
+/// Returns whether the ranks of each host have consecutive numbers, and hosts follow one another.
 bool numbered_by_host(const Topology& topology) {
   const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
   return std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
@@ -265,6 +299,9 @@ bool leaders_can_halve(const CollectiveSpec& spec, const Topology& topology) {
 }
 
 int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
+int one_piece(const CollectiveSpec&, const Topology&) { return 1; }
+bool always(const CollectiveSpec&, const Topology&) { return true; }
+bool always_in_one_message(const CollectiveSpec&) { return true; }
 
 constexpr bool is_all_to_all(Collective collective) { return collective == Collective::all_to_all; }
 
@@ -282,7 +319,11 @@ void emit_pairwise(const RankView& view, const RoundArgs& args, StepSink& run) {
 }
 
 constexpr Algorithm kAlgorithms[] = {
-    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
+    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical", nullptr, {},
+                                                     [](Collective collective) {
+                                                       return performs_common(collective) || is_rooted(collective) ||
+                                                              is_scan(collective);
+                                                     }),
     hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_alternatives,
                                                         "several hosts, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::OneShot, Rails::one>(
@@ -329,6 +370,13 @@ constexpr Algorithm kAlgorithms[] = {
      .in_one_message = [](const CollectiveSpec&) { return true; },
      .longest_message = hierarchical::Pooled::longest_message,
      .performs = is_all_to_all},
+    {"hierarchical", "hierarchical_tree",
+     [](const CollectiveSpec&, const Topology& topology) {
+       return hosts_of(topology) > 1 && (hosts_of(topology) > 2 || !hosts_have_one_rank(topology)) &&
+              numbered_by_host(topology);
+     },
+     "several hosts, numbered host by host, and a vector that fits in a message", always, one_piece, one_depth,
+     emit_hierarchical_tree, always_in_one_message, nullptr, is_rooted},
     {"ring", "ring", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) {
        return scatters_or_gathers(spec) || spec.collective == Collective::all_reduce ||
@@ -341,10 +389,12 @@ constexpr Algorithm kAlgorithms[] = {
               : scatters_or_gathers(spec)                                                         ? topology.ranks()
                                                                                                   : 1;
      },
-     emit_ring},
+     emit_ring, nullptr, nullptr,
+     [](Collective collective) { return performs_common(collective) || is_scan(collective); }},
     {"reduce_to_one", "reduce_to_one_direct", nullptr, "",
-     [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
-     [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Star>},
+     [](const CollectiveSpec& spec, const Topology&) { return has_parts(spec); }, one_piece, one_depth,
+     emit_reduce_to_one<reduce_to_one::Star>, nullptr, nullptr,
+     [](Collective collective) { return performs_common(collective) || is_rooted(collective); }},
     {"reduce_to_one", "reduce_to_one_tree", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
      [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},

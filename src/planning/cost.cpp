@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/collective.hpp"
 #include "core/tuning.hpp"
 #include "planning/critical_path.hpp"
 
@@ -240,8 +241,8 @@ Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& co
     cost.burst = std::max(1.0, to_a_link / cost.hops);
   }
   share_cores(cost, all, topology, tuning);
-  cost.flows =
-      !topology.one_host() && (args.collective == Collective::broadcast || args.collective == Collective::reduce);
+  cost.flows = !topology.one_host() &&
+               (has_root(args.collective) || (is_scan(args.collective) && !args.needs_unreduced_exchange()));
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   // Not all ranks of a large host have been counted. The busiest host does at least as much as the average.

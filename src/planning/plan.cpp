@@ -143,7 +143,9 @@ std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& sp
 CollectiveSpec spec_of(const Request& request, bool coded) {
   CollectiveSpec spec{.collective = request.collective, .coded = coded, .displaced = !request.displacements.empty()};
   if (!reduces(request.collective)) return spec;
-  if (needs_direct(request.op, request.type, request.deterministic))
+  // A scan divides an average by another number on each rank, so no rank may pass on its result.
+  const bool divides = is_scan(request.collective) && request.op.kind() == ReduceOp::Kind::average;
+  if (divides || needs_direct(request.op, request.type, request.deterministic))
     spec.partial_sums = PartialSums::forbidden;
   else if (coded)
     spec.partial_sums = PartialSums::intra_host;
@@ -298,6 +300,12 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
   if (bytes > tuning.frame_bytes)
     throw Error(Errc::invalid_argument, fmt::format("a block of codec {} makes {} bytes, a message holds {}", codec,
                                                     bytes, tuning.frame_bytes));
+  if (!performs_common(request.collective)) {
+    std::vector<Plan> plain = candidates_coded(false, request, topology, tuning);
+    for (Plan& plan : plain)
+      plan.codec_reason = fmt::format("not {}: {} sends values unchanged", codec, to_string(request.collective));
+    return plain;
+  }
   std::vector<Plan> coded = candidates_coded(true, request, topology, tuning);
   std::erase_if(coded, [](const Plan& plan) { return !plan.coded; });
   const auto say = [](std::vector<Plan>& plans, const std::string& why) {

@@ -23,14 +23,20 @@ namespace {
 std::size_t shown_bytes(const HostTask& task) {
   if (task.deals())
     return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
-  return (task.combines() ? task.total : task.longest) * task.element;
+  if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
+  std::size_t bytes = 0;  // each slice begins with a new line
+  for (int local = 0; local < task.ranks(); ++local)
+    if (local != task.root) bytes += round_up(task.slice(local).count * task.element, kLinePayload);
+  return bytes;
 }
 
 /// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than
 /// staging memory. Every peer reads these lines, so the limit of the tuning is divided by the number of peers. The
 /// limit is halved if every rank both publishes values and needs all values, because each rank then writes and reads.
+///
+/// In a scatter, each line is read by one rank only, so the limit of the tuning is not divided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
-  if (task.deals()) return tuning.inline_bytes;  // only one peer reads each line
+  if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
@@ -51,7 +57,7 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
 /// single-copy protocol. With two equal shares, the result is the length of the vector. The tuning states the limits of
 /// this protocol for two ranks.
 std::size_t copied_bytes(const HostTask& task) {
-  const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
+  const std::size_t share = task.has_one_owner() ? task.total / static_cast<std::size_t>(task.ranks()) : task.longest;
   return 2 * share * task.element;
 }
 
@@ -61,7 +67,7 @@ std::size_t copied_bytes(const HostTask& task) {
 /// peers will need. Staging is also better for vectors that exceed the caches: its streaming stores need not fetch the
 /// old lines first.
 std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
-  if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
+  if (oversubscribed || task.stores == Stores::streaming || task.scans()) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
@@ -79,6 +85,7 @@ HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParam
   if (total > 0 && copied_bytes(task) >= single_copy_limit(task, oversubscribed, tuning))
     return HostProtocol::single_copy;
   if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::inlined;
+  if (task.scans()) return HostProtocol::one_shot;  // the vectors of all ranks before a rank, and no results of peers
   if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), oversubscribed, tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
@@ -88,10 +95,15 @@ HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParam
 
 Range HostTask::held(int local, bool destination) const {
   if (deals() && !blocks.empty()) return destination ? destination_held : source_held;
-  if (!deals() && !(destination ? every_rank_wants_all() : combines())) return slice(local);
-  Range all{};
-  for (int peer = 0; peer < ranks(); ++peer) {
-    const Range& one = slice(peer);
+  const bool rooted = gathers() || scatters();
+  if (rooted && gathers() == destination && local != root) return {};
+  if (scans() && destination && terms(local) == 0) return {};
+  const bool all_slices = deals() || (rooted        ? gathers() == destination
+                                      : destination ? every_rank_wants_all()
+                                                    : combines());
+  if (!all_slices) return slice(local);
+  Range all{};  // from the first element of any slice to the last one
+  for (const Range& one : slices) {
     if (one.count == 0) continue;
     if (all.count == 0) all = one;
     const std::size_t first = std::min(all.first, one.first);
@@ -120,6 +132,7 @@ std::string reason(const HostTask& task, bool oversubscribed, const TuningParame
       return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
                          limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
+      if (task.scans()) return fmt::format("{} in all, more than inline{}", bytes_text(total), staging);
       return fmt::format("{} in all, one shot up to {} with {} ranks{}{}", bytes_text(total),
                          limit(one_shot_limit(task.ranks(), oversubscribed, tuning)), task.ranks(),
                          oversubscribed ? ", more than cores" : "", staging);
@@ -162,7 +175,7 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool overs
   task.root = step.root;
   task.element = element_bytes;
   task.slices.assign(static_cast<std::size_t>(ranks), Range{});
-  if (step.root >= 0)
+  if (step.has_one_owner())
     task.slices[static_cast<std::size_t>(step.root)] = step.parts[0];
   else
     for (std::size_t local = 0; local < std::min(task.slices.size(), step.owners.size()); ++local)

@@ -101,6 +101,8 @@ class Staged {
   bool combine(const Chunk&);
   bool take(const Chunk&);
   bool collect(const Chunk&);
+  bool collect_one_shot(const Chunk&);
+  bool collect_from_root(const Chunk&);
   bool has_space_for(const Chunk&);
   void prefault_chunk(int local, const Chunk&);
   using Counts = ChunkCount (HostCollectiveBlock::*)[kCollectivesAhead];

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "shared_memory/prefetch.hpp"
 
@@ -37,6 +38,10 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 /// Returns whether any rank but `local` accesses the source or the destination of rank `local`.
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
   if (task_->deals()) return claims_ || !destination || in_place(local);
+  // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
+  // root. Only if any rank may take any piece, peers access the other buffers, too.
+  if (task_->gathers() || task_->scatters())
+    return claims_ || (local == task_->root && destination == task_->gathers());
   if (claims_ || task_->root >= 0)
     return destination ? task_->is_destination(local, local) : task_->is_source(local, local);
   return destination ? task_->every_rank_wants_all() : task_->combines();
@@ -91,6 +96,10 @@ ZeroCopy::State ZeroCopy::progress() {
     if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::in_progress : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
+      if (!works_with(local)) {
+        one = {};
+        continue;
+      }
       one.source_at = address_of_first(local, one.source, false);
       one.destination_at = address_of_first(local, one.destination, true);
     }
@@ -114,6 +123,7 @@ ZeroCopy::State ZeroCopy::progress() {
     claims_before_ += pieces_;
     return State::finished;
   }
+  if (!claims_ && (task_->gathers() || task_->scatters()) && self_ != task_->root) return State::finished;
   for (; peer_ < ranks_; ++peer_)
     if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::in_progress;
   return State::finished;
@@ -127,10 +137,17 @@ std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, boo
   return element_at(first, 0 - origin(local, destination), task_->element);
 }
 
+/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
+/// for this rank itself.
+bool ZeroCopy::works_with(int local) const {
+  return claims_ || !(task_->gathers() || task_->scatters()) || self_ == task_->root || local == task_->root ||
+         local == self_;
+}
+
 /// Reads the records in which the peers publish where their buffers are.
 ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
-    if (peer_ == self_) continue;
+    if (peer_ == self_ || !works_with(peer_)) continue;
     const HostCollectiveBlock& block = subgroup_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
     // If other ranks did the work of a rank, that rank may be some collectives ahead. Its `hidden` may then concern a
@@ -196,6 +213,7 @@ bool ZeroCopy::perform_claim(std::uint64_t index) {
 /// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every
 /// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
+  if (task_->scans()) return scan(range), true;
   const std::size_t element = task_->element, bytes = range.count * element;
   std::size_t sources = 0, destinations = 0, shown = 0;
   bool direct = true, in_place = task_->combines();
@@ -226,6 +244,28 @@ bool ZeroCopy::perform(int share, Range range) {
     copy({destinations_.data(), destinations}, sources_[0].data, bytes, stores);
   if (stores == Stores::streaming) fence_streams();
   return true;
+}
+
+/// Performs one piece of a scan. Begins with the last rank: in place, its result overwrites only its own values, which
+/// no other result needs.
+void ZeroCopy::scan(Range range) {
+  const std::size_t element = task_->element;
+  bool in_place = true;
+  for (int local = 0; local < ranks_; ++local) {
+    const Peer& one = peer(local);
+    in_place = in_place && one.destination_at == one.source_at;
+    sources_[static_cast<std::size_t>(local)] = {element_at(one.source_at, range.first, element), with_->unreduced};
+  }
+  const Stores stores = in_place ? Stores::cached : task_->stores;
+  for (int local = ranks_ - 1; local >= 0; --local) {
+    const int terms = task_->terms(local);
+    if (terms == 0) continue;
+    fold(with_->op, with_->type, std::span(sources_).first(static_cast<std::size_t>(terms)),
+         element_at(peer(local).destination_at, range.first, element), range.count, with_->finish_ranks > 0 ? terms : 0,
+         stores);
+    if (local != self_) bytes_shown_ += range.count * element;
+  }
+  if (stores == Stores::streaming) fence_streams();
 }
 
 /// Performs one piece by copies of the kernel. Returns false if a peer has ended.

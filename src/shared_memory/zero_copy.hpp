@@ -65,6 +65,7 @@ class ZeroCopy {
     std::byte *source_at = nullptr, *destination_at = nullptr;
   };
   bool needed_by_others(int local, bool destination) const;
+  bool works_with(int local) const;
   bool hidden() const;
   enum class Arrivals { not_all, all, one_hidden };
   Arrivals check_arrivals();
@@ -89,6 +90,7 @@ class ZeroCopy {
   std::uint64_t pieces_of(int local) const;
   bool perform_claim(std::uint64_t index);
   bool perform(int share, Range);
+  void scan(Range);
   bool perform_through_kernel(int share, Range);
 
   // Functions for the blocks of an all-to-all (zero_copy_blocks.cpp).

@@ -70,7 +70,11 @@ struct Step {
     host_all_gather,
     host_all_reduce,
     host_barrier,
-    host_all_to_all
+    host_all_to_all,     ///< each rank sends a block to each rank
+    host_gather,         ///< the rank with index `root` gets the parts of all owners
+    host_scatter,        ///< each owner gets its part from the rank with index `root`
+    host_scan,           ///< the rank with index l gets the combined values of the ranks with index 0 to l
+    host_exclusive_scan  ///< as host_scan, without the rank's own value; the rank with index 0 gets nothing
   };
 
   Kind kind = Kind::exchange;
@@ -89,24 +93,38 @@ struct Step {
   /// for each of them. A rank gets its pieces of all rows, which are as many elements as `range`, this rank's own
   /// share.
   int rows = 0;
-  int depth = 0;  ///< position in its round if rounds overlap (schedule.hpp)
+  /// Place to which the value without this rank's own one is written, in an exclusive scan. A reduction whose `from`
+  /// holds a peer and then this rank stores the peer's value there.
+  Place before = Place::nowhere;
+  Range work = {};  ///< elements for which Place::work must have room, if it is not only `range`
+  int depth = 0;    ///< position in its round if rounds overlap (schedule.hpp)
 
   // Fields of host Steps only. A part is the range of the vector that one rank owns. The rank with index l in the
   // subgroup owns parts[owners[l]]. A rank whose index is beyond the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
-  int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
+  /// If >= 0: index of the only rank that owns a part, which is parts[0]. In a gather or a scatter: index of the rank
+  /// with the whole vector, of which the others own parts.
+  int root = -1;
   /// In an all-to-all, parts[owners[l]] of a rank's source is its block for the rank with index l. The block from that
   /// rank goes to the same range of the destination. If `blocks` is set, it goes to blocks->incoming[owners[l]]
   /// instead.
   const Blocks* blocks = nullptr;
+
+  /// Returns whether one rank owns the only part of a host Step.
+  constexpr bool has_one_owner() const { return root >= 0 && kind != Kind::host_gather && kind != Kind::host_scatter; }
 };
 
 /// Returns the number of elements of each message that the Step sends, or receives.
 constexpr std::size_t sent_elements(const Step& step) { return step.range.count * (step.joins ? step.from.size() : 1); }
 constexpr std::size_t received_elements(const Step& step) {
   return step.range.count * (step.rows > 0 ? step.to.size() : 1);
+}
+
+/// Returns whether the ranks of a host Step get the combined values of the ranks before them.
+constexpr bool scans(Step::Kind kind) {
+  return kind == Step::Kind::host_scan || kind == Step::Kind::host_exclusive_scan;
 }
 
 /// Returns a Step that sends this rank's own value unchanged.
@@ -186,7 +204,7 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
     all += elements;
     longest = std::max(longest, elements);
   };
-  if (step.root >= 0)
+  if (step.has_one_owner())
     count(step.parts[0].count);
   else
     for (const Rank part : step.owners) count(step.parts[part].count);

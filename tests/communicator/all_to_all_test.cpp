@@ -317,7 +317,7 @@ TEST(PooledAllToAll, MovesEveryBlockInOneMessageForEachPairOfHosts) {
 }
 
 TEST(AllToAllOfOtherBackends, IsRefusedAndTheErrorNamesTheBackendThatHasIt) {
-  for (const char* backend : {"ring", "reduce_to_one", "hierarchical_halving"}) {
+  for (const char* backend : {"ring", "reduce_to_one"}) {
     CommunicatorOptions options;
     options.backend = backend;
     run_hosts(
@@ -328,6 +328,13 @@ TEST(AllToAllOfOtherBackends, IsRefusedAndTheErrorNamesTheBackendThatHasIt) {
           EXPECT_EQ(error.code(), Errc::unsupported);
           EXPECT_SAYS(std::string(error.what()), "backends that have one: hierarchical");
           comm.all_to_all(in, out, {.backend = "hierarchical"});
+          const std::vector<std::size_t> counts(3, 1);
+          const Error counted = error_of([&] {
+            comm.gather_v(std::span(in).first(1), comm.rank() == 0 ? Buffer(out) : Buffer(),
+                          comm.rank() == 0 ? PartLayout(counts) : PartLayout(), 0);
+          });
+          EXPECT_EQ(counted.code(), Errc::unsupported) << counted.what();
+          EXPECT_SAYS(std::string(counted.what()), "backends that have one: hierarchical");
         },
         options);
   }

@@ -76,6 +76,53 @@ TEST(Mismatch, IsReportedInTheNextCallIfEachRankNamesItselfAsRoot) {
     }
 }
 
+TEST(Mismatch, IsReportedIfEachRankGathersAtItselfOrScattersFromItself) {
+  for (const auto& hosts : kHosts)
+    for (const bool gathers : {true, false}) {
+      const std::string text = mismatch_of(hosts, [&](Communicator& comm) {
+        std::vector<float> whole(10 * hosts.size()), part(10);
+        gathers ? comm.gather(part, whole, comm.rank()) : comm.scatter(whole, part, comm.rank());
+      });
+      const std::string count = std::to_string(10 * hosts.size());
+      EXPECT_SAYS(text, (gathers ? "gather #1: rank 0 passed " : "scatter #1: rank 0 passed ") + count +
+                            " x f32 root 0, rank 1 passed " + count + " x f32 root 1");
+    }
+}
+
+TEST(Mismatch, IsReportedIfPartsHaveOtherLengthsOnOneRank) {
+  for (const auto& hosts : kHosts)
+    EXPECT_SAYS(mismatch_of(hosts,
+                            [&](Communicator& comm) {
+                              const std::size_t count = comm.rank() == 0 ? 8 : 10;
+                              std::vector<float> whole(count * hosts.size()), part(count);
+                              comm.gather(part, whole, 1);
+                            }),
+                "gather #1: rank 0 passed " + std::to_string(8 * hosts.size()) + " x f32, rank");
+}
+
+TEST(Mismatch, IsReportedIfAScanMeetsAnExclusiveScan) {
+  for (const auto& hosts : kHosts)
+    EXPECT_SAYS(mismatch_of(hosts,
+                            [](Communicator& comm) {
+                              std::vector<float> in(10), out(10);
+                              comm.rank() == 0 ? comm.scan(in, out) : comm.exclusive_scan(in, out);
+                            }),
+                "#1: rank 0 passed scan of 10 x f32, rank");
+}
+
+TEST(Mismatch, NamesTheFirstDisplacementThatDiffers) {
+  for (const auto& hosts : kHosts) {
+    const std::string text = mismatch_of(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size());
+      std::vector<std::size_t> counts(p, 3), displacements(p);
+      for (std::size_t r = 0; r < p; ++r) displacements[r] = 4 * r + (comm.rank() == 0 && r == 1 ? 1 : 0);
+      std::vector<float> whole(5 * p), part(3);
+      comm.all_gather_v(part, whole, {counts, displacements});
+    });
+    EXPECT_SAYS(text, "displacements differ first at rank 1: 5 and 4");
+  }
+}
+
 TEST(Mismatch, IsReportedIfTheRootAloneBroadcastsOnceMore) {
   for (const auto& hosts : kHosts)
     EXPECT_SAYS(mismatch_of(hosts,

@@ -36,11 +36,13 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "core/collective.hpp"
 #include "core/tuning_parameters.hpp"
 #include "support/system.hpp"
 
@@ -126,9 +128,10 @@ struct Operation {
 
 Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                         Collective::broadcast,  Collective::reduce,         Collective::barrier,
-                                         Collective::all_to_all};
+  constexpr Collective kCollectives[] = {Collective::all_reduce,     Collective::reduce_scatter, Collective::all_gather,
+                                         Collective::broadcast,      Collective::reduce,         Collective::barrier,
+                                         Collective::gather,         Collective::scatter,        Collective::scan,
+                                         Collective::exclusive_scan, Collective::all_to_all};
   constexpr DataType kTypes[] = {DataType::i8, DataType::i32, DataType::f64};
   constexpr std::size_t kMost[] = {2, 30, 300, 3000, 30'000};
   Operation one;
@@ -139,9 +142,9 @@ Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   one.root = static_cast<Rank>(below(static_cast<std::size_t>(ranks)));
   one.in_place = below(2) == 0;
   if (one.collective == Collective::all_to_all) one.count -= one.count % static_cast<std::size_t>(ranks);
-  if (one.collective == Collective::reduce_scatter || one.collective == Collective::all_gather) {
+  if (has_part_as_input(one.collective) || has_part_as_output(one.collective)) {
     one.count -= one.count % static_cast<std::size_t>(ranks);
-    if (below(3) == 0) {  // parts of unequal length
+    if (!has_root(one.collective) && below(3) == 0) {  // parts of unequal length
       one.counts.assign(static_cast<std::size_t>(ranks), 0);
       for (std::size_t left = one.count; left > 0;) {
         const std::size_t some = 1 + below(left);
@@ -220,8 +223,11 @@ Work begin(Communicator& comm, const Operation& one, const Places& at, const Opt
     case Collective::broadcast: return comm.broadcast_async(input, output, one.root, options);
     case Collective::reduce: return comm.reduce_async(input, output, ReduceOp::sum, one.root, options);
     case Collective::barrier: return comm.barrier_async(options);
+    case Collective::gather: return comm.gather_async(input, output, one.root, options);
+    case Collective::scatter: return comm.scatter_async(input, output, one.root, options);
+    case Collective::scan: return comm.scan_async(input, output, ReduceOp::sum, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan_async(input, output, ReduceOp::sum, options);
     case Collective::all_to_all: return comm.all_to_all_async(input, output, options);
-    default: break;  // draw() chooses no other collective
   }
   return {};
 }
@@ -246,8 +252,11 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
     case Collective::broadcast: return comm.broadcast(input, output, one.root, options);
     case Collective::reduce: return comm.reduce(input, output, ReduceOp::sum, one.root, options);
     case Collective::barrier: return comm.barrier(options);
+    case Collective::gather: return comm.gather(input, output, one.root, options);
+    case Collective::scatter: return comm.scatter(input, output, one.root, options);
+    case Collective::scan: return comm.scan(input, output, ReduceOp::sum, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan(input, output, ReduceOp::sum, options);
     case Collective::all_to_all: return comm.all_to_all(input, output, options);
-    default: break;  // draw() chooses no other collective
   }
 }
 
@@ -255,8 +264,7 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
 Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, int allocated) {
   const std::size_t element = size_of(one.type);
   const Share part = share_of(one, comm.rank(), comm.size());
-  const bool part_in = one.collective == Collective::all_gather,
-             part_out = one.collective == Collective::reduce_scatter;
+  const bool part_in = has_part_as_input(one.collective), part_out = has_part_as_output(one.collective);
   Places at;
   at.input_count = part_in ? part.count : one.count;
   at.output_count = part_out ? part.count : one.count;
@@ -292,9 +300,9 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   };
   std::byte *const begin = window(at.output, false), *const end = window(at.output, true);
   std::memset(begin, static_cast<int>(kGuardByte), static_cast<std::size_t>(end - begin));
-  const bool has_input = one.collective != Collective::broadcast || comm.rank() == one.root;
-  const std::size_t first_in =
-      one.collective == Collective::all_gather ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const bool from_root = one.collective == Collective::broadcast || one.collective == Collective::scatter;
+  const bool has_input = !from_root || comm.rank() == one.root;
+  const std::size_t first_in = has_part_as_input(one.collective) ? share_of(one, comm.rank(), comm.size()).first : 0;
   if (has_input)
     for (std::size_t i = 0; i < at.input_count; ++i)
       put(at.input + i * element, one.type, value(one, comm.rank(), first_in + i));
@@ -306,15 +314,17 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   if (protect) buffers.ordinary[0].protect(true);
   if (one.collective == Collective::barrier) return;
 
-  const bool wanted = one.collective != Collective::reduce || comm.rank() == one.root;
-  const std::size_t first_out =
-      one.collective == Collective::reduce_scatter ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const bool to_root = one.collective == Collective::reduce || one.collective == Collective::gather;
+  const bool nothing_before = one.collective == Collective::exclusive_scan && comm.rank() == 0;
+  const bool wanted = !nothing_before && (!to_root || comm.rank() == one.root);
+  const std::size_t first_out = has_part_as_output(one.collective) ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const int terms = finish_ranks_of(one.collective, comm.rank(), comm.size());
   Rank owner = 0;
   for (std::size_t i = 0; wanted && i < at.output_count; ++i) {
     int expected = 0;
-    if (one.collective == Collective::broadcast) {
-      expected = value(one, one.root, i);
-    } else if (one.collective == Collective::all_gather) {
+    if (from_root) {
+      expected = value(one, one.root, first_out + i);
+    } else if (has_part_as_input(one.collective)) {
       for (Share part = share_of(one, owner, comm.size()); i >= part.first + part.count;
            part = share_of(one, owner, comm.size()))
         ++owner;
@@ -323,7 +333,7 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
       const Share part = share_of(one, comm.rank(), comm.size());
       expected = value(one, static_cast<Rank>(i / part.count), part.first + i % part.count);
     } else {
-      for (Rank rank = 0; rank < comm.size(); ++rank) expected += value(one, rank, first_out + i);
+      for (Rank rank = 0; rank < terms; ++rank) expected += value(one, rank, first_out + i);
     }
     if (const int seen = value_at(at.output + i * element, one.type); seen != expected)
       wrong(one, "element " + std::to_string(i) + " is " + std::to_string(seen) + ", not " + std::to_string(expected));
@@ -346,9 +356,14 @@ int memory_for(const std::string& protocol) {
   return protocol == "mixed" ? -1 : protocol == "zero_copy" ? 1 : protocol == "single_copy" ? 0 : -1;
 }
 
-std::string backend_for(const std::string& protocol, std::mt19937_64& common) {
-  constexpr const char* kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
-  return protocol == "mixed" ? kBackends[common() % std::size(kBackends)] : "hierarchical";
+/// Returns a backend that has a form of the collective.
+std::string backend_for(const std::string& protocol, Collective collective, std::mt19937_64& common) {
+  constexpr std::string_view kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
+  if (protocol != "mixed") return "hierarchical";
+  const std::string_view backend = kBackends[common() % std::size(kBackends)];
+  const bool rooted = collective == Collective::gather || collective == Collective::scatter;
+  const bool has_form = backend == "ring" ? !rooted : backend != "reduce_to_one" || !is_scan(collective);
+  return std::string(has_form ? backend : "auto");
 }
 
 void stress(Communicator& comm, const std::string& protocol) {
@@ -358,7 +373,7 @@ void stress(Communicator& comm, const std::string& protocol) {
   const bool mixed_waits = text("wait", "") == "mixed";
   for (long i = 0, end = number("operations", 100); i < end; ++i) {
     Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
-    const std::string backend = backend_for(protocol, common);
+    const std::string backend = backend_for(protocol, one.collective, common);
     if (mixed_waits) one.waiting = static_cast<Waiting>(mine() % 3);
     check(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
   }

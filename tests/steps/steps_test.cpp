@@ -13,8 +13,10 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/collective.hpp"
 #include "ring/ring.hpp"
 #include "steps/algorithm.hpp"
+#include "support/performed.hpp"
 #include "support/step_prover.hpp"
 
 namespace collectives {
@@ -65,10 +67,10 @@ std::vector<Topology> topologies() {
 
 /// Returns all forms of a collective.
 std::vector<CollectiveSpec> specs_of(Collective collective) {
-  const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-                       collective == Collective::reduce;
   std::vector<CollectiveSpec> specs{{collective, PartialSums::allowed, false}};
-  if (reduces) {
+  if (!performs_common(collective)) {
+    if (is_scan(collective)) specs.push_back({collective, PartialSums::forbidden, false});
+  } else if (reduces(collective)) {
     specs.push_back({collective, PartialSums::forbidden, false});
     specs.push_back({collective, PartialSums::forbidden, true});
     specs.push_back({collective, PartialSums::intra_host, true});
@@ -116,8 +118,7 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
           for (const std::size_t segment : {0u, 2u})
             for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
-              const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
-              if (!rooted && root != 0) continue;
+              if (!has_root(collective) && root != 0) continue;
               if (!possible(algorithm(), spec, topology) || (segment > 0 && !several_rounds(algorithm(), spec)))
                 continue;
               const std::size_t elements = elements_of(collective, count, n);
@@ -140,10 +141,36 @@ TEST_P(EveryAlgorithm, HandlesPartsOfUnequalLength) {
   for (const Topology& topology : topologies()) {
     std::vector<std::size_t> offsets{0};
     for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
-    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+    for (const Collective collective :
+         {Collective::reduce_scatter, Collective::all_gather, Collective::gather, Collective::scatter})
       for (const CollectiveSpec& spec : specs_of(collective)) {
         if (!possible(algorithm(), spec, topology)) continue;
         const RoundArgs args{spec, Parts::listed(offsets.data(), topology.ranks()), 0};
+        for (const bool in_place : {false, true}) {
+          StepProver prover(algorithm(), topology, args, several_rounds(algorithm(), spec) ? 3 : 0, 1, in_place);
+          prover.check_results();
+          ASSERT_EQ(prover.failure, "") << algorithm().name << ' ' << to_string(collective)
+                                        << (in_place ? " in place, " : ", ") << to_string(topology);
+        }
+      }
+  }
+}
+
+TEST_P(EveryAlgorithm, HandlesDisplacedPartsInAnyOrder) {
+  for (const Topology& topology : topologies()) {
+    const auto n = static_cast<std::size_t>(topology.ranks());
+    std::vector<std::size_t> firsts(n), ends(n);
+    for (std::size_t place = 0, next = 3; place < n; ++place) {  // the last rank has the first part, after a gap
+      const std::size_t rank = n - 1 - place;
+      firsts[rank] = next;
+      ends[rank] = next + rank * 7 % 5;
+      next = ends[rank] + place % 3;
+    }
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+      for (CollectiveSpec spec : specs_of(collective)) {
+        spec.displaced = true;
+        if (!possible(algorithm(), spec, topology)) continue;
+        const RoundArgs args{spec, Parts::displaced(firsts.data(), ends.data(), topology.ranks()), 0};
         for (const bool in_place : {false, true}) {
           StepProver prover(algorithm(), topology, args, several_rounds(algorithm(), spec) ? 3 : 0, 1, in_place);
           prover.check_results();
@@ -276,9 +303,35 @@ TEST(Leaders, ScatterAndGatherInLogHMessages) {
   }
 }
 
+TEST(HierarchicalTree, GathersAndScattersInLogHMessages) {
+  for (const int hosts : {3, 4, 5, 8, 13, 16})
+    for (const int local : {1, 2}) {
+      const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
+      const Topology topology = Topology::regular(hosts * local, local);
+      const auto messages = [&](Collective collective) {
+        return busiest("hierarchical_tree", topology, collective, 960).messages;
+      };
+      EXPECT_EQ(messages(Collective::gather), 1u) << hosts;
+      EXPECT_EQ(messages(Collective::scatter), log) << hosts;
+    }
+}
+
+TEST(Scan, PassesTheVectorOnceFromRankToRank) {
+  for (const int n : {2, 5, 8})
+    for (const Collective collective : {Collective::scan, Collective::exclusive_scan}) {
+      const Traffic traffic = busiest("ring", Topology::regular(n, n), collective, 30);
+      EXPECT_EQ(traffic.messages, 1u);
+      EXPECT_EQ(traffic.elements, 30u);
+      EXPECT_EQ(busiest("ring", Topology::regular(n, n), collective, 30, PartialSums::forbidden).messages,
+                static_cast<std::size_t>(n - 1));
+    }
+}
+
 TEST(Hierarchical, SendsNoMessagesInsideOneHost) {
-  for (const Collective collective : kCollectives)
+  for (const Collective collective : kCollectives) {
+    if (!is_performed(collective)) continue;
     EXPECT_EQ(busiest("hierarchical", Topology::regular(6, 6), collective, 60).messages, 0u) << to_string(collective);
+  }
 }
 
 TEST(Hierarchical, CarriesEveryByteOncePerHost) {

@@ -25,6 +25,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/collective.hpp"
 #include "steps/algorithm.hpp"
 #include "steps/step_player.hpp"
 
@@ -108,7 +109,7 @@ class StepProver {
         algorithm_(algorithm),
         segment_(segment),
         depths_(static_cast<std::size_t>(algorithm.depths(args, topology))) {
-    auto count = args.parts.whole().count;
+    auto count = args.parts.whole().first + args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
       if (own != nullptr)
         count = std::max(*std::ranges::max_element((*own)[index(r)].out_ends),
@@ -149,16 +150,22 @@ class StepProver {
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
         const Value& value = output_[index(r)][e];
-        const bool reduces = args_.collective == Collective::all_reduce ||
-                             args_.collective == Collective::reduce_scatter || args_.collective == Collective::reduce;
-        const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
+        const bool reduces = collectives::reduces(args_.collective);
+        const int scanned = args_.collective == Collective::scan ? r + 1 : r;
+        const std::uint64_t expected = is_scan(args_.collective) ? (std::uint64_t{1} << scanned) - 1
+                                       : reduces                 ? all
+                                                                 : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
         if (args_.collective == Collective::all_to_all && value.element != dealt_to(r, e))
           return fail("rank " + std::to_string(r) + " has an element for another place");
-        if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
+        // A scan passes results on, so they are not finished, unless contributions travel unsummed.
+        const bool passed_on = is_scan(args_.collective) && !args_.needs_unreduced_exchange();
+        if (value.finished != reduces && !passed_on)
+          return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
-        const bool same_on_all = args_.collective != Collective::reduce_scatter &&
-                                 args_.collective != Collective::reduce && args_.collective != Collective::all_to_all;
+        const bool same_on_all = args_.collective == Collective::all_reduce ||
+                                 args_.collective == Collective::all_gather ||
+                                 args_.collective == Collective::broadcast;
         if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
@@ -187,20 +194,26 @@ class StepProver {
       const Range part = args_.parts.full(i);
       if (e >= part.first && e < part.first + part.count) return i;
     }
-    return 0;
+    return -1;  // an element between displaced parts
+  }
+  Rank source_of(std::size_t e) const { return has_source() ? args_.root : owner_of(e); }
+  /// Returns whether the root has the only source.
+  bool has_source() const {
+    return args_.collective == Collective::broadcast || args_.collective == Collective::scatter;
   }
   /// Returns which element of its sender's input element `e` of the output of rank `r` is in an all-to-all.
   std::size_t dealt_to(Rank r, std::size_t e) const {
     return args_.parts.full(r).first + e - args_.parts.full(owner_of(e)).first;
   }
-  Rank source_of(std::size_t e) const { return args_.collective == Collective::broadcast ? args_.root : owner_of(e); }
   bool contributes(Rank r, std::size_t e) const {
-    if (args_.collective == Collective::broadcast) return r == args_.root;
-    return args_.collective != Collective::all_gather || owner_of(e) == r;
+    if (has_source()) return r == args_.root;
+    return !has_part_as_input(args_.collective) || owner_of(e) == r;
   }
   bool receives(Rank r, std::size_t e) const {
-    if (args_.collective == Collective::reduce_scatter) return owner_of(e) == r;
-    return args_.collective != Collective::reduce || r == args_.root;
+    if (owner_of(e) < 0) return false;
+    if (has_part_as_output(args_.collective)) return owner_of(e) == r;
+    if (args_.collective == Collective::exclusive_scan) return r > 0;
+    return (args_.collective != Collective::reduce && args_.collective != Collective::gather) || r == args_.root;
   }
   void fail(const std::string& what) {
     if (failure.empty()) failure = what;
@@ -349,7 +362,7 @@ class StepProver {
     if (step.joins || step.rows > 0) return regroup(r, step, arrived);
     if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
-    if (step.destination == Place::work) keep_as_work(r, step.range);
+    if (step.destination == Place::work) keep_as_work(r, step.work.count > 0 ? step.work : step.range);
     Values made(step.range.count);
     for (std::size_t i = 0; i < made.size(); ++i) {
       const std::size_t e = step.range.first + i;
@@ -367,6 +380,9 @@ class StepProver {
         values.push_back(value);
       }
       made[i] = combine(values, step.finish);
+      if (step.before == Place::nowhere) continue;
+      values.pop_back();
+      place(r, step.before)[e] = combine(values, step.finish);
     }
     // The executor codes a value when it sends or copies it. A received value has been rounded by its sender.
     const bool goes_out = std::ranges::any_of(step.to, [&](Rank peer) { return peer != r; });
@@ -443,6 +459,9 @@ class StepProver {
       return;
     }
     if (first.kind == Step::Kind::host_all_to_all) return deal(host);
+    if (scans(first.kind)) return host_scan(host, first);
+    if (first.kind == Step::Kind::host_gather || first.kind == Step::Kind::host_scatter)
+      return host_rooted(host, first);
     const bool combines = first.kind != Step::Kind::host_all_gather;
     const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
     for (std::size_t local = 0; local < host.size(); ++local) {
@@ -479,6 +498,38 @@ class StepProver {
         for (std::size_t i = 0; i < sent.count; ++i)
           place(host[to], receives.destination)[received.first + i] = inputs[from][sent.first + i];
       }
+  }
+
+  /// Performs a gather or scatter of a host: the rank with index `root` exchanges the parts of all owners.
+  void host_rooted(const std::vector<Rank>& host, const Step& first) {
+    const bool gathers = first.kind == Step::Kind::host_gather;
+    const Rank root = host[static_cast<std::size_t>(first.root)];
+    for (std::size_t local = 0; local < std::min(host.size(), first.owners.size()); ++local) {
+      const Rank owner = host[local], from = gathers ? owner : root, to = gathers ? root : owner;
+      const Range slice = first.parts[first.owners[local]];
+      if (step_of(from).source == Place::work) expect_work(from, slice);
+      if (step_of(to).destination == Place::work)
+        keep_as_work(to, step_of(to).work.count > 0 ? step_of(to).work : slice);
+      for (std::size_t e = slice.first; e < slice.first + slice.count; ++e)
+        place(to, step_of(to).destination)[e] = place(from, step_of(from).source)[e];
+    }
+  }
+
+  /// Performs a scan of a host. Begins with the last rank, whose result in place replaces only its own value.
+  void host_scan(const std::vector<Rank>& host, const Step& first) {
+    const std::size_t own = first.kind == Step::Kind::host_scan ? 1 : 0;
+    for (std::size_t local = host.size(); local-- > 0;) {
+      if (local + own == 0) continue;
+      for (const Rank owner : first.owners) {
+        const Range slice = first.parts[owner];
+        for (std::size_t e = slice.first; e < slice.first + slice.count; ++e) {
+          std::vector<Value> values;
+          for (std::size_t before = 0; before < local + own; ++before)
+            values.push_back(place(host[before], step_of(host[before]).source)[e]);
+          place(host[local], step_of(host[local]).destination)[e] = combine(values, first.finish);
+        }
+      }
+    }
   }
 
   Topology topology_;
