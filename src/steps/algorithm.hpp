@@ -139,11 +139,11 @@ struct Algorithm {
   /// Returns the number of slices into which an all-reduce on several hosts cuts the vector. Each slice belongs to one
   /// rank of each host. Null: the algorithm does not cut the vector.
   int (*slices)(const Topology&) = nullptr;
+  /// Returns whether the algorithm has a form of the collective. Null: performs_common() answers.
+  bool (*performs)(Collective) = nullptr;
   /// Returns the number of elements of the longest message if `in_one_message` returns true. `part`: elements of the
   /// longest part. Null: the message may hold the whole vector.
   std::size_t (*longest_message)(const Topology&, std::size_t part) = nullptr;
-  /// Returns whether the algorithm has a form of the collective. Null: performs_common() answers.
-  bool (*performs)(Collective) = nullptr;
 };
 
 /// Returns whether the collective is one of those that every backend with Steps performs.

@@ -111,7 +111,7 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
         "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
         "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
         "hierarchical_leaders_halving, hierarchical_two_level, hierarchical_pairwise, hierarchical_pooled, "
-        "reduce_to_one_direct, reduce_to_one_tree");
+        "hierarchical_tree, reduce_to_one_direct, reduce_to_one_tree");
   }
 }
 

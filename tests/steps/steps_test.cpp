@@ -223,21 +223,6 @@ TEST(CountedExchange, MovesEveryBlockAndNeverDeadlocks) {
     }
 }
 
-TEST(AllToAll, PooledSendsOneMessageForEachPairOfHosts) {
-  const Topology topology = Topology::regular(8, 2);  // 4 hosts of 2 ranks
-  const auto pooled = std::ranges::find(algorithms(), "hierarchical_pooled", &Algorithm::name);
-  const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 8 * 3}, 8)};
-  StepProver prover(*pooled, topology, args, 0);
-  prover.check_results();
-  EXPECT_EQ(prover.failure, "");
-  std::size_t elements = 0;
-  for (const Traffic& traffic : prover.traffic) elements += traffic.elements_to_other_hosts;
-  EXPECT_EQ(elements, 8u * 6 * 3) << "each block for another host once";
-  const Traffic pairs = busiest("hierarchical_pairwise", topology, Collective::all_to_all, 8 * 3);
-  EXPECT_EQ(pairs.messages, 6u);
-  EXPECT_EQ(pairs.elements, 6u * 3);
-}
-
 INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
                          [](const auto& parameter) { return std::string(algorithms()[parameter.param].name); });
 
@@ -256,6 +241,21 @@ Traffic busiest(std::string_view name, const Topology& topology, Collective coll
     most.elements = std::max(most.elements, traffic.elements);
   }
   return most;
+}
+
+TEST(AllToAll, PooledSendsOneMessageForEachPairOfHosts) {
+  const Topology topology = Topology::regular(8, 2);  // 4 hosts of 2 ranks
+  const auto pooled = std::ranges::find(algorithms(), "hierarchical_pooled", &Algorithm::name);
+  const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 8 * 3}, 8)};
+  StepProver prover(*pooled, topology, args, 0);
+  prover.check_results();
+  EXPECT_EQ(prover.failure, "");
+  std::size_t elements = 0;
+  for (const Traffic& traffic : prover.traffic) elements += traffic.elements_to_other_hosts;
+  EXPECT_EQ(elements, 8u * 6 * 3) << "each block for another host once";
+  const Traffic pairs = busiest("hierarchical_pairwise", topology, Collective::all_to_all, 8 * 3);
+  EXPECT_EQ(pairs.messages, 6u);
+  EXPECT_EQ(pairs.elements, 6u * 3);
 }
 
 TEST(Ring, AllReduceSendsTwoNMinusOneOverNOfTheBuffer) {
