@@ -421,6 +421,56 @@ COLLECTIVES_EXPORT collectives_error collectives_exclusive_scan_async(collective
                                                                       collectives_data_type type, collectives_op op,
                                                                       const collectives_options* options,
                                                                       collectives_work** work);
+/// Sends `count` elements, part r of the input, to each rank r. Part r of the output comes from rank r. Each buffer has
+/// size * count elements. In place: input == output.
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all(collectives_communicator* comm, const void* input,
+                                                            void* output, size_t count, collectives_data_type type,
+                                                            const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_async(collectives_communicator* comm, const void* input,
+                                                                  void* output, size_t count,
+                                                                  collectives_data_type type,
+                                                                  const collectives_options* options,
+                                                                  collectives_work** work);
+
+/// Does an all-to-all with parts of unequal length: input_counts[r] elements for rank r, and output_counts[r] elements
+/// from rank r. Part r begins with element displacements[r] of its buffer. With NULL as displacements, the parts lie
+/// one after another. Each list has one number per rank, may differ between ranks, and is not needed after the call.
+/// Fails with COLLECTIVES_MISMATCH if a rank sends another number of elements than its peer expects. In place: input ==
+/// output, with equal lists.
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_v(
+    collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_v_async(
+    collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options, collectives_work** work);
+
+/// Gathers `count` elements of each rank at the root. The input of rank r becomes part r of the root's output, which
+/// has counts[r] elements. The lists are as for collectives_all_to_all_v(). Other ranks than the root may pass NULL as
+/// output and as lists. In place at the root: input is part `rank` of the output.
+COLLECTIVES_EXPORT collectives_error collectives_gather_v(collectives_communicator* comm, const void* input,
+                                                          size_t count, void* output, const size_t* counts,
+                                                          const size_t* displacements, collectives_data_type type,
+                                                          int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_gather_v_async(collectives_communicator* comm, const void* input,
+                                                                size_t count, void* output, const size_t* counts,
+                                                                const size_t* displacements, collectives_data_type type,
+                                                                int root, const collectives_options* options,
+                                                                collectives_work** work);
+
+/// Copies part r of the root's input, with counts[r] elements, to the output of rank r, which has `count` elements. The
+/// lists are as for collectives_all_to_all_v(). Other ranks than the root may pass NULL as input and as lists. In place
+/// at the root: output is part `rank` of the input.
+COLLECTIVES_EXPORT collectives_error collectives_scatter_v(collectives_communicator* comm, const void* input,
+                                                           const size_t* counts, const size_t* displacements,
+                                                           void* output, size_t count, collectives_data_type type,
+                                                           int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scatter_v_async(collectives_communicator* comm, const void* input,
+                                                                 const size_t* counts, const size_t* displacements,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 int root, const collectives_options* options,
+                                                                 collectives_work** work);
 
 /// Blocks until every rank has called it.
 COLLECTIVES_EXPORT collectives_error collectives_barrier(collectives_communicator* comm,

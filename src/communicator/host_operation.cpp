@@ -56,6 +56,13 @@ void describe(Operation& operation, const Call& call, const Options& options,
                 .op = job.op,
                 .finish_ranks =
                     job.single_step->finish ? finish_ranks_of(call.collective, resources.rank(), resources.size()) : 0};
+  if (call.has_counts && has_local_counts(call.collective)) {
+    if (operation.counted == nullptr)
+      operation.counted =
+          std::make_unique<CountedExchange>(*resources.view, resources.context.topology, resources.context.tuning);
+    operation.counted->start(call, job.type, job);
+    operation.multi_phase = operation.counted.get();
+  }
   if (operation.call != planned) operation.call = planned;
 }
 

@@ -7,6 +7,7 @@
 // the executor continues.
 #include "execution/executor.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "core/collective.hpp"
@@ -107,7 +108,7 @@ void Executor::trace(const Step& step) {
 }
 
 std::byte* Executor::receive_target(const Step& step) const {
-  if (step.reduce || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
+  if (step.reduce || step.rows > 0 || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
   std::byte* place = places_.address(step.destination, step.range);
   return messages_.uses(place, step.range.count * coding_.element) ? nullptr : place;
 }
@@ -142,6 +143,10 @@ bool Executor::performed(const Step& step, Engine& engine) {
       coded_step_.perform(step);
       return true;
     }
+    if (step.joins || step.rows > 0) {
+      step.joins ? join(step) : divide(step);
+      return true;
+    }
     const Made made = make(step, engine);
     const auto fill = [&](std::byte* frame) {
       if (frame != made.value && bytes > 0) engine.copy(frame, made.value, bytes);
@@ -160,6 +165,35 @@ bool Executor::performed(const Step& step, Engine& engine) {
   in_engine_ = false;
   messages_.hand_on(step, bytes, lent_, [](std::byte*) { /* the engine has filled the frame */ });
   return true;
+}
+
+void Executor::join(const Step& step) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  std::byte* to = messages_.first_frame(step);
+  for (const Rank peer : step.from) {
+    const std::byte* const value =
+        messages_.is_self(peer) ? places_.address(step.source, step.range) : messages_.taken(peer, bytes).data;
+    std::memcpy(to, value, bytes);
+    to += bytes;
+  }
+  messages_.hand_on(step, bytes * step.from.size(), nullptr, [](std::byte*) { /* the frame is full */ });
+}
+
+void Executor::divide(const Step& step) {
+  const auto rows = static_cast<std::size_t>(step.rows), ranks = step.to.size();
+  const std::size_t bytes = step.range.count * coding_.element, piece = bytes / rows;
+  const std::byte* const message = messages_.taken(step.from[0], bytes * ranks).data;
+  const auto copy_share = [&](std::size_t of, std::byte* to) {
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(to + row * piece, message + (row * ranks + of) * piece, piece);
+  };
+  for (std::size_t i = 0; i < ranks; ++i)
+    if (messages_.is_self(step.to[i])) copy_share(i, places_.address(step.destination, step.range));
+  std::size_t next = 0;
+  messages_.hand_on(step, bytes, nullptr, [&](std::byte* frame) {
+    if (messages_.is_self(step.to[next])) ++next;
+    copy_share(next++, frame);
+  });
 }
 
 template <class Engine>

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "core/collective.hpp"
+#include "hierarchical/all_to_all.hpp"
 #include "hierarchical/between.hpp"
 #include "hierarchical/leaders.hpp"
 #include "hierarchical/rooted.hpp"
@@ -302,6 +303,21 @@ int one_piece(const CollectiveSpec&, const Topology&) { return 1; }
 bool always(const CollectiveSpec&, const Topology&) { return true; }
 bool always_in_one_message(const CollectiveSpec&) { return true; }
 
+constexpr bool is_all_to_all(Collective collective) { return collective == Collective::all_to_all; }
+
+/// Returns whether ranks of a host can put their blocks into one message. A codec would encode such a message
+/// differently from single blocks.
+bool can_pool(const CollectiveSpec& spec, const Topology& topology) {
+  return !topology.one_host() && !hosts_have_one_rank(topology) && numbered_by_host(topology) && !spec.coded;
+}
+
+void emit_pooled(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pooled::all_to_all(view, args, run);
+}
+void emit_pairwise(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pairwise::all_to_all(view, args, run);
+}
+
 constexpr Algorithm kAlgorithms[] = {
     hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical", nullptr, {},
                                                      [](Collective collective) {
@@ -332,6 +348,28 @@ constexpr Algorithm kAlgorithms[] = {
      "several domains with equally many ranks, at least two",
      [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
      [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_two_level},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pairwise",
+     .possible = nullptr,
+     .needs = "",
+     .by_part = always,
+     .pieces = one_piece,
+     .depths = [](const CollectiveSpec&,
+                  const Topology& topology) { return hierarchical::Pairwise::depths(topology.ranks()); },
+     .emit = emit_pairwise,
+     .performs = is_all_to_all},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pooled",
+     .possible = can_pool,
+     .needs = "several hosts with several ranks, numbered host by host, and is for all_to_all of blocks that fit in a "
+              "message for each pair of hosts",
+     .by_part = always,
+     .pieces = one_piece,
+     .depths = one_depth,
+     .emit = emit_pooled,
+     .in_one_message = always_in_one_message,
+     .performs = is_all_to_all,
+     .longest_message = hierarchical::Pooled::longest_message},
     {"hierarchical", "hierarchical_tree",
      [](const CollectiveSpec&, const Topology& topology) {
        return hosts_of(topology) > 1 && (hosts_of(topology) > 2 || !hosts_have_one_rank(topology)) &&

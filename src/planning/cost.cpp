@@ -72,8 +72,9 @@ class Counter final : public StepSink {
 
   void operator()(const Step& step) override {
     if (step.kind != Step::Kind::exchange) return count_host(step);
-    const std::size_t bytes = coding_.bytes(step.range.count), plain = step.range.count * coding_.element;
-    const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
+    const std::size_t plain = step.range.count * coding_.element;
+    const double in = count_messages(step.from, coding_.bytes(received_elements(step)), false);
+    const double out = count_messages(step.to, coding_.bytes(sent_elements(step)), true);
     cost.work += std::max(in, out) + static_cast<double>(plain * terms(step)) * tuning_.reduce_us_per_byte +
                  static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
   }

@@ -127,13 +127,17 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, or if a
-/// hierarchical all-reduce adds inside hosts first. Otherwise it is frame_bytes.
+/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, if a hierarchical
+/// all-reduce adds inside hosts first, or if a hierarchical all-to-all sends messages only to other hosts. Otherwise it
+/// is frame_bytes.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
                                spec.collective == Collective::all_reduce && spec.partial_sums != PartialSums::forbidden;
-  return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
+  const bool dealt_in_hosts = algorithm.backend == "hierarchical" && spec.collective == Collective::all_to_all &&
+                              !topology.one_host() && algorithm.in_one_message == nullptr;
+  return one_rank_to_a_host(topology) || summed_in_hosts || dealt_in_hosts ? tuning.wire_frame_bytes
+                                                                           : tuning.frame_bytes;
 }
 
 CollectiveSpec spec_of(const Request& request, bool coded) {
@@ -254,8 +258,11 @@ namespace {
 /// Returns whether the vector fits in one message, if necessary.
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
           const Topology& topology, const TuningParameters& tuning) {
-  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
-         in_elements(request, request.count) <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
+  if (algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec)) return true;
+  std::size_t elements = in_elements(request, request.count);
+  if (algorithm.longest_message != nullptr)
+    elements = algorithm.longest_message(topology, part({0, elements}, topology.ranks(), 0).count);
+  return elements <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/error.hpp"
 #include "core/collective.hpp"
 #include "monitoring/flight_recorder.hpp"
 #include "planning/listed_parts.hpp"
@@ -124,6 +125,16 @@ std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& 
   return step.take();
 }
 
+/// Throws Error{unsupported} if the counts of a call are known only to the ranks that use them, and its backend is not
+/// the one that exchanges such blocks.
+void check_counted(const PlannedCall& planned) {
+  const Signature& signature = planned.signature;
+  if (!signature.has_counts || !has_local_counts(signature.collective)) return;
+  if (planned.request.backend == "auto" || planned.plan.backend == "hierarchical") return;
+  throw Error(Errc::unsupported, fmt::format("backend \"{}\" has no {}_v; backends that have one: hierarchical",
+                                             planned.request.backend, to_string(signature.collective)));
+}
+
 }  // namespace
 
 RoundArgs args_of(const PlannedCall& planned) {
@@ -194,6 +205,7 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   if (options.compressor != nullptr) top_k.emplace(TopKCall{k, options.compressor->options()});
   CallPlan made = plan_call(request, topology_, tuning_, top_k ? &*top_k : nullptr);
   planned->plan = std::move(made.plan);
+  check_counted(*planned);
   planned->sparse = std::move(made.sparse);
   planned->shape = shape_of(signature, planned->plan);
   // Parts are counted in elements of the op, so that no cut lies inside one.

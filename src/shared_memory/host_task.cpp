@@ -19,8 +19,10 @@ namespace collectives {
 namespace {
 
 /// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
-/// vector, or only its slice if nothing is combined.
+/// vector, or only its slice if nothing is combined. In an all-to-all, it publishes whole lines for each rank.
 std::size_t shown_bytes(const HostTask& task) {
+  if (task.deals())
+    return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
   if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
   std::size_t bytes = 0;  // each slice begins with a new line
   for (int local = 0; local < task.ranks(); ++local)
@@ -34,7 +36,7 @@ std::size_t shown_bytes(const HostTask& task) {
 ///
 /// In a scatter, each line is read by one rank only, so the limit of the tuning is not divided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
-  if (task.scatters()) return tuning.inline_bytes;
+  if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
@@ -92,10 +94,13 @@ HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParam
 }  // namespace
 
 Range HostTask::held(int local, bool destination) const {
+  if (deals() && !blocks.empty()) return destination ? destination_held : source_held;
   const bool rooted = gathers() || scatters();
   if (rooted && gathers() == destination && local != root) return {};
   if (scans() && destination && terms(local) == 0) return {};
-  const bool all_slices = rooted ? gathers() == destination : destination ? every_rank_wants_all() : combines();
+  const bool all_slices = deals() || (rooted        ? gathers() == destination
+                                      : destination ? every_rank_wants_all()
+                                                    : combines());
   if (!all_slices) return slice(local);
   Range all{};  // from the first element of any slice to the last one
   for (const Range& one : slices) {
@@ -144,6 +149,26 @@ std::string reason(const HostTask& task, bool oversubscribed, const TuningParame
                                                         : "");
 }
 
+namespace {
+
+/// Describes the blocks of an all-to-all whose pairs have counts of their own. The numbers on which the protocol
+/// depends become equal on all ranks.
+void describe_blocks(const Step& step, HostTask& task) {
+  task.blocks.clear();
+  task.swaps = step.blocks == nullptr || step.blocks->swaps;
+  if (step.blocks == nullptr) return;
+  const Parts incoming = step.blocks->incoming.in_round_of(step.parts);
+  const Parts sources = step.blocks->peer_sources.in_round_of(step.parts);
+  const Parts destinations = step.blocks->peer_destinations.in_round_of(step.parts);
+  task.source_held = step.blocks->source_held;
+  task.destination_held = step.blocks->destination_held;
+  for (const Rank rank : step.owners) task.blocks.push_back({incoming[rank], sources[rank], destinations[rank]});
+  task.longest = step.blocks->longest;
+  task.total = task.longest * task.slices.size();
+}
+
+}  // namespace
+
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed,
               const TuningParameters& tuning, HostTask& task) {
   task.kind = step.kind;
@@ -168,7 +193,9 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool overs
   // Results bypass the caches if the inputs and outputs of all ranks exceed them, because the caches would evict the
   // results before they are read.
   const auto p = static_cast<std::size_t>(ranks);
-  const std::size_t inputs = task.combines() ? p : 1, outputs = task.every_rank_wants_all() ? p : 1;
+  if (task.deals()) describe_blocks(step, task);
+  const std::size_t inputs = task.combines() || task.deals() ? p : 1;
+  const std::size_t outputs = task.every_rank_wants_all() || task.deals() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);
   task.stores = touched >= tuning.streaming_bytes ? Stores::streaming : Stores::cached;
   task.stores_to_staging =

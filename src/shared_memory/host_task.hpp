@@ -7,9 +7,13 @@
 //   host_reduce_scatter  the values of all ranks are combined; each owner gets its slice
 //   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
+//   host_all_to_all      each rank sends one block to each rank
 //   host_gather          each owner contributes its slice; the root gets all slices
 //   host_scatter         each owner gets its slice from the root
 //   host_scan            rank l gets the combined values of ranks 0 to l; host_exclusive_scan: of ranks 0 to l - 1
+//
+// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block
+// from rank l.
 //
 // If another task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather
 // with a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of
@@ -42,6 +46,14 @@ enum class HostProtocol : std::uint8_t {
 };
 std::string_view to_string(HostProtocol) noexcept;
 
+/// Ranges of the two blocks that this rank and a peer exchange, except for the block in this rank's source. The ranges
+/// of the peer count from the beginning of the buffer that the peer has published.
+struct BlockRanges {
+  Range incoming;          ///< in this rank's destination: the block from the peer
+  Range peer_source;       ///< in the peer's source: the block for this rank
+  Range peer_destination;  ///< in the peer's destination: the block from this rank
+};
+
 /// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
 /// collective.
 struct HostTask {
@@ -50,8 +62,13 @@ struct HostTask {
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
-  std::size_t longest = 0;    ///< elements of the longest slice
-  bool adjacent = true;       ///< each slice begins where the one before it ends
+  std::size_t longest = 0;    ///< elements of the longest slice; in an all-to-all, of the longest block of any pair
+  /// Ranges of the blocks of an all-to-all whose pairs have counts of their own. Only this rank knows them. Empty:
+  /// `slices` apply to sources and destinations of all ranks.
+  std::vector<BlockRanges> blocks;
+  Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
+  bool swaps = true;                    ///< Blocks::swaps
+  bool adjacent = true;                 ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::inlined;
   bool zero_copy = false;                     ///< whether zero copy replaces the protocol if all buffers are mapped
   Stores stores = Stores::cached;             ///< stores that write results
@@ -76,7 +93,12 @@ struct HostTask {
   int terms(int local) const {
     return kind == Step::Kind::host_scan ? local + 1 : kind == Step::Kind::host_exclusive_scan ? local : ranks();
   }
+  bool deals() const { return kind == Step::Kind::host_all_to_all; }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
+  /// Returns the range of an all-to-all's destination for the block from `local`.
+  const Range& incoming(int local) const {
+    return blocks.empty() ? slice(local) : blocks[static_cast<std::size_t>(local)].incoming;
+  }
   int ranks() const { return static_cast<int>(slices.size()); }
   /// Returns true if peers need the values of rank `local`.
   bool shows(int local) const {

@@ -86,11 +86,16 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
     for (std::byte* const slots : slots_) prefault(slots, kCollectivesAhead * slot_bytes_);
+  parcels_.clear();
+  if (task.deals()) {
+    prepare_to_deal(task, with);
+    known_as_ = with.known_as;
+    return;
+  }
   const bool signal_only = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
   wanted_.clear();
-  parcels_.clear();
   if (task.scatters()) prepare_to_scatter(task, with);
   for (int local = 0; local < ranks_ && !task.scatters(); ++local) {
     if (local == self_ || !task.shows(local) || !task.needs(self_, local)) continue;
@@ -198,6 +203,34 @@ void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands
   }
 }
 
+/// Determines the lines and the memory of all blocks of an all-to-all. A line without elements only signals.
+void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& with) {
+  packed_.clear();
+  pieces_.clear();
+  wanted_.clear();
+  kept_ = {};
+  signal_only_ = false;
+  shown_[0] = shown_[1] = {};
+  shown_bytes_ = 0;
+  const std::size_t lines = std::max<std::size_t>(1, lines_for(task.longest * task.element));
+  for (int local = 0; local < ranks_; ++local) {
+    const Range sent = task.slice(local), received = task.incoming(local);
+    const std::byte* const from = element_at(with.source, sent.first, task.element);
+    std::byte* const to = element_at(with.destination, received.first, task.element);
+    const std::size_t out = sent.count * task.element, in = received.count * task.element;
+    if (local == self_) {
+      if (from != to) kept_ = {from, to, in};
+      continue;
+    }
+    parcels_.push_back({from, static_cast<std::size_t>(local) * lines, out});
+    shown_bytes_ += out;
+    const std::size_t first = static_cast<std::size_t>(self_) * lines;
+    // read() copies line l of a payload to `to + l * kLinePayload`.
+    std::byte* const base = element_at(to, 0 - first, kLinePayload);
+    wanted_.push_back({local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
+  }
+}
+
 // ---- a collective ----
 
 std::size_t InlineProtocol::slot_of(std::uint64_t number) const {
@@ -218,6 +251,10 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
   for (const Span span : shown_) write(span);
   for (const Parcel& parcel : parcels_) write(parcel);
   for (const Span span : shown_) prefetch(next, span);
+  for (const Parcel& parcel : parcels_) {
+    const std::size_t begin = parcel.first_line * kLinePayload;
+    prefetch(next, {begin, begin + parcel.bytes});
+  }
   bytes_shown_ += shown_bytes_;
 }
 
@@ -232,10 +269,10 @@ void InlineProtocol::write(Span span) {
   }
 }
 
-/// Writes the lines of a parcel.
+/// Writes the lines of a parcel. A parcel without elements is one line in an all-to-all, which only signals.
 void InlineProtocol::write(const Parcel& parcel) {
   std::byte* line = slot(self_) + parcel.first_line * kLineBytes;
-  for (std::size_t at = 0; at < parcel.bytes; at += kLinePayload, line += kLineBytes) {
+  for (std::size_t at = 0; at < std::max<std::size_t>(1, parcel.bytes); at += kLinePayload, line += kLineBytes) {
     copy_payload(line, parcel.from + at, parcel.bytes - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }

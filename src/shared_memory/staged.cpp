@@ -3,7 +3,8 @@
 // A rank performs up to three actions on each chunk, called moves. One function performs each move:
 //
 //   stage()    copies values from this rank's input to its ring
-//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result
+//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result; in an all-to-all,
+//              take() copies this rank's slices from the rings of all ranks to the result
 //   collect()  copies slices of peers from their rings to the result
 //
 // In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. In an all-gather
@@ -80,7 +81,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   number_ = number;
   tag_ = renumbered(with.tag, number);
   one_shot_ = task.protocol == HostProtocol::one_shot;
-  owners_ = task.combines() && !one_shot_;
+  owners_ = (task.combines() || task.deals()) && !one_shot_;
   collects_ = task.collects(self_);
   choose_stores();
   cut_into_chunks();
@@ -98,7 +99,8 @@ void Staged::choose_stores() {
   // rank that streams its results therefore stages by streaming_but_first, a loop of normal stores. There are two
   // exceptions. With one root, no rank both stages and streams. An oversubscribed rank stages much data at once, and
   // memcpy is faster for that.
-  results_ = task_->combines() && with_->source == with_->destination ? Stores::cached : task_->stores;
+  results_ =
+      (task_->combines() || task_->deals()) && with_->source == with_->destination ? Stores::cached : task_->stores;
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
@@ -164,8 +166,10 @@ void Staged::choose_positions() {
 }
 
 /// Returns the elements of the slice of rank `local` that are in a chunk.
-Range Staged::slice(int local, const Chunk& chunk) const {
-  const Range& all = task_->slice(local);
+Range Staged::slice(int local, const Chunk& chunk) const { return segment_of(task_->slice(local), chunk); }
+
+/// Returns the elements of a slice that are in a chunk.
+Range Staged::segment_of(const Range& all, const Chunk& chunk) const {
   const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
 }
@@ -298,7 +302,7 @@ bool Staged::stage(const Chunk& chunk) {
   if (one_shot_) {
     const Range range = whole(chunk);
     show(payload(self_, chunk), source(range), range.count * task_->element);
-  } else if (task_->combines() || task_->scatters()) {
+  } else if (task_->combines() || task_->scatters() || task_->deals()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
@@ -313,6 +317,7 @@ bool Staged::stage(const Chunk& chunk) {
 
 bool Staged::combine(const Chunk& chunk) {
   if (!owners_) return true;
+  if (task_->deals()) return take(chunk);
   const Range range = slice(self_, chunk);
   if (range.count == 0) return true;
   for (int local = 0; local < ranks_; ++local)
@@ -338,6 +343,22 @@ bool Staged::combine(const Chunk& chunk) {
     bytes_shown_ += bytes;
   }
   publish(&HostCollectiveBlock::combined, chunk);
+  return true;
+}
+
+/// Copies this rank's blocks of an all-to-all from the rings of all peers, and its own block from its source.
+bool Staged::take(const Chunk& chunk) {
+  for (int local = 0; local < ranks_; ++local)
+    if (local != self_ && segment_of(task_->incoming(local), chunk).count > 0 && !staged(local, chunk)) return false;
+  for (int turn = 1; turn <= ranks_; ++turn) {
+    const int local = (self_ + turn) % ranks_;
+    const Range range = segment_of(task_->incoming(local), chunk);
+    if (range.count == 0) continue;
+    std::byte* const to = element_at(with_->destination, range.first, task_->element);
+    const std::byte* const from = local != self_ ? payload(local, chunk) + place(local, self_)
+                                                 : element_at(with_->source, slice(self_, chunk).first, task_->element);
+    if (to != from) copy(to, from, range.count * task_->element, results_);
+  }
   return true;
 }
 

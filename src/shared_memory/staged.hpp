@@ -9,6 +9,9 @@
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
 //   collect  copies the slices of its peers from their rings into its result
 //
+// In an all-to-all, a rank stages the blocks for its peers like the slices of a reduction. The second move then copies
+// the blocks from the rings of all peers instead of reducing them.
+//
 // A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
 // itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
 // protocol with owners.
@@ -105,11 +108,13 @@ class Staged {
   inline void choose_positions();
   void to_next(Chunk& chunk) const { chunk.to_next(stride_, subgroup_.staging_bytes()); }
   Range slice(int local, const Chunk&) const;
+  Range segment_of(const Range&, const Chunk&) const;
   Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;
   bool stage_next();
   bool stage(const Chunk&);
   bool combine(const Chunk&);
+  bool take(const Chunk&);
   bool collect(const Chunk&);
   bool collect_one_shot(const Chunk&);
   bool collect_from_root(const Chunk&);

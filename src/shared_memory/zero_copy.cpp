@@ -37,6 +37,7 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 
 /// Returns whether any rank but `local` accesses the source or the destination of rank `local`.
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
+  if (task_->deals()) return claims_ || !destination || in_place(local);
   // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
   // root. Only if any rank may take any piece, peers access the other buffers, too.
   if (task_->gathers() || task_->scatters())
@@ -63,7 +64,7 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   phase_ = Phase::gathering;
   peer_ = 0;
   done_ = 0;
-  claims_ = oversubscribed_;
+  claims_ = oversubscribed_ && task.blocks.empty();  // a rank knows only its own blocks
 
   const auto describe = [&](const std::byte* base, bool destination) {
     const Range range = task_->held(self_, destination);
@@ -99,27 +100,22 @@ ZeroCopy::State ZeroCopy::progress() {
         one = {};
         continue;
       }
-      const auto at = [&](const RemoteBuffer& buffer, bool destination) -> std::byte* {
-        const Range range = task_->held(local, destination);
-        std::byte* const first = peer_memory_.pointer(subgroup_.local(local), buffer, range.count * task_->element);
-        return first == nullptr ? nullptr
-                                : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
-                                                               range.first * task_->element);
-      };
-      one.source_at = at(one.source, false);
-      one.destination_at = at(one.destination, true);
+      one.source_at = address_of_first(local, one.source, false);
+      one.destination_at = address_of_first(local, one.destination, true);
     }
-    if (claims_) {
-      piece_ = std::max<std::size_t>(1, kPieceBytes / task_->element);
-      pieces_ = 0;
-      for (int local = 0; local < ranks_; ++local) pieces_ += (task_->share(local).count + piece_ - 1) / piece_;
-    }
+    const std::size_t most = task_->combines() || claims_ ? kPieceBytes : kPieceOfGather;
+    const std::size_t usual = (task_->combines() ? 2 : 16) * tuning_.chunk_bytes;
+    piece_ = std::max<std::size_t>(1, (claims_ ? most : std::min(usual, most)) / task_->element);
+    pieces_ = 0;
+    if (claims_)
+      for (int local = 0; local < ranks_; ++local) pieces_ += pieces_of(local);
     phase_ = Phase::working;
     peer_ = 0;
   }
   if (phase_ == Phase::working) {
-    if (!(claims_ ? work_on_claims() : work())) return State::in_progress;
+    if (!(claims_ ? work_on_claims() : task_->deals() ? work_on_blocks() : work())) return State::in_progress;
     phase_ = Phase::leaving;
+    peer_ = 0;
   }
   if (claims_) {
     if (subgroup_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_)
@@ -131,6 +127,14 @@ ZeroCopy::State ZeroCopy::progress() {
   for (; peer_ < ranks_; ++peer_)
     if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::in_progress;
   return State::finished;
+}
+
+/// Returns the address of element 0 of a rank's buffer in this process. Returns null if the buffer is not mapped.
+std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, bool destination) {
+  std::byte* const first =
+      peer_memory_.pointer(subgroup_.local(local), buffer, extent(local, destination) * task_->element);
+  if (first == nullptr) return nullptr;
+  return element_at(first, 0 - origin(local, destination), task_->element);
 }
 
 /// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
@@ -163,12 +167,9 @@ ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
 /// Performs this rank's share, piece by piece. Returns false if the communicator has failed or a peer has ended.
 bool ZeroCopy::work() {
   const Range all = task_->share(self_);
-  const std::size_t bytes = task_->combines() ? std::min(2 * tuning_.chunk_bytes, kPieceBytes)
-                                              : std::min(16 * tuning_.chunk_bytes, kPieceOfGather);
-  const std::size_t piece = std::max<std::size_t>(1, bytes / task_->element);
   while (done_ < all.count) {
-    const Range range{all.first + done_, std::min(piece, all.count - done_)};
-    if (!perform_unless_failed(self_, range)) return false;
+    const Range range{all.first + done_, std::min(piece_, all.count - done_)};
+    if (!unless_failed([&] { return perform(self_, range); })) return false;
     done_ += range.count;
     ++moves_;
   }
@@ -183,13 +184,7 @@ bool ZeroCopy::work_on_claims() {
   const std::uint64_t end = claims_before_ + pieces_;
   for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
-    std::uint64_t index = next - claims_before_;
-    int owner = 0;
-    const auto pieces_of = [&](int local) { return (task_->share(local).count + piece_ - 1) / piece_; };
-    for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
-    const Range all = task_->share(owner);
-    const std::size_t skipped = index * piece_;
-    if (!perform_unless_failed(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
+    if (!unless_failed([&] { return perform_claim(next - claims_before_); })) return false;
     claims.done.value.fetch_add(1, std::memory_order_acq_rel);
     ++moves_;
     next = claims.taken.value.load(std::memory_order_relaxed);
@@ -197,18 +192,22 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
-/// Performs a piece. Returns false if the communicator has failed or a peer has ended.
-///
-/// This rank raises its flag remote_access first and checks for a failure second. A peer that fails reports the failure
-/// first and reads the flags second. So either the peer sees this flag, or this rank sees the failure.
-bool ZeroCopy::perform_unless_failed(int share, Range range) {
-  struct Flag {
-    std::atomic<std::uint64_t>& value;
-    explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
-    ~Flag() { value.store(0, std::memory_order_release); }
-  };
-  const Flag remote_access(subgroup_.remote_access());
-  return !subgroup_.failed() && perform(share, range);
+/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and
+/// from all ranks with higher numbers, and the blocks that it sends to these.
+std::uint64_t ZeroCopy::pieces_of(int local) const {
+  const auto in_pieces = [this](std::size_t count) { return (count + piece_ - 1) / piece_; };
+  if (task_->deals()) return static_cast<std::uint64_t>(ranks_ - local) * in_pieces(task_->longest);
+  return in_pieces(task_->share(local).count);
+}
+
+/// Performs the piece with this number. Returns false if a peer has ended.
+bool ZeroCopy::perform_claim(std::uint64_t index) {
+  if (task_->deals()) return perform_block_claim(index);
+  int owner = 0;
+  for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
+  const Range all = task_->share(owner);
+  const std::size_t skipped = index * piece_;
+  return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
 /// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every

@@ -104,6 +104,9 @@ struct RoundArgs : CollectiveSpec {
   Rank root = 0;
   /// Parts that this rank receives from its peers in the all-to-all of a sparse exchange. Otherwise empty.
   Parts incoming = {};
+  /// Ranges of an all-to-all whose pairs of ranks have counts of their own. `parts` are then the blocks that this rank
+  /// sends. Null: all blocks are equally long.
+  const Blocks* blocks = nullptr;
 };
 
 /// Receives the Steps of a rank in order.
@@ -138,6 +141,9 @@ struct Algorithm {
   int (*slices)(const Topology&) = nullptr;
   /// Returns whether the algorithm has a form of the collective. Null: performs_common() answers.
   bool (*performs)(Collective) = nullptr;
+  /// Returns the number of elements of the longest message if `in_one_message` returns true. `part`: elements of the
+  /// longest part. Null: the message may hold the whole vector.
+  std::size_t (*longest_message)(const Topology&, std::size_t part) = nullptr;
 };
 
 /// Returns whether the collective is one of those that every backend with Steps performs.

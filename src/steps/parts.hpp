@@ -63,6 +63,8 @@ class Parts {
     parts.round_ = index;
     return parts;
   }
+  /// Returns these parts in the round of `other`.
+  constexpr Parts in_round_of(const Parts& other) const { return round(other.segment_, other.round_); }
 
   constexpr Range operator[](int i) const {
     const Range all = full(i);

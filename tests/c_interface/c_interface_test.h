@@ -29,6 +29,9 @@ typedef collectives_communicator Comm;
   S(ScatterGatherAndBroadcastApart, 2, apart)        \
   S(GatherAndScatter, 1, together)                   \
   S(GatherAndScatterApart, 2, apart)                 \
+  S(SendABlockToEachRank, 1, together)               \
+  S(SendABlockToEachRankApart, 2, apart)             \
+  S(AreToldWhichBlockDiffers, 2, together)           \
   S(ScanInRankOrder, 1, together)                    \
   S(PlacePartsByDisplacements, 1, together)          \
   S(RefuseWrongParts, 1, together)                   \

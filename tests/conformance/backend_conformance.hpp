@@ -21,6 +21,7 @@
 
 #include "collectives/communicator.hpp"
 #include "core/tuning_parameters.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/subject.hpp"
 #include "support/worlds.hpp"
@@ -104,6 +105,34 @@ TEST_P(BackendConformance, AllGathersAnyCount) {
       std::copy(in.begin(), in.end(), mine.begin());
       comm.all_gather(mine, inout);
       EXPECT_TRUE(same_bits(inout, expected)) << count << " elements in place";
+    }
+  });
+}
+
+TEST_P(BackendConformance, SendsABlockToEachRankOrRefuses) {
+  const std::string_view backend = std::get<0>(GetParam());
+  const bool performs = (backend == "auto" || backend == "hierarchical") && placement == nullptr;
+  run([&](Subject& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    if (!performs) {
+      std::vector<float> in(p), out(p);
+      EXPECT_EQ(error_of([&] { comm.all_to_all(in, out); }).code(), Errc::unsupported);
+      return;
+    }
+    for (const std::size_t count : awkward_counts(comm.size())) {
+      const std::size_t each = count / p;
+      std::vector<float> expected;
+      for (Rank r = 0; r < comm.size(); ++r) {
+        const auto theirs = input_of<float>(r, each * p);
+        const auto block = theirs.begin() + static_cast<std::ptrdiff_t>(self * each);
+        expected.insert(expected.end(), block, block + static_cast<std::ptrdiff_t>(each));
+      }
+      auto in = input_of<float>(comm.rank(), each * p);
+      std::vector<float> out(each * p, -1);
+      comm.all_to_all(in, out);
+      EXPECT_TRUE(same_bits(out, expected)) << each << " elements";
+      comm.all_to_all(in, in);
+      EXPECT_TRUE(same_bits(in, expected)) << each << " elements in place";
     }
   });
 }

@@ -128,10 +128,10 @@ struct Operation {
 
 Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  constexpr Collective kCollectives[] = {Collective::all_reduce,    Collective::reduce_scatter, Collective::all_gather,
-                                         Collective::broadcast,     Collective::reduce,         Collective::barrier,
-                                         Collective::gather,        Collective::scatter,        Collective::scan,
-                                         Collective::exclusive_scan};
+  constexpr Collective kCollectives[] = {Collective::all_reduce,     Collective::reduce_scatter, Collective::all_gather,
+                                         Collective::broadcast,      Collective::reduce,         Collective::barrier,
+                                         Collective::gather,         Collective::scatter,        Collective::scan,
+                                         Collective::exclusive_scan, Collective::all_to_all};
   constexpr DataType kTypes[] = {DataType::i8, DataType::i32, DataType::f64};
   constexpr std::size_t kMost[] = {2, 30, 300, 3000, 30'000};
   Operation one;
@@ -141,6 +141,7 @@ Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   one.count = below(kMost[below(std::size(kMost))]);
   one.root = static_cast<Rank>(below(static_cast<std::size_t>(ranks)));
   one.in_place = below(2) == 0;
+  if (one.collective == Collective::all_to_all) one.count -= one.count % static_cast<std::size_t>(ranks);
   if (has_part_as_input(one.collective) || has_part_as_output(one.collective)) {
     one.count -= one.count % static_cast<std::size_t>(ranks);
     if (!has_root(one.collective) && below(3) == 0) {  // parts of unequal length
@@ -226,7 +227,7 @@ Work begin(Communicator& comm, const Operation& one, const Places& at, const Opt
     case Collective::scatter: return comm.scatter_async(input, output, one.root, options);
     case Collective::scan: return comm.scan_async(input, output, ReduceOp::sum, options);
     case Collective::exclusive_scan: return comm.exclusive_scan_async(input, output, ReduceOp::sum, options);
-    case Collective::all_to_all: break;
+    case Collective::all_to_all: return comm.all_to_all_async(input, output, options);
   }
   return {};
 }
@@ -255,7 +256,7 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
     case Collective::scatter: return comm.scatter(input, output, one.root, options);
     case Collective::scan: return comm.scan(input, output, ReduceOp::sum, options);
     case Collective::exclusive_scan: return comm.exclusive_scan(input, output, ReduceOp::sum, options);
-    case Collective::all_to_all: break;
+    case Collective::all_to_all: return comm.all_to_all(input, output, options);
   }
 }
 
@@ -328,6 +329,9 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
            part = share_of(one, owner, comm.size()))
         ++owner;
       expected = value(one, owner, i);
+    } else if (one.collective == Collective::all_to_all) {
+      const Share part = share_of(one, comm.rank(), comm.size());
+      expected = value(one, static_cast<Rank>(i / part.count), part.first + i % part.count);
     } else {
       for (Rank rank = 0; rank < terms; ++rank) expected += value(one, rank, first_out + i);
     }

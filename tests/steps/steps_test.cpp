@@ -98,6 +98,13 @@ Parts parts_for(const Algorithm& algorithm, const CollectiveSpec& spec, const To
   return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
 }
 
+/// Returns the number of elements with which a call is proved. The blocks of an all-to-all are equally long, and
+/// shorter than those of other calls, because there are more of them.
+std::size_t elements_of(Collective collective, std::size_t count, std::size_t ranks) {
+  if (collective == Collective::all_to_all) return count % 6 * ranks;
+  return collective == Collective::barrier ? 0 : count;
+}
+
 class EveryAlgorithm : public ::testing::TestWithParam<std::size_t> {
  protected:
   const Algorithm& algorithm() const { return algorithms()[GetParam()]; }
@@ -114,7 +121,7 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
               if (!has_root(collective) && root != 0) continue;
               if (!possible(algorithm(), spec, topology) || (segment > 0 && !several_rounds(algorithm(), spec)))
                 continue;
-              const std::size_t elements = collective == Collective::barrier ? 0 : count;
+              const std::size_t elements = elements_of(collective, count, n);
               const RoundArgs args{spec, parts_for(algorithm(), spec, topology, elements), root};
               for (const std::size_t rounds_in_flight : {1u, 2u, 3u, 7u}) {
                 if (segment == 0 && rounds_in_flight > 1) continue;
@@ -174,6 +181,48 @@ TEST_P(EveryAlgorithm, HandlesDisplacedPartsInAnyOrder) {
   }
 }
 
+/// Returns blocks of which some are empty and one is long. `in_place`: the blocks of a pair are equally long, and both
+/// buffers of a rank have equal ranges.
+std::vector<OwnBlocks> uneven_blocks(int ranks, bool in_place) {
+  std::vector<OwnBlocks> all(static_cast<std::size_t>(ranks));
+  const auto count = [&](int from, int to) {
+    if (in_place) return static_cast<std::size_t>((from + to) % 4);
+    return static_cast<std::size_t>((from * 7 + to * 3) % 5 + (from == 0 && to == 1 ? 9 : 0));
+  };
+  std::size_t longest = 0;
+  for (int r = 0; r < ranks; ++r) {
+    OwnBlocks& own = all[static_cast<std::size_t>(r)];
+    std::size_t out = 0, in = 0;
+    for (int peer = 0; peer < ranks; ++peer) {
+      own.out_firsts.push_back(out);
+      own.out_ends.push_back(out += count(r, peer));
+      own.in_firsts.push_back(in += in_place ? 0 : 1);  // parts with gaps
+      own.in_ends.push_back(in += count(peer, r));
+      longest = std::max(longest, count(r, peer));
+    }
+  }
+  for (OwnBlocks& own : all) {
+    own.blocks.incoming = own.incoming();
+    own.blocks.longest = longest;
+  }
+  return all;
+}
+
+TEST(CountedExchange, MovesEveryBlockAndNeverDeadlocks) {
+  constexpr std::string_view kName = "hierarchical_pairwise";
+  const auto pairwise = std::ranges::find(algorithms(), kName, &Algorithm::name);
+  for (const Topology& topology : topologies())
+    for (const bool in_place : {false, true}) {
+      const std::vector<OwnBlocks> own = uneven_blocks(topology.ranks(), in_place);
+      for (const std::size_t rounds_in_flight : {1u, 3u, 7u}) {
+        const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 0}, topology.ranks())};
+        StepProver prover(*pairwise, topology, args, 2, rounds_in_flight, in_place, &own);
+        prover.check_results();
+        ASSERT_EQ(prover.failure, "") << rounds_in_flight << (in_place ? " in place, " : ", ") << to_string(topology);
+      }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
                          [](const auto& parameter) { return std::string(algorithms()[parameter.param].name); });
 
@@ -192,6 +241,21 @@ Traffic busiest(std::string_view name, const Topology& topology, Collective coll
     most.elements = std::max(most.elements, traffic.elements);
   }
   return most;
+}
+
+TEST(AllToAll, PooledSendsOneMessageForEachPairOfHosts) {
+  const Topology topology = Topology::regular(8, 2);  // 4 hosts of 2 ranks
+  const auto pooled = std::ranges::find(algorithms(), "hierarchical_pooled", &Algorithm::name);
+  const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 8 * 3}, 8)};
+  StepProver prover(*pooled, topology, args, 0);
+  prover.check_results();
+  EXPECT_EQ(prover.failure, "");
+  std::size_t elements = 0;
+  for (const Traffic& traffic : prover.traffic) elements += traffic.elements_to_other_hosts;
+  EXPECT_EQ(elements, 8u * 6 * 3) << "each block for another host once";
+  const Traffic pairs = busiest("hierarchical_pairwise", topology, Collective::all_to_all, 8 * 3);
+  EXPECT_EQ(pairs.messages, 6u);
+  EXPECT_EQ(pairs.elements, 6u * 3);
 }
 
 TEST(Ring, AllReduceSendsTwoNMinusOneOverNOfTheBuffer) {

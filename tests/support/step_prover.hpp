@@ -36,6 +36,8 @@ struct Value {
   std::uint64_t ranks = 0;
   bool partial = false;  ///< true: a partial result, combined at least once; false: a plain contribution
   bool finished = false;
+  std::size_t element = kNoElement;  ///< in an all-to-all: number of the element in the input of its rank
+  static constexpr std::size_t kNoElement = ~std::size_t{0};
   // Fields for coded messages, whose values are rounded.
   int roundings = 0;                    ///< maximum number of roundings of any contribution in it
   std::size_t rounded_from = kNowhere;  ///< first element of the range with which it was rounded last
@@ -79,27 +81,46 @@ struct Traffic {
   std::size_t messages = 0, elements = 0, elements_to_other_hosts = 0;
 };
 
+/// Blocks of one rank in an all-to-all whose pairs of ranks have counts of their own.
+struct OwnBlocks {
+  std::vector<std::size_t> out_firsts, out_ends, in_firsts, in_ends;  ///< ranges of the blocks, by peer
+  Blocks blocks;
+  Parts outgoing() const {
+    return Parts::displaced(out_firsts.data(), out_ends.data(), static_cast<int>(out_firsts.size()));
+  }
+  Parts incoming() const {
+    return Parts::displaced(in_firsts.data(), in_ends.data(), static_cast<int>(in_firsts.size()));
+  }
+};
+
 /// Runs the Steps of all ranks of one call.
 class StepProver {
  public:
   /// Runs the call. `rounds_in_flight` is the number of rounds under way at once. With `in_place` the input is the
   /// output buffer.
   StepProver(const Algorithm& algorithm, const Topology& topology, RoundArgs args, std::size_t segment,
-             std::size_t rounds_in_flight = 1, bool in_place = false)
+             std::size_t rounds_in_flight = 1, bool in_place = false, const std::vector<OwnBlocks>* own = nullptr)
       : topology_(topology),
         args_(args),
         ranks_(topology.ranks()),
         capacity_(static_cast<Index>(rounds_in_flight + 1)),
         in_place_(in_place),
+        own_(own),
         algorithm_(algorithm),
         segment_(segment),
         depths_(static_cast<std::size_t>(algorithm.depths(args, topology))) {
-    const auto count = args.parts.whole().first + args.parts.whole().count;
+    auto count = args.parts.whole().first + args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
+      if (own != nullptr)
+        count = std::max(*std::ranges::max_element((*own)[index(r)].out_ends),
+                         *std::ranges::max_element((*own)[index(r)].in_ends));
       views_.push_back(std::make_unique<RankView>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
-        if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
+        if (contributes(r, e)) {
+          input[e].ranks = std::uint64_t{1} << r;
+          if (args.collective == Collective::all_to_all) input[e].element = e;
+        }
       output_.push_back(in_place ? input : Values(count));
       input_.push_back(std::move(input));
       work_.emplace_back(count);
@@ -107,7 +128,7 @@ class StepProver {
       worked_.emplace_back();
       traffic.emplace_back();
     }
-    const std::size_t longest = args.parts.longest();
+    const std::size_t longest = own != nullptr ? (*own)[0].blocks.longest : args.parts.longest();
     const std::size_t rounds = args.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
@@ -124,6 +145,7 @@ class StepProver {
     if (args_.collective == Collective::barrier &&
         std::ranges::any_of(heard_of_, [&](auto ranks) { return ranks != all; }))
       fail("a rank leaves before all have come");
+    if (own_ != nullptr) return check_blocks();
     for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
@@ -134,6 +156,8 @@ class StepProver {
                                        : reduces                 ? all
                                                                  : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
+        if (args_.collective == Collective::all_to_all && value.element != dealt_to(r, e))
+          return fail("rank " + std::to_string(r) + " has an element for another place");
         // A scan passes results on, so they are not finished, unless contributions travel unsummed.
         const bool passed_on = is_scan(args_.collective) && !args_.needs_unreduced_exchange();
         if (value.finished != reduces && !passed_on)
@@ -147,6 +171,19 @@ class StepProver {
   }
 
  private:
+  /// Checks every block of an all-to-all with counts of its own.
+  void check_blocks() {
+    for (Rank to = 0; to < ranks_; ++to)
+      for (Rank from = 0; from < ranks_; ++from) {
+        const Range sent = (*own_)[index(from)].outgoing()[to], received = (*own_)[index(to)].incoming()[from];
+        for (std::size_t i = 0; i < received.count; ++i) {
+          const Value& value = output_[index(to)][received.first + i];
+          if (value.ranks != std::uint64_t{1} << from || value.element != sent.first + i)
+            return fail("rank " + std::to_string(to) + " has an element for another place");
+        }
+      }
+  }
+
   using Player = StepPlayer<ProvedStep, ProvedMessages>;
   using Index = Player::Index;
   friend Player;
@@ -163,6 +200,10 @@ class StepProver {
   /// Returns whether the root has the only source.
   bool has_source() const {
     return args_.collective == Collective::broadcast || args_.collective == Collective::scatter;
+  }
+  /// Returns which element of its sender's input element `e` of the output of rank `r` is in an all-to-all.
+  std::size_t dealt_to(Rank r, std::size_t e) const {
+    return args_.parts.full(r).first + e - args_.parts.full(owner_of(e)).first;
   }
   bool contributes(Rank r, std::size_t e) const {
     if (has_source()) return r == args_.root;
@@ -219,6 +260,12 @@ class StepProver {
   void emit(Index r, std::size_t round, Player::Steps& steps) {
     RoundArgs now = args_;
     if (segment_ > 0 && args_.collective != Collective::barrier) now.parts = args_.parts.round(segment_, round);
+    if (own_ != nullptr) {
+      const OwnBlocks& mine = (*own_)[r];
+      now.parts = mine.outgoing().round(segment_, round);
+      now.incoming = mine.incoming().round(segment_, round);
+      now.blocks = &mine.blocks;
+    }
     Recorder recorder(*this, static_cast<Rank>(r), steps);
     algorithm_.emit(*views_[r], now, recorder);
   }
@@ -309,9 +356,10 @@ class StepProver {
     for (const Rank peer : step.from) {
       if (peer == r) continue;
       arrived[peer] = take(peer, r);
-      if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
+      if (arrived[peer].size() != received_elements(step)) fail("both ends of a message disagree on its length");
     }
     if (!failure.empty()) return;
+    if (step.joins || step.rows > 0) return regroup(r, step, arrived);
     if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
     if (step.destination == Place::work) keep_as_work(r, step.work.count > 0 ? step.work : step.range);
@@ -360,6 +408,38 @@ class StepProver {
     }
   }
 
+  /// Performs an exchange that joins values to one message, or that divides a message.
+  void regroup(Rank r, const Step& step, std::map<Rank, Values>& arrived) {
+    const auto count = [&](Rank peer, std::size_t elements) {
+      ++traffic[index(r)].messages;
+      traffic[index(r)].elements += elements;
+      if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
+        traffic[index(r)].elements_to_other_hosts += elements;
+    };
+    if (step.joins) {
+      Values joined;
+      for (const Rank peer : step.from)
+        for (std::size_t i = 0; i < step.range.count; ++i)
+          joined.push_back(peer == r ? place(r, step.source)[step.range.first + i] : arrived[peer][i]);
+      send(r, step.to[0], joined);
+      return count(step.to[0], joined.size());
+    }
+    const std::size_t rows = static_cast<std::size_t>(step.rows), each = step.range.count / rows;
+    for (std::size_t of = 0; of < step.to.size(); ++of) {
+      Values share;
+      for (std::size_t i = 0; i < step.range.count; ++i)
+        share.push_back(arrived[step.from[0]][(i / each * step.to.size() + of) * each + i % each]);
+      const Rank peer = step.to[of];
+      if (peer == r) {
+        std::copy(share.begin(), share.end(),
+                  place(r, step.destination).begin() + static_cast<std::ptrdiff_t>(step.range.first));
+      } else {
+        send(r, peer, share);
+        count(peer, share.size());
+      }
+    }
+  }
+
   /// Performs an exchange of a barrier: a message carries the set of ranks that have arrived.
   void notify(Rank r, const Step& step) {
     for (const Rank peer : step.from)
@@ -378,6 +458,7 @@ class StepProver {
       for (const Rank r : host) heard_of_[index(r)] = together;
       return;
     }
+    if (first.kind == Step::Kind::host_all_to_all) return deal(host);
     if (scans(first.kind)) return host_scan(host, first);
     if (first.kind == Step::Kind::host_gather || first.kind == Step::Kind::host_scatter)
       return host_rooted(host, first);
@@ -401,6 +482,22 @@ class StepProver {
           if (shows_all || r == owner) place(r, step_of(r).destination)[e] = value;
       }
     }
+  }
+
+  /// Performs an all-to-all of the ranks of a host.
+  void deal(const std::vector<Rank>& host) {
+    std::vector<Values> inputs;
+    for (const Rank r : host) inputs.push_back(place(r, step_of(r).source));
+    for (std::size_t from = 0; from < host.size(); ++from)
+      for (std::size_t to = 0; to < host.size(); ++to) {
+        const Step &sends = step_of(host[from]), &receives = step_of(host[to]);
+        const Parts incoming =
+            receives.blocks == nullptr ? receives.parts : receives.blocks->incoming.in_round_of(receives.parts);
+        const Range sent = sends.parts[sends.owners[to]], received = incoming[receives.owners[from]];
+        if (sent.count != received.count) return fail("both ends of a block disagree on its length");
+        for (std::size_t i = 0; i < sent.count; ++i)
+          place(host[to], receives.destination)[received.first + i] = inputs[from][sent.first + i];
+      }
   }
 
   /// Performs a gather or scatter of a host: the rank with index `root` exchanges the parts of all owners.
@@ -440,6 +537,7 @@ class StepProver {
   int ranks_;
   Index capacity_;  // messages that a channel holds
   bool in_place_;
+  const std::vector<OwnBlocks>* own_;  // null: all blocks are equally long
   Algorithm algorithm_;
   std::size_t segment_, depths_;
   Player player_;
