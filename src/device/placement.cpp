@@ -122,14 +122,21 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
         fmt::format("{} B reach beyond the allocation they begin in, which has {} B from there on", bytes, left));
 }
 
+/// Returns the alignment that a GPU needs for elements of `type`: that of their parts, if they are complex numbers or
+/// pairs.
+std::size_t alignment_of(DataType type) {
+  const bool has_parts = class_of(type) == TypeClass::complex || class_of(type) == TypeClass::value_index;
+  return has_parts ? size_of(type) / 2 : size_of(type);
+}
+
 void check_alignment(const Call& call, Rank rank) {
   const DataType type = sides_of(call, rank).output ? call.output.type : call.input.type;
   for (const Operand& one : operands_of(call, rank))
-    if (reinterpret_cast<std::uintptr_t>(one.data) % size_of(type) != 0)
+    if (reinterpret_cast<std::uintptr_t>(one.data) % alignment_of(type) != 0)
       throw Error(Errc::invalid_argument,
                   fmt::format("{}: {} lies at no multiple of the {} bytes of a {}, as it must where a GPU reads it; "
                               "backend \"hierarchical\" goes through the host and takes it",
-                              to_string(call.collective), one.name, size_of(type), to_string(type)),
+                              to_string(call.collective), one.name, alignment_of(type), to_string(type)),
                   rank, kNoRank, std::string(to_string(call.collective)));
 }
 
