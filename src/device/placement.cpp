@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "core/alignment.hpp"
 
 namespace collectives {
 namespace {
@@ -120,13 +121,6 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
     throw Error(
         Errc::invalid_argument,
         fmt::format("{} B reach beyond the allocation they begin in, which has {} B from there on", bytes, left));
-}
-
-/// Returns the alignment that a GPU needs for elements of `type`: that of their parts, if they are complex numbers or
-/// pairs.
-std::size_t alignment_of(DataType type) {
-  const bool has_parts = class_of(type) == TypeClass::complex || class_of(type) == TypeClass::value_index;
-  return has_parts ? size_of(type) / 2 : size_of(type);
 }
 
 void check_alignment(const Call& call, Rank rank) {
