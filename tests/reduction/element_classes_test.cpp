@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <complex>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -303,14 +304,22 @@ struct PairName {
 };
 TYPED_TEST_SUITE(Pairs, Values, PairName);
 
-/// Returns a pair whose padding is `padding`.
+/// Sets the pair, and its padding to bytes that are not 0.
 template <class T>
-ValueIndex<T> pair_of(T value, std::int32_t index, unsigned char padding) {
-  ValueIndex<T> pair;
-  std::memset(static_cast<void*>(&pair), padding, sizeof pair);
+void set_pair(ValueIndex<T>& pair, T value, std::int32_t index) {
+  std::memset(static_cast<void*>(&pair), 0xa5, sizeof pair);
   std::memcpy(&pair.value, &value, sizeof value);
   std::memcpy(&pair.index, &index, sizeof index);
-  return pair;
+}
+
+/// Compares the bits of value and index. Requires padding of 0 in `got`.
+template <class T>
+bool same_pair(const ValueIndex<T>& got, const ValueIndex<T>& expected) {
+  std::byte bytes[sizeof got], wanted[sizeof got] = {};
+  std::memcpy(bytes, &got, sizeof got);
+  std::memcpy(wanted, &expected.value, sizeof(T));
+  std::memcpy(wanted + offsetof(ValueIndex<T>, index), &expected.index, sizeof(std::int32_t));
+  return std::memcmp(bytes, wanted, sizeof got) == 0;
 }
 
 template <class T>
@@ -343,9 +352,10 @@ TYPED_TEST(Pairs, HaveTheBestValueAndTheLowestIndexAndNoPadding) {
                                   std::numeric_limits<std::int32_t>::max()};
   for (const std::size_t ranks : {1U, 2U, 5U}) {
     std::vector<std::vector<ValueIndex<T>>> inputs(ranks);
-    for (auto& input : inputs)
-      for (int i = 0; i < 3000; ++i)
-        input.push_back(pair_of(values[random() % values.size()], indices[random() % 5], 0xa5));
+    for (auto& input : inputs) {
+      input.resize(3000);
+      for (auto& pair : input) set_pair(pair, values[random() % values.size()], indices[random() % 5]);
+    }
     for (const bool least : {true, false}) {
       std::vector<ValueIndex<T>> expected;
       for (std::size_t i = 0; i < 3000; ++i) {
@@ -355,10 +365,10 @@ TYPED_TEST(Pairs, HaveTheBestValueAndTheLowestIndexAndNoPadding) {
         T value = best.value;
         if constexpr (std::is_floating_point_v<T>)
           if (std::isnan(value)) value = std::numeric_limits<T>::quiet_NaN();
-        expected.push_back(pair_of(value, best.index, 0));
+        expected.push_back({value, best.index});
       }
       expect_fold<ValueIndex<T>>(least ? ReduceOp::min_loc : ReduceOp::max_loc, data_type_v<ValueIndex<T>>, inputs,
-                                 expected, equal_bytes<ValueIndex<T>>);
+                                 expected, same_pair<T>);
     }
   }
 }
