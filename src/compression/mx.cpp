@@ -3,17 +3,19 @@
 // shorter. The scale is the exponent of a power of two, plus 127 (E8M0). The value of an element is the power times the
 // 8-bit float.
 //
-// The greatest magnitude of the block decides the scale. If its significand is below 1.875, it is scaled to the highest
-// exponent of the 8-bit float, otherwise to the exponent below. Nothing overflows then, because numbers below 1.875
-// round to 1.75 at most, the greatest significand. The choice ensures the law of codecs, encode(decode(wire)) == wire:
+// The greatest magnitude of the block decides the scale. It is scaled to the highest exponent of the 8-bit float, or to
+// the exponent below if it would round to more than the greatest number. Nothing overflows then, and each element is
+// the nearest one. The choice ensures the law of codecs, encode(decode(wire)) == wire:
 //
-// - A greatest magnitude below 1.875 keeps its exponent when it is rounded, and its significand stays below 1.875.
-// - One of 1.875 or more stays at least 1.875, or becomes 2, which has the next exponent. Both lead to the same scale.
+// - A greatest magnitude of the first kind becomes the greatest number at most, and keeps its exponent.
+// - In f8e4m3 a significand of the second kind becomes 1.875 or 2, because it is above 1.8125. The next encoding finds
+//   the second kind again, or the next exponent. Both lead to the same scale.
+// - In f8e5m2 a significand of the second kind is at least 1.875. It becomes 2, because a tie is rounded to even.
 //
 // Two limits need care.
 //
 // Large values: a product of the scale and an element must be finite. The greatest scale is therefore 2^127 divided by
-// the greatest power of two of the 8-bit float. Magnitudes of 1.875 * 2^127 and more become 1.75 * 2^127.
+// the greatest power of two of the 8-bit float. Magnitudes that would need a greater one become 1.75 * 2^127.
 //
 // Small values: the smallest scale makes the smallest element 2^-125. A denormal value is less than half of that, so it
 // becomes 0, whether or not the processor replaces denormals by 0. No decoded value is denormal.
@@ -47,6 +49,11 @@ template <class Format>
 struct MxLimits {
   static constexpr std::uint32_t kHighest = Format::kHighestExponent, kMost = 254 - kHighest;
   static constexpr std::uint32_t kLeast = 127 - 125 + Format::kLowestExponent;
+  /// Fraction of the least f32 that rounds to more than the greatest number. Adding kCarry to it carries into the
+  /// exponent.
+  static constexpr std::uint32_t kTooGreat =
+      Format::kGreatestFraction + (1u << (Format::kLost - 1)) + (Format::kGreatestIsOdd ? 0 : 1);
+  static constexpr std::uint32_t kCarry = (1u << 23) - kTooGreat;
 };
 
 /// Returns the bits of the greatest magnitude of a block; see greatest_magnitude() of int8.cpp.
@@ -66,7 +73,7 @@ template <class Format>
 HWY_INLINE std::uint32_t mx_scale_of(std::uint32_t greatest) {
   using Limits = MxLimits<Format>;
   if (greatest >= 0x7f800000u) return kNanScale;
-  const std::uint32_t exponent = (greatest + 0x100000u) >> 23;  // a significand of 1.875 or more counts as the next
+  const std::uint32_t exponent = (greatest + Limits::kCarry) >> 23;
   return std::clamp(exponent, Limits::kLeast + Limits::kHighest, Limits::kMost + Limits::kHighest) - Limits::kHighest;
 }
 

@@ -178,6 +178,9 @@ struct Float8 {
   /// Exponents of the greatest finite number and of the smallest denormal, the latter negated.
   static constexpr std::uint32_t kHighestExponent = (kGreatest >> kFraction) - kBias;
   static constexpr std::uint32_t kLowestExponent = kBias + kFraction - 1;
+  /// Fraction of the greatest finite number, as f32 has it, and whether the last bit of that number is 1.
+  static constexpr std::uint32_t kGreatestFraction = (kGreatest & ((1u << kFraction) - 1)) << kLost;
+  static constexpr bool kGreatestIsOdd = kGreatest % 2 == 1;
   /// Value of the last bit of a denormal.
   static constexpr float kUnit = std::bit_cast<float>((128 - kBias - kFraction) << 23);
   /// Float whose last bit has the value kUnit.

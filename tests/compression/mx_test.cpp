@@ -124,9 +124,10 @@ TYPED_TEST(Mx, LawForGreatestMagnitudesFromEndToEnd) {
   std::mt19937_64 random(1);
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += kSanitized ? 0x2fffff : 0x1ffff)
     ASSERT_NO_FATAL_FAILURE(try_block<TypeParam>(static_cast<std::uint32_t>(bits), random));
-  // Magnitudes around the changes of the scale at 1.875, and around its limits.
-  for (const float middle : {1.875f, 2.0f, 1.75f, 0x1.ep-100f, 0x1p-126f, 0x1p-125f, 0x1p-108f, 0x1.ep-109f, 0x1p-94f,
-                             0x1.ep-95f, 0x1.cp127f, 0x1.ep127f, 0x1.ep126f}) {
+  // Magnitudes around the changes of the scale at 1.8125 and 1.875, and around its limits.
+  for (const float middle :
+       {1.8125f, 1.875f, 2.0f, 1.75f, 0x1.dp-100f, 0x1.dp-109f, 0x1.dp127f, 0x1.ep-100f, 0x1p-126f, 0x1p-125f,
+        0x1p-108f, 0x1.ep-109f, 0x1p-94f, 0x1.ep-95f, 0x1.cp127f, 0x1.ep127f, 0x1.ep126f}) {
     const auto bits = std::bit_cast<std::uint32_t>(middle);
     for (std::uint32_t one = bits - 300; one < bits + 300; ++one)
       ASSERT_NO_FATAL_FAILURE(try_block<TypeParam>(one, random));
