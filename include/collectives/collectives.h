@@ -97,8 +97,10 @@ typedef enum collectives_collective COLLECTIVES_ENUM {
   COLLECTIVES_EXCLUSIVE_SCAN = 10
 } collectives_collective;
 
-/// Element types: IEEE floats, bf16 (the upper half of an f32), and integers in two's complement, in the byte order of
-/// the processor.
+/// Element types: IEEE floats, bf16 (the upper half of an f32), 8-bit floats of the Open Compute Project, and integers
+/// in two's complement, in the byte order of the processor. A boolean is a byte, and a byte other than 0 is true. A
+/// complex number consists of two floats, the real part first. The types that end in _INDEX are structs of a value and
+/// an int32_t, as MPI's pair types are.
 typedef enum collectives_data_type COLLECTIVES_ENUM {
   COLLECTIVES_F32 = 0,
   COLLECTIVES_F64 = 1,
@@ -109,19 +111,42 @@ typedef enum collectives_data_type COLLECTIVES_ENUM {
   COLLECTIVES_I32 = 6,
   COLLECTIVES_U32 = 7,
   COLLECTIVES_I64 = 8,
-  COLLECTIVES_U64 = 9
+  COLLECTIVES_U64 = 9,
+  COLLECTIVES_BOOLEAN = 10,
+  COLLECTIVES_I16 = 11,
+  COLLECTIVES_U16 = 12,
+  COLLECTIVES_F8E4M3 = 13,
+  COLLECTIVES_F8E5M2 = 14,
+  COLLECTIVES_COMPLEX64 = 15,
+  COLLECTIVES_COMPLEX128 = 16,
+  COLLECTIVES_F32_INDEX = 17,  ///< struct { float value; int32_t index; }
+  COLLECTIVES_F64_INDEX = 18,
+  COLLECTIVES_I64_INDEX = 19,
+  COLLECTIVES_I32_INDEX = 20,
+  COLLECTIVES_I16_INDEX = 21
 } collectives_data_type;
 
 /// Reductions, which combine contributions.
 typedef enum collectives_op COLLECTIVES_ENUM {
-  COLLECTIVES_SUM = 0,  ///< Integers wrap. 16-bit floats are added in f32 in rank order and rounded once.
+  /// Integers wrap. 16-bit and 8-bit floats are added in f32 in rank order and rounded once. Booleans: whether any is
+  /// true.
+  COLLECTIVES_SUM = 0,
   /// Floats: the sum divided by the number of ranks. Integers: the mean, truncated toward zero.
   COLLECTIVES_AVERAGE = 1,
   COLLECTIVES_PRODUCT = 2,
   COLLECTIVES_MIN = 3,  ///< NaN if any contribution is NaN. -0 is less than +0.
   COLLECTIVES_MAX = 4,
-  COLLECTIVES_PRE_SCALED_SUM = 5,  ///< Sum of the contributions times collectives_options::factor. Floats only.
-  COLLECTIVES_USER_OP = 6          ///< Op of the program: collectives_options::user_op.
+  /// Sum of the contributions times collectives_options::factor. Floats and complex numbers only.
+  COLLECTIVES_PRE_SCALED_SUM = 5,
+  COLLECTIVES_USER_OP = 6,      ///< Op of the program: collectives_options::user_op.
+  COLLECTIVES_BITWISE_AND = 7,  ///< Bitwise and logical ops: integers and booleans only.
+  COLLECTIVES_BITWISE_OR = 8,
+  COLLECTIVES_BITWISE_XOR = 9,
+  COLLECTIVES_LOGICAL_AND = 10,  ///< Logical ops: 0 is false, other values are true, and the result is 0 or 1.
+  COLLECTIVES_LOGICAL_OR = 11,
+  COLLECTIVES_LOGICAL_XOR = 12,
+  COLLECTIVES_MIN_LOC = 13,  ///< Least value with its index, the lowest if values are equal. Types with _INDEX only.
+  COLLECTIVES_MAX_LOC = 14
 } collectives_op;
 
 typedef enum collectives_switch COLLECTIVES_ENUM {
@@ -272,7 +297,8 @@ typedef struct collectives_options {
   const char* backend;     ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
   const char* name;        ///< Name of the tensor, at most 256 bytes, equal on all ranks. A compressor needs it.
   double timeout_seconds;  ///< Deadline. 0: the communicator's. INFINITY: none.
-  /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8". NULL, "f32": unchanged. A value is
+  /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8", "mx_f8e4m3", "mx_f8e5m2".
+  /// NULL, "f32": unchanged. A value is
   /// rounded twice at most, for any number of ranks.
   ///
   /// Values are sent unchanged if that is estimated to be as fast, unless `deterministic` is on. collectives_explain()

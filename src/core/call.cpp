@@ -54,7 +54,7 @@ void check_vocabulary(const Call& call, Rank rank) {
   for (const DataType type : {call.input.type, call.output.type})
     if (static_cast<std::size_t>(type) >= std::size(kDataTypes))
       refuse(call, rank, fmt::format("no such type: {}", static_cast<int>(type)));
-  if (call.op.kind() > ReduceOp::Kind::user)
+  if (static_cast<std::size_t>(call.op.kind()) >= std::size(kReduceKinds))
     refuse(call, rank, fmt::format("no such op: {}", static_cast<int>(call.op.kind())));
 }
 

@@ -62,7 +62,7 @@ void Executor::emit_round(std::size_t round, StepList& steps) {
     args.incoming = job_->args.incoming.round(job_->plan->segment, round);
   }
   const Algorithm& algorithm = *job_->plan->algorithm;
-  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(view_, args, steps);
+  if (coding_.codec != nullptr || !keeps_one(job_->op, job_->type, 0)) return algorithm.emit(view_, args, steps);
   OwnValues own_values(steps, view_.world.self);
   algorithm.emit(view_, args, own_values);
 }

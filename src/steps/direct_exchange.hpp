@@ -4,7 +4,8 @@
 // The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Without a
 // codec, the result therefore has the same bits on every backend. Between hosts, all backends with Steps use a direct
 // exchange if needs_direct() returns true (reduction/reduction.hpp). The function returns true for integer averages and
-// for ops that do not commute. It also returns true for 16-bit floats, and for all floats in `deterministic` calls.
+// for ops that do not commute. It also returns true for floats of 16 and 8 bits, and for all floats in
+// `deterministic` calls.
 // Only min and max of floats are exceptions. In a reduce-scatter, a rank sends as many bytes as in a ring. explain()
 // prints "contributions travel unsummed".
 //

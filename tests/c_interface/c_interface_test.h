@@ -24,6 +24,8 @@ typedef collectives_communicator Comm;
 //   alone      one process that no launcher started
 #define SITUATIONS(S)                                \
   S(ReduceEveryTypeByEveryOp, 1, together)           \
+  S(ReduceBooleansBitsAndPairs, 1, together)         \
+  S(ReduceComplexNumbersAndSmallFloats, 1, together) \
   S(ScaleByNothing, 1, together)                     \
   S(ScatterGatherAndBroadcast, 1, together)          \
   S(ScatterGatherAndBroadcastApart, 2, apart)        \

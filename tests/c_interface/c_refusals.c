@@ -233,11 +233,11 @@ void WrongArgumentsAreRefused(Comm* comm) {
   const size_t huge[1] = {SIZE_MAX};
   char* text;
   collectives_threads* threads;
-  INVALID("collectives_all_reduce #1: no such type: 10",
-          collectives_all_reduce(comm, data, data, 1, (collectives_data_type)10, COLLECTIVES_SUM, NULL));
+  INVALID("collectives_all_reduce #1: no such type: 22",
+          collectives_all_reduce(comm, data, data, 1, (collectives_data_type)22, COLLECTIVES_SUM, NULL));
   INVALID("no such type: -1", collectives_all_gather(comm, data, data, 1, (collectives_data_type)-1, NULL));
   INVALID("no such type: 256", collectives_broadcast(comm, data, data, 1, (collectives_data_type)256, 0, NULL));
-  INVALID("no such op: 7", collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, (collectives_op)7, NULL));
+  INVALID("no such op: 15", collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, (collectives_op)15, NULL));
   INVALID("no such collective: 6",
           collectives_explain(comm, (collectives_collective)6, 1, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &text));
   INVALID("needs a factor, in collectives_options",
