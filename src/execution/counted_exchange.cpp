@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "collectives/error.hpp"
 #include "hierarchical/all_to_all.hpp"
@@ -103,7 +102,7 @@ void CountedExchange::start(const Call& call, DataType type, Job& job) {
   job.args = {{.collective = Collective::all_to_all}, Parts::equal({0, kWords * ranks}, view_.world.size())};
   job.op = ReduceOp::sum;
   job.type = DataType::u64;
-  codec_ = std::exchange(job.codec, nullptr);
+  job.codec = nullptr;
   job.single_step = nullptr;
   job.input = reinterpret_cast<const std::byte*>(out_.data());
   job.output = reinterpret_cast<std::byte*>(in_.data());
@@ -155,7 +154,6 @@ void CountedExchange::describe_blocks(Job& job) {
   job.plan = &plan_of_blocks_;
   job.args = {{.collective = Collective::all_to_all}, sources_.parts(), 0, destinations_.parts(), &blocks_};
   job.type = type_;
-  job.codec = codec_;
   job.input = input_;
   job.output = output_;
   plan_of_blocks_.segment =

@@ -39,7 +39,7 @@ class CountedExchange final : public MultiPhaseOperation {
   CountedExchange& operator=(const CountedExchange&) = delete;
 
   /// Begins the exchange of a call with checked arguments, and describes the first phase in `job`, except for the tag.
-  /// `type`: type of the elements. The codec of `job` becomes that of the blocks. The lists of the call need not stay
+  /// `type`: type of the elements. The lists of the call need not stay
   /// valid.
   void start(const Call& call, DataType type, Job& job);
   /// Describes the second phase. Throws Error{mismatch} if the counts of a pair differ.
@@ -74,7 +74,6 @@ class CountedExchange final : public MultiPhaseOperation {
   const bool one_host_;
   Plan plan_of_records_, plan_of_blocks_;
   DataType type_ = DataType::f32;
-  const Codec* codec_ = nullptr;  // codec of the blocks' messages; null: none
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   bool swaps_ = false;     // whether a rank that works in place sends as many elements to a rank as it gets from it
