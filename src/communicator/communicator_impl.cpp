@@ -111,7 +111,7 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 
 // ---- waiting ----
 
-bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
+bool Communicator::Impl::wait_until(Operation& state, Deadline until) {
   check_process(state.call->signature.collective);
   auto lock = progress_thread_.guard();
   if (!state.finished()) queue_.progress();
@@ -119,7 +119,7 @@ bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
   return state.finished();
 }
 
-bool Communicator::Impl::test(Work::State& state) {
+bool Communicator::Impl::test(Operation& state) {
   check_process(state.call->signature.collective);
   thread_local TestBackoff backoff;  // one for all communicators that the thread tests
   if (!state.finished()) {
@@ -142,6 +142,11 @@ void Communicator::Impl::progress() {
   check_process("progress");
   const auto lock = progress_thread_.guard();
   queue_.progress_all();
+}
+
+void Communicator::Impl::check_failure() {
+  const auto lock = progress_thread_.guard();
+  queue_.throw_failure();
 }
 
 void Communicator::Impl::check_peers(std::string_view operation) {
@@ -185,6 +190,7 @@ Communicator::Impl::~Impl() {
     state.owner = nullptr;
     device_calls_.release(state);
   });
+  leave_persistent_calls();
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
   if (wire == nullptr) resources.failure_detector->log_difference_at_end();

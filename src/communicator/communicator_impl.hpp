@@ -21,10 +21,12 @@
 //   communicator_resources.hpp  CommunicatorResources: settings, topology, connections and executors, made once
 //   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
 //   call_preparation.hpp        CallPreparation: the checks of a call, its plan, and its refusal
+//   persistent_state.hpp        PersistentCall::State: a call that is planned once and started many times
 //   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
+//   scratch_pool.hpp            ScratchPool: memory for copies of the tensors of groups
 //   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
@@ -39,6 +41,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "base/fork.hpp"
 #include "collectives/communicator.hpp"
@@ -49,8 +52,10 @@
 #include "communicator/operation.hpp"
 #include "communicator/operation_pool.hpp"
 #include "communicator/operation_queue.hpp"
+#include "communicator/persistent_state.hpp"
 #include "communicator/progress_thread.hpp"
 #include "communicator/repeated_call.hpp"
+#include "communicator/scratch_pool.hpp"
 #include "core/call.hpp"
 
 namespace collectives {
@@ -86,14 +91,26 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
   /// that DeviceCalls::place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
+  /// Checks and plans a persistent call, and adds it to the list of those that this communicator has. Throws Error.
+  std::shared_ptr<PersistentCall::State> persist(Call call, const Options& options);
+  /// Starts a persistent call. Throws Error if it is refused.
+  void start(const std::shared_ptr<PersistentCall::State>& call);
+  /// Blocks until the started operation of a persistent call has ended.
+  void finish(PersistentCall::State& call);
+  /// Removes a persistent call, which is not started, from the list.
+  void forget(PersistentCall::State& call) noexcept;
   /// Returns the part that checks, places, plans and refuses calls.
   CallPreparation& preparation() noexcept { return preparation_; }
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
-  bool wait_until(Work::State& state, Deadline until);
+  bool wait_until(Operation& state, Deadline until);
   /// Progresses operations without waiting. Returns whether `state` has ended.
-  bool test(Work::State& state);
+  bool test(Operation& state);
   /// Progresses the unfinished operations without waiting.
   void progress();
+  /// Returns the lock of the communicator, already taken. Other threads of the library then do not use its parts.
+  OperationQueue::Lock lock() { return progress_thread_.guard(); }
+  /// Throws the failure of the communicator, if there is one.
+  void check_failure();
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
   /// "split"; the error names it.
   void check_peers(std::string_view operation);
@@ -118,12 +135,17 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void retune(const TuningParameters& tuning);
 
   CommunicatorResources resources;
+  const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();  ///< memory for groups
   const OwnerProcess owner_process;
 
  private:
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
+  /// Marks the persistent calls that have a buffer in `memory`, which is about to be freed.
+  void mark_freed(const DeviceAllocation& memory) noexcept;
+  /// Frees what the persistent calls have of this communicator, before it ends.
+  void leave_persistent_calls() noexcept;
   /// Performs a blocking call on device memory.
   void run_on_device(const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned,
                      std::exception_ptr refused, OperationQueue::Lock& lock);
@@ -132,6 +154,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
   OperationPool<Work::State> pool_;
+  std::vector<PersistentCall::State*> persistent_calls_;
   RepeatedCall repeated_call_;
   OperationQueue queue_{resources, device_calls_};
   ProgressThread progress_thread_{resources, queue_};  // follows all parts that its thread uses

@@ -264,7 +264,7 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
   signature.counts_hash = call.layout;
   if (call.has_counts) {
     signature.has_counts = true;
-    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes());
+    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes(), call.layout);
   }
   return signature;
 }
