@@ -144,11 +144,6 @@ void Communicator::Impl::progress() {
   queue_.progress_all();
 }
 
-void Communicator::Impl::check_failure() {
-  const auto lock = progress_thread_.guard();
-  queue_.throw_failure();
-}
-
 void Communicator::Impl::check_peers(std::string_view operation) {
   const auto lock = progress_thread_.guard();
   resources.failure_detector->check_between_calls(operation);
@@ -190,7 +185,10 @@ Communicator::Impl::~Impl() {
     state.owner = nullptr;
     device_calls_.release(state);
   });
-  leave_persistent_calls();
+  for (PersistentCall::State* const call : persistent_calls_) {
+    call->owner = nullptr;
+    device_calls_.release(*call);
+  }
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
   if (wire == nullptr) resources.failure_detector->log_difference_at_end();

@@ -95,8 +95,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   std::shared_ptr<PersistentCall::State> persist(Call call, const Options& options);
   /// Starts a persistent call. Throws Error if it is refused.
   void start(const std::shared_ptr<PersistentCall::State>& call);
-  /// Blocks until the started operation of a persistent call has ended.
-  void finish(PersistentCall::State& call);
   /// Removes a persistent call, which is not started, from the list.
   void forget(PersistentCall::State& call) noexcept;
   /// Returns the part that checks, places, plans and refuses calls.
@@ -109,8 +107,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void progress();
   /// Returns the lock of the communicator, already taken. Other threads of the library then do not use its parts.
   OperationQueue::Lock lock() { return progress_thread_.guard(); }
-  /// Throws the failure of the communicator, if there is one.
-  void check_failure();
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
   /// "split"; the error names it.
   void check_peers(std::string_view operation);
@@ -142,10 +138,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
-  /// Marks the persistent calls that have a buffer in `memory`, which is about to be freed.
-  void mark_freed(const DeviceAllocation& memory) noexcept;
-  /// Frees what the persistent calls have of this communicator, before it ends.
-  void leave_persistent_calls() noexcept;
   /// Performs a blocking call on device memory.
   void run_on_device(const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned,
                      std::exception_ptr refused, OperationQueue::Lock& lock);

@@ -38,7 +38,6 @@ Communicator Communicator::create_group(std::span<const Rank> ranks, std::string
                                         const CommunicatorOptions& options) {
   impl_->check_process("create_group");
   check_group_list(ranks, rank(), size());
-  impl_->check_failure();
   const CommunicatorResources& parent = impl_->resources;
   MemberExchange members(
       *parent.view, *parent.context.arena, *parent.failure_detector, [this] { return impl_->lock(); },

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "base/coarse_clock.hpp"
 #include "base/reported_wait.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
@@ -66,7 +67,7 @@ MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetect
       name_(hash_text(name, 1)),
       creation_(hash_text(list_, name_)),
       begun_(time_now()),
-      met_(view_.world.members.size()) {
+      read_from_(view_.world.members.size()) {
   for (const Rank rank : members_)
     if (rank != view_.world.self) (is_here(rank) ? here_ : remote_).push_back(rank);
   drop_old_messages();
@@ -84,8 +85,8 @@ MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetect
 void MemberExchange::drop_old_messages() {
   const auto lock = guard_();
   failure_detector_.check_control();
-  if (failure_detector_.control() == nullptr) return;
-  auto& messages = failure_detector_.control()->member_messages();
+  if (control() == nullptr) return;
+  auto& messages = control()->member_messages();
   for (std::size_t i = messages.size(); i-- > 0;) {
     if (messages[i].second.round != 0) continue;
     const auto [from, end] = messages[i];
@@ -105,9 +106,10 @@ MemberExchange::~MemberExchange() {
   mine.creation.value.store(0, std::memory_order_release);
   const auto lock = guard_();
   try {
-    ControlProtocol* const control = failure_detector_.control();
-    if (control == nullptr) return;
-    std::erase_if(control->member_messages(), [&](const auto& one) { return one.second.creation == creation_; });
+    ControlProtocol* const messages_of_hosts = control();
+    if (messages_of_hosts == nullptr) return;
+    std::erase_if(messages_of_hosts->member_messages(),
+                  [&](const auto& one) { return one.second.creation == creation_; });
     if (!complete_) send_to_remote(0, {});
   } catch (const std::exception&) {  // members of other hosts reach their deadline
   }
@@ -115,7 +117,23 @@ MemberExchange::~MemberExchange() {
 
 void MemberExchange::check() const {
   const auto lock = guard_();
-  failure_detector_.check_members(members_, label_);
+  failure_detector_.check_control();
+  arena_.search_ended(coarse_now(), std::chrono::milliseconds(10));
+  for (const Rank rank : members_) {
+    if (rank == view_.world.self) continue;
+    std::string how;
+    if (!is_here(rank)) {
+      how = control()->end_of(rank);
+    } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
+      const RankBlock& block = arena_.block(local);
+      how = fmt::format("{} after its call #{}",
+                        block.departed.value.load() != 0 ? "it left the communicator" : "its process ended",
+                        block.completed.value.load());
+    }
+    if (!how.empty())
+      throw Error(Errc::peer_lost, fmt::format("{}: rank {} was lost: {}", label_, rank, how), view_.world.self, rank,
+                  "create_group");
+  }
 }
 
 template <class Done>
@@ -124,7 +142,7 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
     std::vector<Rank> found;
     std::ranges::copy_if(ranks, std::back_inserter(found), [&](Rank rank) {
       const bool is_missing = !done(rank);
-      if (!is_missing) met_[static_cast<std::size_t>(rank)] = true;
+      if (!is_missing) read_from_[static_cast<std::size_t>(rank)] = true;
       return is_missing;
     });
     std::ranges::sort(found);
@@ -201,7 +219,7 @@ void MemberExchange::gather_here(std::string_view mine, std::vector<std::string>
 
 void MemberExchange::send_to_remote(std::uint64_t round, std::string_view text) {
   const MemberMessage message{creation_, name_, round, list_, std::string(text)};
-  for (const Rank rank : remote_) failure_detector_.control()->send(rank, message);
+  for (const Rank rank : remote_) control()->send(rank, message);
 }
 
 void MemberExchange::gather_remote(std::vector<std::string>& all, Deadline deadline) {
@@ -210,7 +228,7 @@ void MemberExchange::gather_remote(std::vector<std::string>& all, Deadline deadl
     const auto at = static_cast<std::size_t>(rank);
     if (read[at]) return true;
     const auto lock = guard_();
-    auto& messages = failure_detector_.control()->member_messages();
+    auto& messages = control()->member_messages();
     const auto found = std::ranges::find_if(messages, [&](const auto& one) {
       return one.first == rank && one.second.creation == creation_ && one.second.round == round_;
     });
@@ -240,7 +258,7 @@ std::vector<std::string> MemberExchange::all_gather(std::string_view mine, Deadl
 void MemberExchange::check_lists() {
   const Rank self = view_.world.self;
   for (const Rank rank : here_) {
-    if (met_[static_cast<std::size_t>(rank)]) continue;
+    if (read_from_[static_cast<std::size_t>(rank)]) continue;
     const MemberBlock& block = block_of(rank);
     const std::uint64_t creation = block.creation.value.load(std::memory_order_acquire);
     const std::uint64_t refused = block.refused.load(std::memory_order_acquire);
@@ -249,14 +267,14 @@ void MemberExchange::check_lists() {
     const std::string list = load_text(block.list, kListBytes).c_str();
     if (list != list_ && list_contains(list, self)) refuse_list(rank, list);
   }
-  ControlProtocol* const control = failure_detector_.control();
-  if (control == nullptr) return;
+  ControlProtocol* const messages_of_hosts = control();
+  if (messages_of_hosts == nullptr) return;
   const auto lock = guard_();
-  auto& messages = control->member_messages();
+  auto& messages = messages_of_hosts->member_messages();
   const auto found = std::ranges::find_if(messages, [&](const auto& one) {
     const auto& [from, message] = one;
     return message.round != 0 && message.name == name_ && message.creation != creation_ &&
-           std::ranges::count(remote_, from) != 0 && !met_[static_cast<std::size_t>(from)] &&
+           std::ranges::count(remote_, from) != 0 && !read_from_[static_cast<std::size_t>(from)] &&
            list_contains(message.list, self);
   });
   if (found == messages.end()) return;

@@ -57,7 +57,9 @@ class MemberExchange {
   void complete() noexcept { complete_ = true; }
 
  private:
-  MemberBlock& block_of(Rank rank) const { return arena_.member_block(view_.local_of(rank)); }
+  MemberBlock& block_of(Rank rank) const { return arena_.block(view_.local_of(rank)).member; }
+  /// Returns the control messages between hosts; null if there is one host only.
+  ControlProtocol* control() const { return failure_detector_.control_ ? &*failure_detector_.control_ : nullptr; }
   bool is_here(Rank rank) const { return view_.host_of(rank) == view_.grid.host; }
   /// Blocks until `done` is true for all members of this host, or of other hosts.
   template <class Done>
@@ -81,8 +83,8 @@ class MemberExchange {
   std::vector<Rank> here_, remote_;  // the other members, of this host and of other hosts
   const std::string label_, list_;
   const std::uint64_t name_, creation_;
-  std::uint64_t begun_;    // time of the steady clock at which this rank began
-  std::vector<bool> met_;  // by rank: whether this rank has read a text of the member
+  std::uint64_t begun_;          // time of the steady clock at which this rank began
+  std::vector<bool> read_from_;  // by rank: whether this rank has read a text of the member
   bool complete_ = false;
   std::uint64_t pieces_ = 0;  // pieces that this rank has shown
   std::uint64_t round_ = 0;   // exchanges that this rank has begun

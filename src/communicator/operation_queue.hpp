@@ -35,8 +35,8 @@
 // host may access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at
 // most half a second for a stopped rank. After fail_all(), the caller may free its buffers, unless a rank is stopped.
 //
-// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. A
-// persistent call enters it at its start. For speed, run_blocking(), start(), finish() and step() are inline.
+// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. An
+// asynchronous call enters it if its first step does not complete it. For speed, run_blocking() and step() are inline.
 #pragma once
 
 #include <chrono>
@@ -62,6 +62,10 @@ namespace collectives {
 /// attempt makes a system call.
 inline constexpr int kSpinAttempts = 200;
 inline constexpr int kSpinAttemptsOverWire = 10;
+/// Returns how often a call tries to end before it waits.
+inline int attempts_of(const CommunicatorContext& context) noexcept {
+  return context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
+}
 
 class OperationQueue final : public ProgressEngine::Member {
  public:
@@ -72,15 +76,10 @@ class OperationQueue final : public ProgressEngine::Member {
 
   // ---- issuing ----
 
-  /// Adds an operation and advances all operations as far as possible.
+  /// Advances all operations as far as possible, and adds this one unless it has ended.
   void issue(std::shared_ptr<Operation> operation);
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
-  /// Starts a persistent call. Adds it only if it does not end in its first step.
-  template <class Started>
-  void start(const std::shared_ptr<Started>& operation);
-  /// Blocks until a started persistent call has ended. Makes kSpinAttempts attempts before it waits.
-  inline void finish(Operation& operation, Lock& lock);
   /// Returns the operation object of blocking calls on host memory.
   Operation& blocking() const noexcept { return *blocking_; }
   /// Performs the operation blocking() and throws its error. With `spin`, makes kSpinAttempts attempts before the
@@ -133,11 +132,6 @@ class OperationQueue final : public ProgressEngine::Member {
  private:
   /// Progresses one operation. Returns true when it has finished or failed.
   inline bool step(Operation& operation) noexcept;
-  /// Returns how often a call tries to end before it waits.
-  int attempts() const noexcept {
-    const CommunicatorContext& context = resources_.context;
-    return context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
-  }
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
@@ -186,30 +180,13 @@ bool OperationQueue::step(Operation& operation) noexcept {
   return finish_if(operation, [&] { return steps_.step(operation); });
 }
 
-template <class Started>
-void OperationQueue::start(const std::shared_ptr<Started>& operation) {
-  resources_.observer->issue(*operation);
-  if (!is_idle() || operation->on_device) return issue(operation);
-  if (!step(*operation)) queue_.push(operation);
-}
-
-void OperationQueue::finish(Operation& operation, Lock& lock) {
-  const bool is_head = !queue_.empty() && &queue_.front() == &operation && !operation.on_device;
-  for (int left = is_head ? attempts() : 0; left > 0; --left)
-    if (step(operation)) {
-      if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
-      return;
-    }
-  if (!operation.finished()) wait_until(operation, Deadline::never(), lock);
-}
-
 void OperationQueue::run_blocking(Lock& lock, bool spin) {
   Operation& operation = *blocking_;
   resources_.observer->issue(operation);
   // A short operation does not enter the fifo if the fifo is empty.
   bool done = false;
   if (queue_.empty() && spin)
-    for (int left = attempts(); left > 0 && !done; --left) done = step(operation);
+    for (int left = attempts_of(resources_.context); left > 0 && !done; --left) done = step(operation);
   if (!done) run(blocking_, lock);
   if (operation.error != nullptr) std::rethrow_exception(std::exchange(operation.error, nullptr));
 }

@@ -36,6 +36,17 @@ void PersistentCall::State::find_allocated(Rank rank) {
                find(sides.output, "output", arguments.output.data, arguments.output.bytes())};
 }
 
+void PersistentCall::State::mark_freed(const DeviceAllocation& memory) noexcept {
+  const auto inside = [&](const void* data, std::size_t bytes) {
+    return bytes > 0 &&
+           reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(memory.data) < memory.bytes;
+  };
+  if (memory.own && on_device &&
+      (inside(arguments.input.data, arguments.input.bytes()) ||
+       inside(arguments.output.data, arguments.output.bytes())))
+    device_memory_freed = true;
+}
+
 void PersistentCall::State::check_still_allocated(Rank rank) {
   const std::string_view collective = to_string(arguments.collective);
   if (device_memory_freed)
@@ -98,16 +109,11 @@ void Communicator::Impl::start(const std::shared_ptr<PersistentCall::State>& cal
   if (operation.on_device)
     device_calls_.prepare(operation, operation.arguments, operation.device_options, false, nullptr);
   operation.started = true;
-  queue_.start(call);
+  resources.observer->issue(operation);
+  queue_.issue(call);
   if (operation.finished()) return;
   progress_thread_.attach();
   progress_thread_.notify();
-}
-
-void Communicator::Impl::finish(PersistentCall::State& call) {
-  check_process(call.arguments.collective);
-  auto lock = progress_thread_.guard();
-  if (!call.finished()) queue_.finish(call, lock);
 }
 
 void Communicator::Impl::forget(PersistentCall::State& call) noexcept {
@@ -115,25 +121,6 @@ void Communicator::Impl::forget(PersistentCall::State& call) noexcept {
   const auto lock = progress_thread_.guard();
   std::erase(persistent_calls_, &call);
   device_calls_.release(call);
-}
-
-void Communicator::Impl::mark_freed(const DeviceAllocation& memory) noexcept {
-  const auto inside = [&](const void* data, std::size_t bytes) {
-    return bytes > 0 &&
-           reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(memory.data) < memory.bytes;
-  };
-  if (!memory.own) return;
-  for (PersistentCall::State* const call : persistent_calls_)
-    if (call->on_device && (inside(call->arguments.input.data, call->arguments.input.bytes()) ||
-                            inside(call->arguments.output.data, call->arguments.output.bytes())))
-      call->device_memory_freed = true;
-}
-
-void Communicator::Impl::leave_persistent_calls() noexcept {
-  for (PersistentCall::State* const call : persistent_calls_) {
-    call->owner = nullptr;
-    device_calls_.release(*call);
-  }
 }
 
 // ---- the handle ----
@@ -180,7 +167,7 @@ bool PersistentCall::test() {
 
 void PersistentCall::wait() {
   if (state_ == nullptr || !state_->started) return;
-  if (state_->owner != nullptr) state_->owner->finish(*state_);
+  if (state_->owner != nullptr) state_->owner->wait_until(*state_, Deadline::never());
   end();
 }
 

@@ -15,6 +15,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/persistent_call.hpp"
+#include "communicator/device_memories.hpp"
 #include "communicator/operation.hpp"
 #include "core/call.hpp"
 
@@ -30,6 +31,8 @@ struct PersistentCall::State : Operation {
 
   /// Stores which buffers of the call are in memory of allocate().
   void find_allocated(Rank rank);
+  /// Notes that GPU memory is about to be freed, if a buffer of the call lies in it.
+  void mark_freed(const DeviceAllocation& memory) noexcept;
   /// Throws Error{invalid_argument} if the program has freed a buffer that the library had allocated.
   void check_still_allocated(Rank rank);
 

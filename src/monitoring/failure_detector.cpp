@@ -149,26 +149,6 @@ void FailureDetector::check_between_calls(std::string_view operation) {
   check_lost_peers({.sequence = arrivals_.arrived() + 1, .signature = {}, .operation = operation});
 }
 
-void FailureDetector::check_members(const std::vector<Rank>& members, std::string_view operation) {
-  check_control();
-  const auto now = coarse_now();
-  arena_.search_ended(now, kCheckLostEvery);
-  for (const Rank rank : members) {
-    if (rank == view_.world.self) continue;
-    std::string how;
-    if (view_.host_of(rank) != view_.grid.host) {
-      how = control_->end_of(rank);
-    } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
-      const bool left = arena_.block(local).departed.value.load(std::memory_order_acquire) != 0;
-      how = fmt::format("{} after its call #{}", left ? "it left the communicator" : "its process ended",
-                        completed_of(local));
-    }
-    if (!how.empty())
-      throw Error(Errc::peer_lost, fmt::format("{}: rank {} was lost: {}", operation, rank, how), view_.world.self,
-                  rank, std::string(operation));
-  }
-}
-
 void FailureDetector::check_control_and_leave() {
   if (control_) control_->begin_leave();
   check_control();

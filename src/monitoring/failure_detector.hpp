@@ -103,11 +103,6 @@ class FailureDetector {
   /// Throws the failure of the communicator, or if a rank has ended or left. Every rank must take part in a later call.
   /// `operation`: what this rank does between two calls.
   void check_between_calls(std::string_view operation);
-  /// Throws Error{peer_lost} if one of `members` has ended or left, and the failure of the communicator, if any. Does
-  /// not make the communicator fail. `operation`: what this rank does.
-  void check_members(const std::vector<Rank>& members, std::string_view operation);
-  /// Returns the control messages between hosts; null if there is one host only.
-  ControlProtocol* control() noexcept { return control_ ? &*control_ : nullptr; }
   /// Calls check_control() for the last time. Afterwards this rank sends arrival records only if the wire detects
   /// failed peers.
   void check_control_and_leave();
@@ -135,6 +130,7 @@ class FailureDetector {
   void wait_for_remote_access_end() noexcept;
 
  private:
+  friend class MemberExchange;  // uses the control messages
   /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
   /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
   [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);

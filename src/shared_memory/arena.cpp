@@ -193,8 +193,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
   gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
   details_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
-  members_at_ = round_up(details_at_ + ranks * kRecords * sizeof(DetailRecord), page);
-  lines_at_ = round_up(members_at_ + ranks * sizeof(MemberBlock), page);
+  lines_at_ = round_up(details_at_ + ranks * kRecords * sizeof(DetailRecord), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
   lines_bytes_ = round_up(lines * kLineBytes, kPolledBytes);
   staging_at_ = round_up(lines_at_ + places * kCollectivesAhead * lines_bytes_, page);

@@ -94,6 +94,21 @@ struct alignas(64) BufferRecord {
 /// have this many places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
+/// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
+inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
+
+/// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
+struct MemberBlock {
+  PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
+  PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
+  PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
+  std::atomic<std::uint64_t> name{0};     ///< hash of the name alone
+  std::atomic<std::uint64_t> refused{0};  ///< time at which it found another list of ranks; 0: it found none
+  std::atomic<std::uint64_t> left{0};     ///< bytes of the text from the shown piece on
+  std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
+  std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
+};
+
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that this rank has finished
@@ -106,6 +121,7 @@ struct RankBlock {
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
   ArrivalRecord records[kRecords];
+  MemberBlock member;
 };
 
 /// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece
@@ -145,21 +161,6 @@ struct alignas(kPolledBytes) AbortBlock {
 struct ChannelWords {
   PolledWord sent;      ///< messages sent, ever; written by the sender
   PolledWord released;  ///< messages released, ever; written by the receiver
-};
-
-/// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
-inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
-
-/// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
-struct MemberBlock {
-  PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
-  PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
-  PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
-  std::atomic<std::uint64_t> name{0};    ///< hash of the name alone
-  std::atomic<std::uint64_t> refused{0};  ///< time at which it found another list of ranks; 0: it found none
-  std::atomic<std::uint64_t> left{0};     ///< bytes of the text from the shown piece on
-  std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
-  std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
 };
 
 /// Address of one segment, memory of allocate() that peers of its owner may map; see segment_directory.hpp.
@@ -236,9 +237,6 @@ class Arena {
   GpuBlock& gpu_block(int local) const noexcept {
     return *reinterpret_cast<GpuBlock*>(base_ + gpu_blocks_at_ + static_cast<std::size_t>(local) * sizeof(GpuBlock));
   }
-  MemberBlock& member_block(int local) const noexcept {
-    return *reinterpret_cast<MemberBlock*>(base_ + members_at_ + static_cast<std::size_t>(local) * sizeof(MemberBlock));
-  }
   HostCollectiveBlock& host_collective_block(int subgroup, int local) const noexcept {
     return *reinterpret_cast<HostCollectiveBlock*>(base_ + host_collective_blocks_at_ +
                                                    place(subgroup, local) * sizeof(HostCollectiveBlock));
@@ -300,7 +298,7 @@ class Arena {
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
-              gpu_blocks_at_ = 0, details_at_ = 0, members_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
+              gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
               channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
 };
 

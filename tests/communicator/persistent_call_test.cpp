@@ -218,7 +218,7 @@ TEST(PersistentCall, StartedInAnotherOrderIsAMismatch) {
                     {.timeout = 20s});
 }
 
-TEST(PersistentCall, DestroyedUnderWayWaits) {
+TEST(PersistentCall, DestroyedWhileStartedWaits) {
   run_communicators(3, [](Communicator& comm) {
     std::vector<int> data(5000, 1);
     {
