@@ -91,12 +91,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
   /// that DeviceCalls::place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
-  /// Checks and plans a persistent call, and adds it to the list of those that this communicator has. Throws Error.
-  std::shared_ptr<PersistentCall::State> persist(Call call, const Options& options);
-  /// Starts a persistent call. Throws Error if it is refused.
-  void start(const std::shared_ptr<PersistentCall::State>& call);
-  /// Removes a persistent call, which is not started, from the list.
-  void forget(PersistentCall::State& call) noexcept;
   /// Returns the part that checks, places, plans and refuses calls.
   CallPreparation& preparation() noexcept { return preparation_; }
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
@@ -105,8 +99,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   bool test(Operation& state);
   /// Progresses the unfinished operations without waiting.
   void progress();
-  /// Returns the lock of the communicator, already taken. Other threads of the library then do not use its parts.
-  OperationQueue::Lock lock() { return progress_thread_.guard(); }
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
   /// "split"; the error names it.
   void check_peers(std::string_view operation);
@@ -135,6 +127,8 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   const OwnerProcess owner_process;
 
  private:
+  friend class Communicator;            // create_group() takes the lock
+  friend struct PersistentCall::State;  // performs persistent calls
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);

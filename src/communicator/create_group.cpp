@@ -40,7 +40,7 @@ Communicator Communicator::create_group(std::span<const Rank> ranks, std::string
   check_group_list(ranks, rank(), size());
   const CommunicatorResources& parent = impl_->resources;
   MemberExchange members(
-      *parent.view, *parent.context.arena, *parent.failure_detector, [this] { return impl_->lock(); },
+      *parent.view, *parent.context.arena, *parent.failure_detector, [this] { return impl_->progress_thread_.guard(); },
       {ranks.begin(), ranks.end()}, name);
   SubsetBootstrap bootstrap(
       "create_group", rank(), {ranks.begin(), ranks.end()}, std::numeric_limits<int>::max(),

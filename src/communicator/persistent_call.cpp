@@ -1,5 +1,5 @@
 // Implementation of persistent calls: PersistentCall, the functions of Communicator that make one, and the functions of
-// Communicator::Impl that start and end one.
+// PersistentCall::State that start and end one.
 #include "collectives/persistent_call.hpp"
 
 #include <fmt/format.h>
@@ -62,65 +62,67 @@ void PersistentCall::State::check_still_allocated(Rank rank) {
   frees_seen = frees;
 }
 
-// ---- the communicator ----
-
-std::shared_ptr<PersistentCall::State> Communicator::Impl::persist(Call call, const Options& options) {
-  check_process(call.collective);
+std::shared_ptr<PersistentCall::State> PersistentCall::State::make(Communicator::Impl& comm, Call call,
+                                                                   const Options& options) {
+  comm.check_process(call.collective);
+  const CommunicatorResources& resources = comm.resources;
   const Rank rank = resources.rank();
   check_arguments(call, rank, resources.size());
   check_name(call, options.name, rank);
   if (options.compressor != nullptr)
     refuse_call(Errc::unsupported, to_string(call.collective),
                 "a persistent call takes no compressor, whose plan may change from call to call", rank);
-  const auto lock = progress_thread_.guard();
-  queue_.throw_failure();
-  if (const std::exception_ptr refused = device_calls_.place(call, options)) std::rethrow_exception(refused);
-  const std::shared_ptr<const PlannedCall> planned = preparation_.plan(call, options);
+  const auto lock = comm.progress_thread_.guard();
+  comm.queue_.throw_failure();
+  if (const std::exception_ptr refused = comm.device_calls_.place(call, options)) std::rethrow_exception(refused);
+  const std::shared_ptr<const PlannedCall> planned = comm.preparation_.plan(call, options);
   if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, rank);
-  auto state = std::make_shared<PersistentCall::State>();
+  auto state = std::make_shared<State>();
   describe(*state, call, options, planned, resources);
-  state->phase = Operation::Phase::idle;
-  state->owner = this;
-  state->job.host.known_as = repeated_call_.next_operands();
+  state->phase = Phase::idle;
+  state->owner = &comm;
+  state->job.host.known_as = comm.repeated_call_.next_operands();
   state->arguments = call;
   state->arguments.counts = {};
   state->device_options.stream = options.stream;
   state->on_device = call.memory == Memory::device;
   if (!state->on_device) state->find_allocated(rank);
-  persistent_calls_.push_back(state.get());
+  comm.persistent_calls_.push_back(state.get());
   return state;
 }
 
-void Communicator::Impl::start(const std::shared_ptr<PersistentCall::State>& call) {
-  PersistentCall::State& operation = *call;
-  check_process(operation.arguments.collective);
+void PersistentCall::State::start(const std::shared_ptr<State>& call) {
+  State& operation = *call;
+  Communicator::Impl& comm = *operation.owner;
+  const Rank rank = comm.resources.rank();
+  comm.check_process(operation.arguments.collective);
   if (operation.started)
     refuse_call(Errc::invalid_argument, to_string(operation.arguments.collective),
-                "this persistent call is started already: wait for it before the next start", resources.rank());
-  auto lock = progress_thread_.guard();
-  queue_.throw_failure();
+                "this persistent call is started already: wait for it before the next start", rank);
+  auto lock = comm.progress_thread_.guard();
+  comm.queue_.throw_failure();
   try {
-    operation.check_still_allocated(resources.rank());
+    operation.check_still_allocated(rank);
   } catch (const Error& error) {
-    preparation_.refuse_locked(operation.arguments, error.what());
+    comm.preparation_.refuse_locked(operation.arguments, error.what());
     throw;
   }
   operation.queue_again();
   if (operation.on_device)
-    device_calls_.prepare(operation, operation.arguments, operation.device_options, false, nullptr);
+    comm.device_calls_.prepare(operation, operation.arguments, operation.device_options, false, nullptr);
   operation.started = true;
-  resources.observer->issue(operation);
-  queue_.issue(call);
+  comm.resources.observer->issue(operation);
+  comm.queue_.issue(call);
   if (operation.finished()) return;
-  progress_thread_.attach();
-  progress_thread_.notify();
+  comm.progress_thread_.attach();
+  comm.progress_thread_.notify();
 }
 
-void Communicator::Impl::forget(PersistentCall::State& call) noexcept {
-  if (inherited()) return;
-  const auto lock = progress_thread_.guard();
-  std::erase(persistent_calls_, &call);
-  device_calls_.release(call);
+void PersistentCall::State::leave_owner() noexcept {
+  if (owner == nullptr || owner->inherited()) return;
+  const auto lock = owner->progress_thread_.guard();
+  std::erase(owner->persistent_calls_, this);
+  owner->device_calls_.release(*this);
 }
 
 // ---- the handle ----
@@ -142,7 +144,7 @@ PersistentCall::~PersistentCall() {
     wait();
   } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
   }
-  if (state_->owner != nullptr) state_->owner->forget(*state_);
+  state_->leave_owner();
 }
 
 void PersistentCall::start() {
@@ -150,7 +152,7 @@ void PersistentCall::start() {
   if (state_->owner == nullptr)
     refuse_call(Errc::invalid_argument, to_string(state_->arguments.collective),
                 "the communicator of this persistent call was destroyed", kNoRank);
-  state_->owner->start(state_);
+  State::start(state_);
 }
 
 void PersistentCall::end() {
@@ -182,53 +184,55 @@ bool PersistentCall::wait_for(std::chrono::nanoseconds timeout) {
 
 PersistentCall Communicator::persistent_all_reduce(ConstBuffer input, Buffer output, ReduceOp op,
                                                    const Options& options) {
-  return PersistentCall(
-      impl_->persist({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
+  return PersistentCall(PersistentCall::State::make(
+      *impl_, {.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
 }
 
 PersistentCall Communicator::persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op,
                                                        const Options& options) {
-  return PersistentCall(
-      impl_->persist({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
+  return PersistentCall(PersistentCall::State::make(
+      *impl_, {.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
 }
 
 PersistentCall Communicator::persistent_reduce_scatter_v(ConstBuffer input, Buffer output,
                                                          std::span<const std::size_t> counts, ReduceOp op,
                                                          const Options& options) {
-  return PersistentCall(impl_->persist({.collective = Collective::reduce_scatter,
-                                        .input = input,
-                                        .output = output,
-                                        .op = op,
-                                        .counts = counts,
-                                        .has_counts = true},
-                                       options));
+  return PersistentCall(PersistentCall::State::make(*impl_,
+                                                    {.collective = Collective::reduce_scatter,
+                                                     .input = input,
+                                                     .output = output,
+                                                     .op = op,
+                                                     .counts = counts,
+                                                     .has_counts = true},
+                                                    options));
 }
 
 PersistentCall Communicator::persistent_all_gather(ConstBuffer input, Buffer output, const Options& options) {
-  return PersistentCall(
-      impl_->persist({.collective = Collective::all_gather, .input = input, .output = output}, options));
+  return PersistentCall(PersistentCall::State::make(
+      *impl_, {.collective = Collective::all_gather, .input = input, .output = output}, options));
 }
 
 PersistentCall Communicator::persistent_all_gather_v(ConstBuffer input, Buffer output,
                                                      std::span<const std::size_t> counts, const Options& options) {
-  return PersistentCall(impl_->persist(
+  return PersistentCall(PersistentCall::State::make(
+      *impl_,
       {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
       options));
 }
 
 PersistentCall Communicator::persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
-  return PersistentCall(
-      impl_->persist({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options));
+  return PersistentCall(PersistentCall::State::make(
+      *impl_, {.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options));
 }
 
 PersistentCall Communicator::persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,
                                                const Options& options) {
-  return PersistentCall(impl_->persist(
-      {.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options));
+  return PersistentCall(PersistentCall::State::make(
+      *impl_, {.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options));
 }
 
 PersistentCall Communicator::persistent_barrier(const Options& options) {
-  return PersistentCall(impl_->persist({.collective = Collective::barrier}, options));
+  return PersistentCall(PersistentCall::State::make(*impl_, {.collective = Collective::barrier}, options));
 }
 
 }  // namespace collectives

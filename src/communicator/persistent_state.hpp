@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "collectives/communicator.hpp"
 #include "collectives/persistent_call.hpp"
@@ -29,6 +30,12 @@ struct PersistentCall::State : Operation {
     std::size_t bytes = 0;  ///< length of the buffer; 0: it is not in such memory
   };
 
+  /// Checks and plans a persistent call, and adds it to the list of those that the communicator has. Throws Error.
+  static std::shared_ptr<State> make(Communicator::Impl& comm, Call call, const Options& options);
+  /// Starts a persistent call. Throws Error if it is refused. Requires its owner.
+  static void start(const std::shared_ptr<State>& call);
+  /// Removes the call, which is not started, from the list of its owner.
+  void leave_owner() noexcept;
   /// Stores which buffers of the call are in memory of allocate().
   void find_allocated(Rank rank);
   /// Notes that GPU memory is about to be freed, if a buffer of the call lies in it.
