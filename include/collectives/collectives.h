@@ -158,7 +158,8 @@ typedef enum collectives_switch COLLECTIVES_ENUM {
 typedef struct collectives_communicator collectives_communicator;    ///< Fixed set of ranks.
 typedef struct collectives_threads collectives_threads;              ///< Rendezvous of ranks that are threads.
 typedef struct collectives_work collectives_work;                    ///< Asynchronous operation.
-typedef struct collectives_group collectives_group;                  ///< Group of small all-reduces.
+typedef struct collectives_persistent collectives_persistent;        ///< Call that is started many times.
+typedef struct collectives_group collectives_group;                  ///< Collectives that are performed together.
 typedef struct collectives_memory collectives_memory;                ///< Memory that ranks of a host share.
 typedef struct collectives_device_memory collectives_device_memory;  ///< Memory of a GPU that a communicator knows.
 typedef struct collectives_user_op collectives_user_op;              ///< Reduction of the program.
@@ -244,6 +245,17 @@ COLLECTIVES_EXPORT void collectives_threads_free(collectives_threads* threads);
 COLLECTIVES_EXPORT collectives_error collectives_split(collectives_communicator* comm, int color, int key,
                                                        const collectives_communicator_options* options,
                                                        collectives_communicator** part);
+
+/// Makes a communicator of the `count` ranks in `ranks`. Only these ranks call it. Rank ranks[i] has rank i there. All
+/// members pass equal lists and names; `name` may be NULL. An option that is not set has the value of `comm`.
+///
+/// Fails with INVALID_ARGUMENT if a rank is out of range or listed twice, or if the caller is not listed. Fails with
+/// MISMATCH if another member passed another list with this name, with TIMEOUT and PEER_LOST as a call does. `comm`
+/// then stays usable.
+COLLECTIVES_EXPORT collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks,
+                                                              size_t count, const char* name,
+                                                              const collectives_communicator_options* options,
+                                                              collectives_communicator** part);
 
 /// Frees the communicator without waiting for the other ranks. Their unfinished operations fail with PEER_LOST. Its
 /// works may be freed later, its groups must be freed before.
@@ -516,6 +528,61 @@ COLLECTIVES_EXPORT collectives_error collectives_work_test(collectives_work* wor
 /// Frees the work. Waits for an unfinished operation and drops its error.
 COLLECTIVES_EXPORT void collectives_work_free(collectives_work* work);
 
+// ---- persistent calls ----
+//
+// A persistent call is checked and planned once, and then started any number of times
+// (collectives/persistent_call.hpp). Each function that makes one has the arguments of the collective of its name. It
+// sends nothing, is not collective, and takes no compressor. The buffers, and the codec and the user op in `options`,
+// must exist until the handle is freed. Counts and texts are copied. A start is a call of the communicator, in the
+// order of the starts.
+
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_reduce(collectives_communicator* comm,
+                                                                       const void* input, void* output, size_t count,
+                                                                       collectives_data_type type, collectives_op op,
+                                                                       const collectives_options* options,
+                                                                       collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce_scatter(
+    collectives_communicator* comm, const void* input, void* output, size_t count, collectives_data_type type,
+    collectives_op op, const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce_scatter_v(
+    collectives_communicator* comm, const void* input, void* output, const size_t* counts, collectives_data_type type,
+    collectives_op op, const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_gather(collectives_communicator* comm,
+                                                                       const void* input, void* output, size_t count,
+                                                                       collectives_data_type type,
+                                                                       const collectives_options* options,
+                                                                       collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_gather_v(
+    collectives_communicator* comm, const void* input, void* output, const size_t* counts, collectives_data_type type,
+    const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_broadcast(collectives_communicator* comm, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, int root,
+                                                                      const collectives_options* options,
+                                                                      collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce(collectives_communicator* comm, const void* input,
+                                                                   void* output, size_t count,
+                                                                   collectives_data_type type, collectives_op op,
+                                                                   int root, const collectives_options* options,
+                                                                   collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_barrier(collectives_communicator* comm,
+                                                                    const collectives_options* options,
+                                                                    collectives_persistent** call);
+
+/// Starts the operation, and returns without waiting. Fails with INVALID_ARGUMENT if the last start has not been waited
+/// for, if a buffer from collectives_memory_allocate() was freed, or if the communicator was freed.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_start(collectives_persistent* call);
+/// Blocks until the operation is finished. Returns at once if it was not started. Fails with the operation's error.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_wait(collectives_persistent* call);
+/// Blocks for at most `seconds`. Sets `*done` to 1 if the operation is finished or not started, and to 0 if it
+/// continues.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_wait_for(collectives_persistent* call, double seconds,
+                                                                     int* done);
+/// Progresses the operation and sets `*done` in the same way. Sleeps as collectives_work_test() does.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_test(collectives_persistent* call, int* done);
+/// Frees the persistent call. Waits for a started operation and drops its error.
+COLLECTIVES_EXPORT void collectives_persistent_free(collectives_persistent* call);
+
 /// Describes in words how a call would be done. Not collective. `count` is the number of elements of the whole vector:
 /// the input, or for all_gather the output. Free `*text` by collectives_free().
 COLLECTIVES_EXPORT collectives_error collectives_explain(const collectives_communicator* comm,
@@ -530,16 +597,55 @@ COLLECTIVES_EXPORT collectives_error collectives_plan_name(const collectives_com
 
 // ---- groups ----
 
-/// Makes a group, which turns small all-reduces of equal type, op and options into few large ones. Free it before its
-/// communicator.
+/// Makes a group of collectives, which are performed together. Small operations of equal collective, type, op, root and
+/// options share one call. Free the group before its communicator.
 COLLECTIVES_EXPORT collectives_error collectives_group_create(collectives_communicator* comm,
                                                               collectives_group** group);
-/// Adds a tensor with the arguments of collectives_all_reduce(). Every rank adds the same tensors in the same order.
-/// Nothing is sent. The buffers and the objects in `options` must stay valid as for an asynchronous operation.
+
+// Each of these functions adds an operation with the arguments of the collective of its name. Every rank adds the same
+// operations in the same order. Nothing is sent. The buffers and the objects in `options` must stay valid as for an
+// asynchronous operation. Counts and lists of tensors are copied. No output may overlap another operation of the group.
+
 COLLECTIVES_EXPORT collectives_error collectives_group_all_reduce(collectives_group* group, const void* input,
                                                                   void* output, size_t count,
                                                                   collectives_data_type type, collectives_op op,
                                                                   const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter(collectives_group* group, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, collectives_op op,
+                                                                      const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter_v(collectives_group* group, const void* input,
+                                                                        void* output, const size_t* counts,
+                                                                        collectives_data_type type, collectives_op op,
+                                                                        const collectives_options* options);
+/// Adds a reduce-scatter from a list of tensors, one for each rank. Rank r receives the result of inputs[r], which has
+/// counts[r] elements. In place: output == inputs[rank].
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter_list(
+    collectives_group* group, const void* const* inputs, void* output, const size_t* counts, collectives_data_type type,
+    collectives_op op, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather(collectives_group* group, const void* input,
+                                                                  void* output, size_t count,
+                                                                  collectives_data_type type,
+                                                                  const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather_v(collectives_group* group, const void* input,
+                                                                    void* output, const size_t* counts,
+                                                                    collectives_data_type type,
+                                                                    const collectives_options* options);
+/// Adds an all-gather into a list of tensors, one for each rank. The counts[r] elements of rank r go to outputs[r]. In
+/// place: input == outputs[rank].
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather_list(collectives_group* group, const void* input,
+                                                                       void* const* outputs, const size_t* counts,
+                                                                       collectives_data_type type,
+                                                                       const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_broadcast(collectives_group* group, const void* input,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce(collectives_group* group, const void* input, void* output,
+                                                              size_t count, collectives_data_type type,
+                                                              collectives_op op, int root,
+                                                              const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_barrier(collectives_group* group,
+                                                               const collectives_options* options);
 /// Performs all added operations and empties the group, which can be filled again.
 COLLECTIVES_EXPORT collectives_error collectives_group_run(collectives_group* group);
 /// Starts all added operations and empties the group. The group may be filled again, or freed, before they end.

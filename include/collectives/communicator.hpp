@@ -52,6 +52,7 @@
 #include "collectives/error.hpp"
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
+#include "collectives/persistent_call.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/records.hpp"
 #include "collectives/top_k.hpp"
@@ -310,6 +311,27 @@ class COLLECTIVES_EXPORT Communicator {
   void barrier(const Options& = {});
   [[nodiscard]] Work barrier_async(const Options& = {});
 
+  // ---- persistent calls (persistent_call.hpp) ----
+  //
+  // Each function makes a persistent call with the shape, the order and the cost of the collective of its name. It
+  // throws the Error{invalid_argument} and Error{unsupported} of that collective, and Error{unsupported} for a
+  // compressor. It sends nothing and is not collective. An error concerns this rank only.
+
+  [[nodiscard]] PersistentCall persistent_all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                                     const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                                         const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce_scatter_v(ConstBuffer input, Buffer output,
+                                                           std::span<const std::size_t> counts,
+                                                           ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_gather(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_gather_v(ConstBuffer input, Buffer output,
+                                                       std::span<const std::size_t> counts, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,
+                                                 const Options& = {});
+  [[nodiscard]] PersistentCall persistent_barrier(const Options& = {});
+
   /// Returns an empty group, which performs many small operations as few large ones; see Group.
   Group group();
 
@@ -317,6 +339,21 @@ class COLLECTIVES_EXPORT Communicator {
   ///
   /// Collective over this communicator. A rank with a negative color takes part and receives no communicator.
   std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
+
+  /// Makes a communicator of the ranks in `ranks`. Only these ranks call it, so it is not collective over this
+  /// communicator. Rank ranks[i] has rank i there. All members pass equal lists and names. An option that is not set
+  /// has the value of this communicator.
+  ///
+  /// Members find one another by the list and `name`. Members that make several communicators at a time need one name
+  /// for each. Ranks outside the list may be in any call, or may have ended. The members must not have a call of this
+  /// communicator in which they wait for one another.
+  ///
+  /// Throws Error{invalid_argument} for a rank that is out of range or listed twice, and for a list without the caller.
+  /// Throws Error{mismatch} that names both ranks and lists, if another member passed another list with this name.
+  /// Throws Error{timeout} that names the members that did not come, and Error{peer_lost} for a member that has ended.
+  /// This communicator stays usable after these errors.
+  Communicator create_group(std::span<const Rank> ranks, std::string_view name = {},
+                            const CommunicatorOptions& options = {});
 
   /// Allocates `count` elements, all bytes zero, in memory that the other ranks of this host can access. Collectives on
   /// it copy nothing; see memory.hpp.
@@ -390,30 +427,60 @@ class COLLECTIVES_EXPORT Communicator {
   friend class DeviceMemory;
   friend struct ForeignCall;  // performs calls of other interfaces
   friend class Group;
+  friend class PersistentCall;
   friend class Work;
   struct Impl;
   explicit Communicator(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 
-/// Group of small all-reduces. It packs tensors of equal type, op and options into one buffer, reduces them by one call
-/// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
-///
-/// No output of a tensor may overlap the input or the output of another tensor of the group. Inputs may overlap one
-/// another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
+/// Group of collectives, which are performed together. Small operations of equal collective, type, op, root and options
+/// share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank adds the same
+/// operations in the same order. If the order differs, the ranks get a mismatch. The group can be used again after
+/// run().
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
+///   group.broadcast(settings, 0);
 ///   group.run();
+///
+/// Tensors that are adjacent in memory, and operations of more than 64 KiB (of 1 MiB between hosts), are not copied.
+/// Exception: a list of tensors that are not adjacent is always copied, except in device memory. There, it is performed
+/// as one broadcast or one reduction for each tensor.
+///
+/// No output of an operation may overlap the input or the output of another operation of the group. Inputs may overlap
+/// one another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
+///
+/// The functions that add an operation check its arguments like the functions of Communicator. The buffers belong to
+/// the group until run() or Work::wait() has ended. The lists of counts and of tensors are copied.
 class COLLECTIVES_EXPORT Group {
  public:
   explicit Group(Communicator& comm);
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
-  /// Adds a tensor. Checks the arguments like Communicator::all_reduce. The buffers belong to the group until run() or
-  /// Work::wait() has ended.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  /// Adds a reduce_scatter from a list of tensors. Rank r receives the result of inputs[r].
+  ///
+  /// Shape: inputs.size() == size(), and output.count == inputs[rank()].count. The count of inputs[r] is equal on every
+  /// rank. In place: output.data == inputs[rank()].data.
+  void reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, ReduceOp op = ReduceOp::sum,
+                      const Options& = {});
+  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                        ReduceOp op = ReduceOp::sum, const Options& = {});
+  void all_gather(ConstBuffer input, Buffer output, const Options& = {});
+  /// Adds an all_gather into a list of tensors. The input of rank r goes to outputs[r].
+  ///
+  /// Shape: outputs.size() == size(), and input.count == outputs[rank()].count. The count of outputs[r] is equal on
+  /// every rank. In place: input.data == outputs[rank()].data.
+  void all_gather(ConstBuffer input, std::span<const Buffer> outputs, const Options& = {});
+  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
+  void broadcast(Buffer data, Rank root, const Options& = {});
+  void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+  /// Adds a barrier: no rank ends the group before every rank has started it.
+  void barrier(const Options& = {});
   /// Performs all added operations and empties the group.
   void run();
   /// Starts all added operations and empties the group. The Work owns them.

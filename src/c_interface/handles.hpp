@@ -41,8 +41,12 @@ struct collectives_threads {
 struct collectives_work {
   collectives::Work work;
 };
+struct collectives_persistent {
+  collectives::PersistentCall call;
+};
 struct collectives_group {
   collectives::Group group;
+  const collectives::Communicator* comm;
 };
 struct collectives_memory {
   collectives::SharedMemory memory;

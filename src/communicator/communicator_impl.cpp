@@ -113,7 +113,7 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 
 // ---- waiting ----
 
-bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
+bool Communicator::Impl::wait_until(Operation& state, Deadline until) {
   check_process(state.call->signature.collective);
   const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
   auto lock = progress_thread_.guard();
@@ -122,7 +122,7 @@ bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
   return state.finished();
 }
 
-bool Communicator::Impl::test(Work::State& state) {
+bool Communicator::Impl::test(Operation& state) {
   check_process(state.call->signature.collective);
   thread_local TestBackoff backoff;  // one for all communicators that the thread tests
   if (!state.finished()) {
@@ -189,6 +189,10 @@ Communicator::Impl::~Impl() {
     state.owner = nullptr;
     device_calls_.release(state);
   });
+  for (PersistentCall::State* const call : persistent_calls_) {
+    call->owner = nullptr;
+    device_calls_.release(*call);
+  }
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
   if (wire == nullptr) resources.failure_detector->log_difference_at_end();

@@ -16,6 +16,7 @@
 #include "bootstrap/subset.hpp"
 #include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/inherited_options.hpp"
 
 namespace collectives {
 namespace {
@@ -71,16 +72,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
     return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
   });
-  CommunicatorOptions inherited = options;
-  if (inherited.backend.empty()) inherited.backend = impl_->resources.settings.backend;
-  if (inherited.timeout.count() == 0) inherited.timeout = impl_->resources.settings.timeout;
-  if (!inherited.deterministic) inherited.deterministic = impl_->resources.settings.deterministic;
-  if (!inherited.progress_thread) inherited.progress_thread = impl_->resources.settings.progress_thread;
-  if (inherited.transport.empty()) inherited.transport = impl_->resources.settings.transport;
-  if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
-  if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
-  if (!inherited.tuning) inherited.tuning = tuning();
-  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
+  const CommunicatorOptions inherited = inherited_options(impl_->resources, options);
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);

@@ -389,7 +389,7 @@ Signature sign(const Call& call, Rank rank, int size, std::string_view backend, 
   if (call.has_counts) {
     signature.has_counts = true;
     if (has_local_counts(call.collective)) return signature;
-    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes());
+    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes(), call.layout);
     if (is_displaced(call))
       signature.counts_hash =
           hash_bytes(call.displacements.data(), call.displacements.size_bytes(), signature.counts_hash);

@@ -44,6 +44,9 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     End& leaver = ends_[static_cast<std::size_t>(from)];
     leaver.left = true;
     leaver.completed = leave->completed;
+  } else if (auto* const member = std::get_if<MemberMessage>(&message)) {
+    if (member_messages_.size() == kMostMemberMessages) member_messages_.pop_front();
+    member_messages_.emplace_back(from, std::move(*member));
   }
 }
 
@@ -89,11 +92,22 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
       }
 }
 
-std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
+void ControlProtocol::note_lost() {
   while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
     lost_.push_back(lost->first);
   }
+}
+
+std::string ControlProtocol::end_of(Rank rank) {
+  note_lost();
+  const End& end = ends_[static_cast<std::size_t>(rank)];
+  if (end.left) return fmt::format("it left the communicator after its call #{}", end.completed);
+  return end.cause.empty() ? std::string() : fmt::format("its process or host is gone ({})", end.cause);
+}
+
+std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
+  note_lost();
   std::optional<LostRank> leaver;
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];

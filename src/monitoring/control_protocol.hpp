@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are three kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are four kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
@@ -14,6 +14,9 @@
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
 //
+//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at most
+//              kMostMemberMessages, until the rank takes part in the exchange.
+//
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
 // each of them.
 #pragma once
@@ -21,9 +24,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/transport.hpp"
@@ -76,8 +81,18 @@ class ControlProtocol {
   /// completed the call is not lost, unless the wire still waits for data from it. A rank that has left is returned
   /// only if no other rank was lost, because ranks leave after they have lost a peer.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
+  /// Returns how a rank of another host has ended or left; empty: it has not.
+  std::string end_of(Rank rank);
+
+  /// Sends a member message. The wire drops it if it cannot be sent.
+  void send(Rank to, const MemberMessage& message) { wire_.post_control(to, message.encode()); }
+  /// Member messages that have arrived, with their senders, oldest first. The caller removes those that it has used.
+  std::deque<std::pair<Rank, MemberMessage>>& member_messages() noexcept { return member_messages_; }
 
  private:
+  /// Largest number of member messages that are kept. The oldest is dropped for a further one.
+  static constexpr std::size_t kMostMemberMessages = 4096;
+
   /// How a rank of another host has ended.
   struct End {
     std::string cause = {};       ///< How the wire noticed the end; empty while the rank is connected.
@@ -85,6 +100,8 @@ class ControlProtocol {
     bool left = false;            ///< Whether the rank has sent a leave message.
   };
   void receive(Rank from, std::string_view bytes);
+  /// Stores the ranks that the wire has reported as lost.
+  void note_lost();
   void send_records();
   /// Returns whether the wire may be given a message, because it does not fail if the receiver has ended.
   bool may_send_records() const noexcept { return !leaving_ || wire_.detects_peer_failure(); }
@@ -101,6 +118,7 @@ class ControlProtocol {
   std::chrono::steady_clock::time_point call_begun_{};
   std::vector<End> ends_;   // By rank.
   std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.
+  std::deque<std::pair<Rank, MemberMessage>> member_messages_;
 };
 
 }  // namespace collectives

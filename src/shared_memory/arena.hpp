@@ -50,7 +50,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 20;
+inline constexpr std::uint64_t kProtocol = 21;
 
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
@@ -94,6 +94,21 @@ struct alignas(64) BufferRecord {
 /// have this many places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
+/// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
+inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
+
+/// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
+struct MemberBlock {
+  PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
+  PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
+  PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
+  std::atomic<std::uint64_t> name{0};     ///< hash of the name alone
+  std::atomic<std::uint64_t> refused{0};  ///< time at which it found another list of ranks; 0: it found none
+  std::atomic<std::uint64_t> left{0};     ///< bytes of the text from the shown piece on
+  std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
+  std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
+};
+
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that this rank has finished
@@ -106,6 +121,7 @@ struct RankBlock {
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
   ArrivalRecord records[kRecords];
+  MemberBlock member;
 };
 
 /// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece

@@ -41,6 +41,9 @@ typedef collectives_communicator Comm;
   S(WaitForALittleTellsWhetherItIsDone, 2, together) \
   S(FuseAGroup, 1, together)                         \
   S(RefuseAGroupThatOverlaps, 1, together)           \
+  S(StartPersistentCalls, 1, together)               \
+  S(GroupAnyCollectives, 1, together)                \
+  S(CreateAGroup, 1, together)                       \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \
   S(NoMemoryOfAGpu, 1, together)                     \
