@@ -31,8 +31,8 @@ constexpr auto kGatherRecords = 300ms;
 // Longest wait for a record that shows a difference, if data had the tag of another call. The peer may have lost its
 // core before it wrote the record.
 constexpr auto kLateRecord = 500ms;
-// The same wait for the record of another host. A rank that gives data and needs none, such as the root of a broadcast,
-// may compute between two calls. It sends its records in the second call.
+// Longest wait for such a record of a rank on another host. A rank that gives data and needs none, such as the root of
+// a broadcast, may compute between two calls. It sends its records in the second call.
 constexpr auto kLateRecordOfHost = 5s;
 // Time for which the ranks of a host let those of the host before report a mismatch.
 constexpr auto kTurn = 300ms;
@@ -118,8 +118,7 @@ void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::ch
     mismatch.peer = peer;
     mismatch.operation = call_text(call);
     mismatch.text = fmt::format(
-        "{}: data from rank {} are not those of this call; the arguments of rank {} have not arrived, because it has "
-        "been outside the library since its call",
+        "{}: data from rank {} are not those of this call; no record of rank {} shows which call it has made instead",
         mismatch.operation, peer, peer);
   }
   report_failure(Errc::mismatch, mismatch.peer, mismatch.operation, mismatch.text);
