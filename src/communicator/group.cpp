@@ -23,8 +23,7 @@ struct Group::Impl {
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
-  /// Calls work(). If it throws an Error, publishes the refusal of the collective that the error names, so that other
-  /// ranks get an error.
+  /// Calls work(). If it throws an Error, refuses the collective that the error names, so that other ranks get an error.
   template <class Work>
   auto refusing(Work&& work) {
     try {
@@ -32,8 +31,8 @@ struct Group::Impl {
     } catch (const Error& error) {
       const auto* const found =
           std::ranges::find(kCollectives, error.operation(), [](Collective one) { return to_string(one); });
-      comm->preparation().refuse({.collective = *found}, error.what());
-      throw;
+      const auto lock = comm->progress_thread().guard();
+      comm->preparation().throw_refusal(error, {.collective = *found}, {});
     }
   }
 

@@ -104,8 +104,7 @@ void PersistentCall::State::start(const std::shared_ptr<State>& call) {
   try {
     operation.check_still_allocated(rank);
   } catch (const Error& error) {
-    comm.preparation_.refuse_locked(operation.arguments, error.what());
-    throw;
+    comm.preparation_.throw_refusal(error, operation.arguments, operation.name);
   }
   operation.queue_again();
   if (operation.on_device)
