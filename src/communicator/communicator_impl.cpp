@@ -112,6 +112,12 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 // ---- waiting ----
 
 bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
+  if (state.is_message) {
+    check_process("wait");
+    messages_.engine().wait_until(state.message, until);
+    state.conclude_message();
+    return state.finished();
+  }
   check_process(state.call->signature.collective);
   auto lock = progress_thread_.guard();
   if (!state.finished()) queue_.progress();
@@ -120,8 +126,22 @@ bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
 }
 
 bool Communicator::Impl::test(Work::State& state) {
-  check_process(state.call->signature.collective);
   thread_local TestBackoff backoff;  // one for all communicators that the thread tests
+  if (state.is_message) {
+    check_process("test");
+    const std::uint64_t before = messages_.engine().moves();
+    if (!state.finished() && !messages_.engine().test(state.message)) {
+      if (messages_.engine().moves() != before)
+        backoff.fruitful();
+      else if (resources.context.oversubscribed)
+        backoff.fruitless();
+      return false;
+    }
+    state.conclude_message();
+    backoff.fruitful();
+    return true;
+  }
+  check_process(state.call->signature.collective);
   if (!state.finished()) {
     auto lock = progress_thread_.guard();
     const bool moved = queue_.progress_in_test();
@@ -142,6 +162,7 @@ void Communicator::Impl::progress() {
   check_process("progress");
   const auto lock = progress_thread_.guard();
   queue_.progress_all();
+  messages_.engine().progress_as_member(true);
 }
 
 void Communicator::Impl::check_peers(std::string_view operation) {
@@ -177,6 +198,7 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 
 Communicator::Impl::~Impl() {
   progress_thread_.stop();
+  messages_.end();
   queue_.end();
   if (resources.context.injection != nullptr) resources.context.injection->report_missed(queue_.next_sequence() - 1);
   device_memories_.detach();
@@ -196,7 +218,7 @@ Communicator::Impl::~Impl() {
     } catch (const std::exception&) {
       return;
     }
-  if (wire != nullptr && !queue_.has_failed()) try {
+  if (wire != nullptr && !queue_.has_failed() && !messages_.engine().has_failed()) try {
       wire->flush(resources.leave_deadline());
     } catch (const std::exception& error) {
       log_warning(resources.rank(), "leaving a communicator: {}", error.what());

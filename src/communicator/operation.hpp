@@ -17,6 +17,7 @@
 #include "execution/executor.hpp"
 #include "execution/multi_phase_operation.hpp"
 #include "planning/planned_call.hpp"
+#include "point_to_point/message_operation.hpp"
 
 namespace collectives {
 
@@ -69,6 +70,17 @@ struct Operation {
 /// pool. It uses the state again when no Work refers to the state any more.
 struct Work::State : Operation {
   Communicator::Impl* owner = nullptr;  ///< null for a Group, and after the communicator was destroyed
+
+  // Fields of a point-to-point call. `message` is then the operation, and the fields of Operation are unused until it
+  // ends.
+  bool is_message = false;
+  MessageOperation message;
+  /// Takes over the end of `message`. Does nothing if it has not ended.
+  void conclude_message() noexcept {
+    if (!is_message || finished() || !message.ended()) return;
+    error = message.error;
+    phase.store(error == nullptr ? Phase::done : Phase::failed, std::memory_order_release);
+  }
 
   // Fields of a Group, which reduces its tensors by several operations. `members` holds the Works of these operations.
   // `finish` copies packed results to the outputs of the tensors.

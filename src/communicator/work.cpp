@@ -12,6 +12,7 @@ Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
     Work old(std::move(*this));  // its destructor waits for the old operation
     state_ = std::move(other.state_);
+    source_ = std::exchange(other.source_, kNoRank);
   }
   return *this;
 }
@@ -54,6 +55,9 @@ bool Work::test() {
   const std::shared_ptr<State> state = std::move(state_);
   if (state->multi_phase != nullptr) std::exchange(state->multi_phase, nullptr)->released();
   if (state->finish) std::exchange(state->finish, nullptr)();
+  for (const Work& member : state->members)
+    if (member.source_ != kNoRank) source_ = member.source_;
+  if (state->is_message) source_ = state->message.source;
   state->members.clear();
   state->call = nullptr;
   return true;

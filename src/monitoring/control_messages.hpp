@@ -1,10 +1,11 @@
 // Control messages: the texts that the failure detectors of different hosts send to one another. The wire, the
-// transport between hosts, carries them. There are three kinds:
+// transport between hosts, carries them. There are four kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
 //   R RECORD*                      arrivals: calls that ranks have entered (ArrivalMessage)
 //   L CALL RECORD*                 leave: the sender leaves the communicator; CALL is its last completed call, and the
 //                                  records are those of its last calls (LeaveMessage)
+//   W WORD                         wait: the point-to-point message for which the sender waits (WaitMessage)
 //
 // A record begins with a space. It has one of two forms:
 //
@@ -57,8 +58,15 @@ struct LeaveMessage {
   static std::optional<LeaveMessage> decode(std::string_view bytes);
 };
 
+struct WaitMessage {
+  std::uint64_t word = 0;  ///< MessageWait::word(); 0: the wait has ended.
+
+  std::string encode() const;
+  static std::optional<WaitMessage> decode(std::string_view bytes);
+};
+
 /// One message of any kind. The first alternative means that the bytes are no message.
-using ControlMessage = std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage>;
+using ControlMessage = std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage>;
 ControlMessage decode_control_message(std::string_view bytes);
 
 }  // namespace collectives

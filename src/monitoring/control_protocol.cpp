@@ -44,6 +44,8 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     End& leaver = ends_[static_cast<std::size_t>(from)];
     leaver.left = true;
     leaver.completed = leave->completed;
+  } else if (const auto* const wait = std::get_if<WaitMessage>(&message)) {
+    ends_[static_cast<std::size_t>(from)].wait = wait->word;
   }
 }
 
@@ -89,17 +91,35 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
       }
 }
 
-std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
+void ControlProtocol::send_wait(std::uint64_t word) {
+  if (may_send_records()) send_to_hosts(WaitMessage{word}.encode());
+}
+
+void ControlProtocol::poll_lost() {
   while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
     lost_.push_back(lost->first);
   }
+}
+
+std::string ControlProtocol::how_lost(const End& end) const {
+  return end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
+                  : fmt::format("its process or host is gone ({})", end.cause);
+}
+
+std::optional<std::string> ControlProtocol::loss_of(Rank rank) const {
+  const End& end = ends_[static_cast<std::size_t>(rank)];
+  if (!end.left && end.cause.empty()) return std::nullopt;
+  return how_lost(end);
+}
+
+std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
+  poll_lost();
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
     const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
     if (done) continue;
-    return LostRank{rank, end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
-                                   : fmt::format("its process or host is gone ({})", end.cause)};
+    return LostRank{rank, how_lost(end)};
   }
   return std::nullopt;
 }

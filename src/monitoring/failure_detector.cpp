@@ -69,7 +69,11 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
   for (int local = 0; local < arena_.ranks(); ++local) {
     const auto patience = Clock::now() + kPatienceWithRemoteAccess;
     Backoff backoff;
-    while (local != arena_.self() && arena_.block(local).remote_access.value.load() != 0 && arena_.alive(local)) {
+    const RankBlock& block = arena_.block(local);
+    const auto accesses = [&] {
+      return block.remote_access.value.load() != 0 || block.message_access.value.load() != 0;
+    };
+    while (local != arena_.self() && accesses() && arena_.alive(local)) {
       if (Clock::now() < patience) {
         backoff.wait();
         continue;
@@ -205,6 +209,41 @@ void FailureDetector::log_difference_at_end() noexcept {
     if (!text.empty()) log_error(view_.world.self, "leaving a communicator: mismatch: {}", text);
   } catch (const std::exception&) {  // out of memory
   }
+}
+
+// ---- point-to-point waits ----
+
+void FailureDetector::look_for_losses() {
+  if (control_) control_->poll_lost();
+  arena_.search_ended(coarse_now(), kCheckLostEvery);
+}
+
+std::optional<std::string> FailureDetector::loss_of(Rank rank) const {
+  if (view_.host_of(rank) != view_.grid.host) return control_->loss_of(rank);
+  const int local = view_.local_of(rank);
+  const bool left = arena_.block(local).departed.value.load(std::memory_order_acquire) != 0;
+  if (!left && arena_.ended(local) == 0) return std::nullopt;
+  return left ? "it left the communicator" : "its process ended";
+}
+
+std::string FailureDetector::current_call_of(Rank rank) const {
+  if (view_.host_of(rank) != view_.grid.host) return {};
+  const std::uint64_t newest = arrivals_.newest_of(rank);
+  if (newest == 0 || completed_of(view_.local_of(rank)) >= newest) return {};
+  const auto record = arrivals_.record_of(rank, newest);
+  return record ? label_of(record->signature, newest, record->details.name) : fmt::format("call #{}", newest);
+}
+
+void FailureDetector::publish_wait(const MessageWait& wait, bool to_hosts) {
+  arrivals_.publish_heartbeat(coarse_now());
+  arena_.block(arena_.self()).message_wait.value.store(wait.word(), std::memory_order_release);
+  if (control_ && to_hosts) control_->send_wait(wait.word());
+}
+
+MessageWait FailureDetector::wait_of(Rank rank) const noexcept {
+  if (view_.host_of(rank) == view_.grid.host)
+    return MessageWait::of(arena_.block(view_.local_of(rank)).message_wait.value.load(std::memory_order_acquire));
+  return control_ ? MessageWait::of(control_->wait_of(rank)) : MessageWait();
 }
 
 // ---- lost peers ----

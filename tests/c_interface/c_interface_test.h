@@ -26,6 +26,8 @@ typedef collectives_communicator Comm;
   S(ScaleByNothing, 1, together)                     \
   S(ScatterGatherAndBroadcast, 1, together)          \
   S(ScatterGatherAndBroadcastApart, 2, apart)        \
+  S(SendAndReceive, 1, together)                     \
+  S(SendAndReceiveApart, 2, apart)                   \
   S(OverlapOperations, 1, together)                  \
   S(WaitForALittleTellsWhetherItIsDone, 2, together) \
   S(FuseAGroup, 1, together)                         \
