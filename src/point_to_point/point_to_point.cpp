@@ -205,10 +205,11 @@ void PointToPoint::run(MessageOperation& operation) {
     begin(operation);
     if (!operation.call.sends() && receive_at_once(operation)) return;
     guarded([&] { post(operation); });
+    note_wire();
     if (failure_ != nullptr && !operation.ended()) std::rethrow_exception(failure_);
   }
   if (!operation.ended()) wait_until(operation, Deadline::never());
-  leave_answers();
+  leave_unsent();
   if (operation.error != nullptr) std::rethrow_exception(operation.error);
 }
 
@@ -222,17 +223,19 @@ void PointToPoint::run(MessageOperation& first, MessageOperation& second) {
       post(first);
       if (second.call.sends() || !receive_at_once(second)) post(second);
     });
+    note_wire();
     if (failure_ != nullptr && (!first.ended() || !second.ended())) std::rethrow_exception(failure_);
   }
   for (MessageOperation* const one : {&first, &second})
     if (!one->ended()) wait_until(*one, Deadline::never());
-  leave_answers();
+  leave_unsent();
   for (MessageOperation* const one : {&first, &second})
     if (one->error != nullptr) std::rethrow_exception(one->error);
 }
 
-/// Lets later waits of this thread send the answers for which a link had no space. Peers wait for them.
-void PointToPoint::leave_answers() {
+/// Lets later waits of this thread send the answers for which a link had no space, and what the wire has not sent.
+/// Peers wait for both.
+void PointToPoint::leave_unsent() {
   if (is_idle() || has_progress_thread_) return;
   const Guard guard(lock_);
   place_.move_to_this_thread();
@@ -253,6 +256,7 @@ void PointToPoint::start(std::span<MessageOperation* const> operations) {
   guarded([&] {
     for (MessageOperation* const one : operations) post(*one);
   });
+  note_wire();
   if (failure_ == nullptr) return;
   for (MessageOperation* const one : operations)
     if (!one->ended()) std::rethrow_exception(failure_);

@@ -95,8 +95,11 @@ class PointToPoint final : public ProgressEngine::Member {
 
   // ---- state ----
 
-  /// Returns whether no call and no envelope is unfinished. Any thread may call it.
-  bool is_idle() const noexcept { return unfinished_count_.load(std::memory_order_acquire) == 0; }
+  /// Returns whether no call is unfinished, and neither an answer nor the wire needs further calls of this process. Any
+  /// thread may call it.
+  bool is_idle() const noexcept {
+    return unfinished_count_.load(std::memory_order_acquire) == 0 && !wire_sends_.load(std::memory_order_acquire);
+  }
   bool progress_as_member(bool check_failures) noexcept override;
   /// Returns a counter that changes whenever a message progresses. Any thread may call it.
   std::uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }
@@ -129,7 +132,11 @@ class PointToPoint final : public ProgressEngine::Member {
 
   bool wait_turn(const MessageOperation& operation, CollectiveBackoff& backoff);
   void read_controls();
-  void leave_answers();
+  /// Notes whether the wire needs further calls of progress().
+  void note_wire() noexcept {
+    if (wire_ != nullptr) wire_sends_.store(wire_->sending(), std::memory_order_release);
+  }
+  void leave_unsent();
 
   // Calls. All functions below require the lock.
 
@@ -222,6 +229,7 @@ class PointToPoint final : public ProgressEngine::Member {
   DirectCopy direct_;
   UnfinishedMessages unfinished_;
   std::atomic<std::size_t> unfinished_count_{0};  // unfinished calls, and envelopes in outboxes
+  std::atomic<bool> wire_sends_{false};           // whether messages that were sent need further calls of progress()
   std::uint64_t calls_ = 0;
   std::atomic<std::uint64_t> moves_{0}, bytes_sent_{0}, bytes_to_hosts_{0};
   std::exception_ptr failure_;

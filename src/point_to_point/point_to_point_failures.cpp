@@ -213,6 +213,7 @@ void PointToPoint::fail_all(std::exception_ptr error) noexcept {
   failure_ = error;
   failure_detector_.wait_for_remote_access_end();
   if (wire_ != nullptr) wire_->abandon();
+  wire_sends_.store(false, std::memory_order_release);
   reset_lists();
   while (MessageOperation* const one = unfinished_.front()) {
     one->error = error;

@@ -21,6 +21,7 @@ bool PointToPoint::progress() noexcept {
     for (const Rank rank : view_.world.members)
       if (!is_self(rank)) progress_peer(rank);
   });
+  note_wire();
   return moves_.load(std::memory_order_relaxed) != before;
 }
 
