@@ -152,10 +152,10 @@ void play_on(const std::vector<int>& hosts, unsigned count, std::size_t events) 
             {.timeout = std::chrono::seconds(60)});
 }
 
-TEST(MessageSchedules, OfTwoRanksOfOneHostEnd) { play_on({0, 0}, schedules(150), 40); }
-TEST(MessageSchedules, OfFourRanksOfOneHostEnd) { play_on({0, 0, 0, 0}, schedules(60), 40); }
-TEST(MessageSchedules, OfTwoHostsEnd) { play_on({0, 1}, schedules(40), 40); }
-TEST(MessageSchedules, OfTwoHostsWithTwoRanksEnd) { play_on({0, 0, 1, 1}, schedules(30), 40); }
+TEST(MessageSchedules, OfTwoRanksOfOneHostEnd) { play_on({0, 0}, schedules(50), 40); }
+TEST(MessageSchedules, OfFourRanksOfOneHostEnd) { play_on({0, 0, 0, 0}, schedules(20), 40); }
+TEST(MessageSchedules, OfTwoHostsEnd) { play_on({0, 1}, schedules(20), 40); }
+TEST(MessageSchedules, OfTwoHostsWithTwoRanksEnd) { play_on({0, 0, 1, 1}, schedules(10), 40); }
 
 TEST(MessageSchedules, EndBesideCollectivesOfAnotherThread) {
   run_hosts({0, 0, 0},
@@ -167,7 +167,7 @@ TEST(MessageSchedules, EndBesideCollectivesOfAnotherThread) {
                   ASSERT_EQ(sum.back(), comm.size());
                 }
               });
-              for (unsigned seed = 0; seed < schedules(20); ++seed) {
+              for (unsigned seed = 0; seed < schedules(8); ++seed) {
                 Random random(seed + 1);
                 std::vector<Event> events = events_of(random, comm.size(), 40);
                 std::erase_if(events, [](const Event& one) { return one.collective; });
