@@ -95,7 +95,7 @@ void ControlProtocol::send_wait(std::uint64_t word) {
   if (may_send_records()) send_to_hosts(WaitMessage{word}.encode());
 }
 
-void ControlProtocol::poll_lost() {
+void ControlProtocol::poll_failed_peers() {
   while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
     lost_.push_back(lost->first);
@@ -114,7 +114,7 @@ std::optional<std::string> ControlProtocol::loss_of(Rank rank) const {
 }
 
 std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
-  poll_lost();
+  poll_failed_peers();
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
     const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);

@@ -75,8 +75,8 @@ class ControlProtocol {
   /// Returns the point-to-point wait that a rank of another host has sent last.
   std::uint64_t wait_of(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].wait; }
   /// Stores the ranks that the wire reports as lost.
-  void poll_lost();
-  /// Returns how a rank of another host was lost, as far as poll_lost() and poll() have found out.
+  void poll_failed_peers();
+  /// Returns how a rank of another host was lost, as far as poll_failed_peers() and poll() have found out.
   std::optional<std::string> loss_of(Rank rank) const;
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }

@@ -214,7 +214,7 @@ void FailureDetector::log_difference_at_end() noexcept {
 // ---- point-to-point waits ----
 
 void FailureDetector::look_for_losses() {
-  if (control_) control_->poll_lost();
+  if (control_) control_->poll_failed_peers();
   arena_.search_ended(coarse_now(), kCheckLostEvery);
 }
 
