@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/plan.hpp"
+#include "tools/named.hpp"
 
 namespace collectives {
 namespace {
@@ -35,12 +36,12 @@ CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
       ->check(CLI::Range(1, kMostRanksOfPlan));
   explaining.add_option("--domains", question.domains, "Sockets or caches of the one host [1]")
       ->check(CLI::Range(1, kMostRanksOfPlan));
-  explaining.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
-  explaining.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
+  explaining.add_option("--type", question.type, list_of(kDataTypes) + " [f32]");
+  explaining.add_option("--op", question.op, list_of(kOps) + " [sum]");
   explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
   explaining.add_option("--root", question.root, "of broadcast and reduce [0]")
       ->check(CLI::Range(0, kMostRanksOfPlan - 1));
-  explaining.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
+  explaining.add_option("--wire", question.wire, "what f32 values travel as: " + list_of(codecs()) + " [as they are]");
   explaining.add_flag("--force", question.force, "so also where that is slower");
   explaining.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   explaining.add_flag("--sizes", question.sizes, "a table from 8 B to 1 GiB");
@@ -63,13 +64,13 @@ CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   simulating.add_option("--uplink", question.uplink, "of each switch, each way: 400gbit [never in the way]");
   simulating.add_option("--hosts-per-switch", question.hosts_per_switch, "[all]")
       ->check(CLI::Range(1, SimulateOptions::kMostRanks));
-  simulating.add_option("--type", question.type, "f32, f64, f16, bf16, i8, u8, i32, u32, i64 or u64 [f32]");
-  simulating.add_option("--op", question.op, "sum, average, product, min, max or pre_scaled_sum [sum]");
+  simulating.add_option("--type", question.type, list_of(kDataTypes) + " [f32]");
+  simulating.add_option("--op", question.op, list_of(kOps) + " [sum]");
   simulating.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
   simulating.add_option("--root", question.root, "of broadcast and reduce [0]")
       ->check(CLI::Range(0, SimulateOptions::kMostRanks - 1));
   simulating.add_option("--tuning", question.tuning, "a file with numbers [COLLECTIVES_TUNING]");
-  simulating.add_option("--wire", question.wire, "what f32 values travel as: bf16, f16 or int8 [as they are]");
+  simulating.add_option("--wire", question.wire, "what f32 values travel as: " + list_of(codecs()) + " [as they are]");
   simulating.add_flag("--force", question.force, "so also where that is slower");
   simulating.add_flag("--deterministic", question.deterministic, "the same bits whatever the backend");
   simulating.add_flag("--all", question.all, "the runners-up as well");

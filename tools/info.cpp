@@ -336,10 +336,7 @@ void answer(const ExplainOptions& question) {
   request.codec = codec_named(question.wire, request.type);
   request.force = question.force;
   request.backend = question.backend;
-  if (!supports(request.type, request.op)) {
-    throw std::invalid_argument(
-        fmt::format("--op {} has no {}; valid: f32, f64, f16, bf16", question.op, question.type));
-  }
+  check_op(request.collective, request.type, request.op);
   if (question.root >= question.ranks) {
     throw std::invalid_argument(fmt::format("--root {}; valid: 0 to {}", question.root, question.ranks - 1));
   }

@@ -139,9 +139,7 @@ void answer(const SimulateOptions& question) {
   request.codec = codec_named(question.wire, request.type);
   request.force = question.force;
   request.backend = question.backend;
-  if (!supports(request.type, request.op))
-    throw std::invalid_argument(
-        fmt::format("--op {} has no {}; valid: f32, f64, f16, bf16", question.op, question.type));
+  check_op(request.collective, request.type, request.op);
   if (question.hosts > SimulateOptions::kMostRanks / question.ranks_per_host)
     throw std::invalid_argument(fmt::format("--hosts {} with {} ranks each; valid: up to {} ranks", question.hosts,
                                             question.ranks_per_host, SimulateOptions::kMostRanks));

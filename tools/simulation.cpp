@@ -183,6 +183,21 @@ double wire_bound_us(const Request& request, const Coding& coding, const Topolog
       case Collective::all_gather: return lacks * bytes * us_per_byte;
       case Collective::broadcast:
       case Collective::reduce: return bytes * us_per_byte;
+      // The group that receives most: its ranks receive the parts of all ranks outside it.
+      case Collective::all_to_all: {
+        double most = 0;
+        for (const std::size_t ranks : ranks_of) {
+          const auto share = static_cast<double>(ranks) / topology.ranks();
+          most = std::max(most, static_cast<double>(ranks) * (1 - share) * bytes * us_per_byte);
+        }
+        return most;
+      }
+      // The root's group has its own parts already. It may be the largest one.
+      case Collective::gather:
+      case Collective::scatter:
+        return (1 - static_cast<double>(std::ranges::max(ranks_of)) / topology.ranks()) * bytes * us_per_byte;
+      case Collective::scan:
+      case Collective::exclusive_scan: return bytes * us_per_byte;
       case Collective::barrier: break;
     }
     return 0.0;

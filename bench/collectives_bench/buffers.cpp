@@ -52,7 +52,7 @@ Footprint footprint(const Case& c, Rank rank, int ranks, Rank root) noexcept {
     case Collective::broadcast: return {rank == root ? whole : 0, whole};
     case Collective::reduce: return {whole, rank == root ? whole : 0};
     case Collective::all_reduce:
-    case Collective::barrier: break;
+    default: break;
   }
   return {whole, whole};
 }

@@ -144,7 +144,7 @@ void Measurement::perform(const Call& image) {
       }
       break;
     case Collective::reduce: comm_.reduce(call.input, call.output, call.op, call.root, options_); break;
-    case Collective::barrier: comm_.barrier(options_); break;
+    default: comm_.barrier(options_); break;
   }
 }
 
@@ -186,7 +186,7 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
         }
         break;
       case Collective::broadcast: wrong += oracle.wrong_copies(call.root, 0, output); break;
-      case Collective::barrier: break;
+      default: break;
     }
   const bool input_is_kept =
       (!call.in_place && compression.density == 0) || (call.collective == Collective::reduce && call.rank != call.root);

@@ -27,17 +27,38 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::u32: return MPI_UINT32_T;
     case DataType::i64: return MPI_INT64_T;
     case DataType::u64: return MPI_UINT64_T;
+    case DataType::boolean: return MPI_C_BOOL;
+    case DataType::i16: return MPI_INT16_T;
+    case DataType::u16: return MPI_UINT16_T;
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return MPI_UINT8_T;  // MPI lacks 8-bit floats, too
+    case DataType::complex64: return MPI_C_FLOAT_COMPLEX;
+    case DataType::complex128: return MPI_C_DOUBLE_COMPLEX;
+    case DataType::f32_index: return MPI_FLOAT_INT;
+    case DataType::f64_index: return MPI_DOUBLE_INT;
+    case DataType::i64_index: return MPI_LONG_INT;
+    case DataType::i32_index: return MPI_2INT;
+    case DataType::i16_index: return MPI_SHORT_INT;
   }
   return MPI_DATATYPE_NULL;
 }
 
 /// Returns MPI_OP_NULL for an op that MPI does not have.
-MPI_Op mpi_op(ReduceOp::Kind kind) {
+MPI_Op mpi_op(ReduceOp::Kind kind, DataType type) {
+  const bool boolean = type == DataType::boolean;  // MPI has logical ops of booleans only
   switch (kind) {
-    case ReduceOp::Kind::sum: return MPI_SUM;
-    case ReduceOp::Kind::product: return MPI_PROD;
-    case ReduceOp::Kind::min: return MPI_MIN;
-    case ReduceOp::Kind::max: return MPI_MAX;
+    case ReduceOp::Kind::sum: return boolean ? MPI_LOR : MPI_SUM;
+    case ReduceOp::Kind::product: return boolean ? MPI_LAND : MPI_PROD;
+    case ReduceOp::Kind::min: return boolean ? MPI_LAND : MPI_MIN;
+    case ReduceOp::Kind::max: return boolean ? MPI_LOR : MPI_MAX;
+    case ReduceOp::Kind::bitwise_and: return boolean ? MPI_LAND : MPI_BAND;
+    case ReduceOp::Kind::bitwise_or: return boolean ? MPI_LOR : MPI_BOR;
+    case ReduceOp::Kind::bitwise_xor: return boolean ? MPI_LXOR : MPI_BXOR;
+    case ReduceOp::Kind::logical_and: return MPI_LAND;
+    case ReduceOp::Kind::logical_or: return MPI_LOR;
+    case ReduceOp::Kind::logical_xor: return MPI_LXOR;
+    case ReduceOp::Kind::min_loc: return MPI_MINLOC;
+    case ReduceOp::Kind::max_loc: return MPI_MAXLOC;
     case ReduceOp::Kind::average:
     case ReduceOp::Kind::pre_scaled_sum:
     case ReduceOp::Kind::user: return MPI_OP_NULL;
@@ -55,13 +76,13 @@ class MpiCompetitor final : public Competitor {
   bool has(const Call& call) const override {
     const std::size_t count = std::max(call.input.count, call.output.count);
     if (count > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
-    const bool half = call.type == DataType::f16 || call.type == DataType::bf16;
-    return !is_reduction(call.collective) || (!half && mpi_op(call.op.kind()) != MPI_OP_NULL);
+    const bool small = is_floating(call.type) && size_of(call.type) <= 2;
+    return !is_reduction(call.collective) || (!small && mpi_op(call.op.kind(), call.type) != MPI_OP_NULL);
   }
 
   void perform(const Call& call) override {
     const MPI_Datatype type = mpi_type(call.type);
-    const MPI_Op op = mpi_op(call.op.kind());
+    const MPI_Op op = mpi_op(call.op.kind(), call.type);
     const bool at_root = call.rank == call.root;
     const void* const input = call.input.data;
     const void* const input_or_in_place = call.in_place ? MPI_IN_PLACE : input;
@@ -84,7 +105,7 @@ class MpiCompetitor final : public Competitor {
         MPI_Reduce(at_root ? input_or_in_place : input, at_root ? output : nullptr, in_count, type, op, call.root,
                    comm_);
         break;
-      case Collective::barrier: MPI_Barrier(comm_); break;
+      default: MPI_Barrier(comm_); break;
     }
   }
 

@@ -22,9 +22,16 @@ namespace collectives::bench {
 
 namespace {
 
-constexpr ReduceOp::Kind kOps[] = {ReduceOp::Kind::sum, ReduceOp::Kind::average, ReduceOp::Kind::product,
-                                   ReduceOp::Kind::min, ReduceOp::Kind::max,     ReduceOp::Kind::pre_scaled_sum,
-                                   ReduceOp::Kind::user};
+// Types and ops whose results the benchmark can verify.
+constexpr DataType kTypes[] = {DataType::f32,    DataType::f64, DataType::f16, DataType::bf16, DataType::f8e4m3,
+                               DataType::f8e5m2, DataType::i8,  DataType::u8,  DataType::i16,  DataType::u16,
+                               DataType::i32,    DataType::u32, DataType::i64, DataType::u64,  DataType::boolean};
+constexpr ReduceOp::Kind kOps[] = {
+    ReduceOp::Kind::sum,         ReduceOp::Kind::average,     ReduceOp::Kind::product,
+    ReduceOp::Kind::min,         ReduceOp::Kind::max,         ReduceOp::Kind::pre_scaled_sum,
+    ReduceOp::Kind::user,        ReduceOp::Kind::bitwise_and, ReduceOp::Kind::bitwise_or,
+    ReduceOp::Kind::bitwise_xor, ReduceOp::Kind::logical_and, ReduceOp::Kind::logical_or,
+    ReduceOp::Kind::logical_xor};
 
 constexpr std::size_t kSmallestBytes = 8;
 constexpr int kMostRanks = 4096;
@@ -174,7 +181,9 @@ void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_option("--max-bytes", texts.max_bytes, "largest vector [64M]");
   app.add_option("--factor", texts.factor, "from one size to the next [2]");
   app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
-  app.add_option("--type", texts.types, "LIST of f32, f64, f16, bf16, i8, u8, i32, u32, i64, u64, or all [f32]");
+  app.add_option(
+      "--type", texts.types,
+      "LIST of f32, f64, f16, bf16, f8e4m3, f8e5m2, i8, u8, i16, u16, i32, u32, i64, u64, boolean, or all [f32]");
   app.add_option("--op", texts.ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
   app.add_option("--in-place", texts.in_place, "yes, no or both [both]");
 }
@@ -200,10 +209,10 @@ void add_timing_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 
 /// Adds the options about compression, verification, comparison, reports and the bootstrap.
 void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
-  app.add_option(
-      "--compress", texts.compressions,
-      "LIST of none, bf16, f16, int8, top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
-      "takes the next of the --rotate buffers, which hold different values then [none]");
+  app.add_option("--compress", texts.compressions,
+                 "LIST of none, bf16, f16, int8, mx_f8e4m3, mx_f8e5m2, top_k:DENSITY (0.01 or 1%): how f32 values "
+                 "travel; of top_k every call "
+                 "takes the next of the --rotate buffers, which hold different values then [none]");
   app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
   app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
   app.add_option("--check", texts.check, "yes or no: verify results [yes]");
@@ -222,8 +231,8 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 }
 
 void choose_lists(const OptionTexts& texts, Settings& settings) {
-  settings.collectives = choose<Collective>("collective", texts.collectives, kCollectives);
-  settings.types = choose<DataType>("--type", texts.types, kDataTypes);
+  settings.collectives = choose<Collective>("collective", texts.collectives, kMeasured);
+  settings.types = choose<DataType>("--type", texts.types, kTypes);
   settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
   settings.backends = choose_backends(texts.backends);
   settings.compressions.clear();
@@ -396,16 +405,9 @@ double default_seconds_per_size(std::size_t measurements) noexcept {
 }
 
 ReduceOp reduce_op(ReduceOp::Kind kind) noexcept {
-  switch (kind) {
-    case ReduceOp::Kind::sum: return ReduceOp::sum;
-    case ReduceOp::Kind::average: return ReduceOp::average;
-    case ReduceOp::Kind::product: return ReduceOp::product;
-    case ReduceOp::Kind::min: return ReduceOp::min;
-    case ReduceOp::Kind::max: return ReduceOp::max;
-    case ReduceOp::Kind::pre_scaled_sum: return ReduceOp::pre_scaled_sum(0.75);
-    case ReduceOp::Kind::user: return ReduceOp::user(bitwise_xor());
-  }
-  return ReduceOp::sum;
+  if (kind == ReduceOp::Kind::pre_scaled_sum) return ReduceOp::pre_scaled_sum(0.75);
+  if (kind == ReduceOp::Kind::user) return ReduceOp::user(bitwise_xor());
+  return ReduceOp::of(kind);
 }
 
 }  // namespace collectives::bench

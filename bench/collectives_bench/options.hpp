@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,6 +85,8 @@ struct Case {
   Compression compression = {};
 };
 
+/// Collectives that the benchmark measures.
+inline constexpr std::span<const Collective> kMeasured = std::span(kCollectives).first<6>();
 bool is_reduction(Collective) noexcept;
 /// Returns whether the vector has one part per rank: reduce_scatter's input, all_gather's output.
 bool has_parts(Collective) noexcept;

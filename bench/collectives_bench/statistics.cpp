@@ -43,7 +43,7 @@ double bus_factor(Collective collective, int ranks) noexcept {
     case Collective::all_gather: return share;
     case Collective::broadcast:
     case Collective::reduce:
-    case Collective::barrier: return 1;
+    default: return 1;
   }
   return 1;
 }

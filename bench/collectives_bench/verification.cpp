@@ -6,6 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 namespace collectives::bench {
@@ -14,7 +18,8 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// Calls `visit` with the std::type_identity of the C++ type for a DataType.
+/// Calls `visit` with the std::type_identity of the C++ type for a DataType. Throws std::invalid_argument for complex
+/// numbers and pairs, which the benchmark does not verify.
 template <class Visitor>
 void with_type(DataType type, Visitor&& visit) {
   switch (type) {
@@ -28,16 +33,26 @@ void with_type(DataType type, Visitor&& visit) {
     case DataType::u32: return visit(std::type_identity<std::uint32_t>());
     case DataType::i64: return visit(std::type_identity<std::int64_t>());
     case DataType::u64: return visit(std::type_identity<std::uint64_t>());
+    case DataType::boolean: return visit(std::type_identity<bool>());
+    case DataType::i16: return visit(std::type_identity<std::int16_t>());
+    case DataType::u16: return visit(std::type_identity<std::uint16_t>());
+    case DataType::f8e4m3: return visit(std::type_identity<float8_e4m3>());
+    case DataType::f8e5m2: return visit(std::type_identity<float8_e5m2>());
+    default: throw std::invalid_argument("no results are known of type " + std::string(to_string(type)));
   }
 }
 
+/// Type in which values of T are converted to and from double.
+template <class T>
+using Scalar = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+
 template <class T>
 double widen(T value) {
-  return static_cast<double>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value));
+  return static_cast<double>(static_cast<Scalar<T>>(value));
 }
 template <class T>
 T narrow(double value) {
-  return static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value));
+  return static_cast<T>(static_cast<Scalar<T>>(value));
 }
 
 template <class T>
@@ -61,6 +76,7 @@ std::uint64_t mix(std::uint64_t x) {
 /// Returns an element of type T that is made from 64 random bits.
 template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
+  if constexpr (std::is_same_v<T, bool>) return bits >> 62 != 0;
   const bool product = op && op->kind() == ReduceOp::Kind::product;
   if (data == Data::exact) {
     const int small = static_cast<int>(bits >> 61);  // a value from 0 to 7
@@ -84,8 +100,34 @@ T extreme(ReduceOp::Kind kind, T a, T b) {
   return (kind == ReduceOp::Kind::min) == (widen(b) < widen(a)) ? b : a;
 }
 
+/// Returns a bitwise op of `x`, or a logical op if `x` holds zeros and ones.
+template <class T>
+T fold_bits(ReduceOp::Kind kind, std::span<const T> x) {
+  using Kind = ReduceOp::Kind;
+  const auto fold = [&](auto op) { return std::accumulate(x.begin() + 1, x.end(), x[0], op); };
+  if (kind == Kind::bitwise_and || kind == Kind::logical_and)
+    return fold([](T a, T b) { return static_cast<T>(a & b); });
+  if (kind == Kind::bitwise_or || kind == Kind::logical_or) return fold([](T a, T b) { return static_cast<T>(a | b); });
+  return fold([](T a, T b) { return static_cast<T>(a ^ b); });
+}
+
+/// Returns a reduction of booleans.
+bool fold_booleans(ReduceOp::Kind kind, std::span<const bool> x) {
+  using Kind = ReduceOp::Kind;
+  if (kind == Kind::sum || kind == Kind::max) kind = Kind::logical_or;
+  if (kind == Kind::product || kind == Kind::min) kind = Kind::logical_and;
+  return fold_bits(kind, x);
+}
+
 template <class T>
 T fold_integers(ReduceOp::Kind kind, std::span<const T> x) {
+  if (kind == ReduceOp::Kind::logical_and || kind == ReduceOp::Kind::logical_or ||
+      kind == ReduceOp::Kind::logical_xor) {
+    std::vector<T> truth;
+    for (const T value : x) truth.push_back(value != 0 ? 1 : 0);
+    return fold_bits<T>(kind, truth);
+  }
+  if (kind > ReduceOp::Kind::user) return fold_bits(kind, x);
   using Bits = std::make_unsigned_t<T>;
   Wide sum = 0;
   Bits product = 1;
@@ -107,13 +149,18 @@ T fold_integers(ReduceOp::Kind kind, std::span<const T> x) {
 
 /// Unit roundoff of T: half the distance from 1 to the next value, which bounds the relative error of rounding.
 template <class T>
-constexpr double kRoundoff = std::is_same_v<T, double>    ? 0x1p-53
-                             : std::is_same_v<T, float>   ? 0x1p-24
-                             : std::is_same_v<T, float16> ? 0x1p-11
-                                                          : 0x1p-8;
+constexpr double kRoundoff = std::is_same_v<T, double>        ? 0x1p-53
+                             : std::is_same_v<T, float>       ? 0x1p-24
+                             : std::is_same_v<T, float16>     ? 0x1p-11
+                             : std::is_same_v<T, float8_e4m3> ? 0x1p-4
+                             : std::is_same_v<T, float8_e5m2> ? 0x1p-3
+                                                              : 0x1p-8;
 /// Half the distance between two denormals of T, which bounds the rounding error of the smallest results.
 template <class T>
-constexpr double kSmallest = std::is_same_v<T, float16> ? 0x1p-25 : 0;
+constexpr double kSmallest = std::is_same_v<T, float16>       ? 0x1p-25
+                             : std::is_same_v<T, float8_e4m3> ? 0x1p-10
+                             : std::is_same_v<T, float8_e5m2> ? 0x1p-17
+                                                              : 0;
 
 }  // namespace
 
@@ -143,11 +190,14 @@ void Oracle::reduce(const ReduceOp& op) {
     }
     return;
   }
-  std::vector<T> x(contributions_.size());
+  const auto x_of_ranks = std::make_unique<T[]>(contributions_.size());
+  const std::span<T> x(x_of_ranks.get(), contributions_.size());
   for (std::size_t i = 0; i < kPeriod; ++i) {
     for (std::size_t rank = 0; rank < x.size(); ++rank) x[rank] = load<T>(&contributions_[rank][i * sizeof(T)]);
     std::byte* const result = &reduction_[i * sizeof(T)];
-    if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_same_v<T, bool>) {
+      store(result, fold_booleans(kind, x));
+    } else if constexpr (std::is_integral_v<T>) {
       store(result, fold_integers<T>(kind, x));
     } else if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) {
       T best = x[0];

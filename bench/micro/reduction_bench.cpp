@@ -96,7 +96,8 @@ constexpr std::int64_t kInCache = 64 << 10, kInMemory = 64 << 20;
   }
   for (const DataType type : kDataTypes) {
     for (const ReduceOp& op :
-         {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::max, ReduceOp::pre_scaled_sum(0.5)}) {
+         {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::max, ReduceOp::pre_scaled_sum(0.5),
+          ReduceOp::bitwise_or, ReduceOp::logical_or, ReduceOp::max_loc}) {
       if (!supports(type, op)) continue;
       const std::string name = std::string(to_string(op.kind())) + "/" + std::string(to_string(type));
       auto* const kernel = benchmark::RegisterBenchmark(name.c_str(), reduce, op, type);

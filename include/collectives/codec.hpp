@@ -68,6 +68,14 @@ COLLECTIVES_EXPORT const Codec& f16_codec() noexcept;
 /// is at most 1/254 of the greatest magnitude in the block, plus the rounding of the scale. A block that contains NaN
 /// or infinity becomes NaN.
 COLLECTIVES_EXPORT const Codec& int8_codec() noexcept;
+/// Codec "mx_f8e4m3": blocks of 32 elements in the MX format of the Open Compute Project. A block takes 33 bytes: the
+/// exponent of a power of two, then an f8e4m3 per element, in units of that power. The error of an element is at most
+/// 1/16 of its magnitude, or 2^-17 of the greatest magnitude in the block if that is more. A block that contains NaN or
+/// infinity becomes NaN.
+COLLECTIVES_EXPORT const Codec& mx_f8e4m3_codec() noexcept;
+/// Codec "mx_f8e5m2": as mx_f8e4m3, with elements in f8e5m2. The error of an element is at most 1/8 of its magnitude,
+/// or 2^-31 of the greatest magnitude in the block if that is more.
+COLLECTIVES_EXPORT const Codec& mx_f8e5m2_codec() noexcept;
 
 /// Returns the library's codec of this name, or null if there is none.
 COLLECTIVES_EXPORT const Codec* find_codec(std::string_view name) noexcept;

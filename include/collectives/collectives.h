@@ -89,11 +89,18 @@ typedef enum collectives_collective COLLECTIVES_ENUM {
   COLLECTIVES_ALL_GATHER = 2,
   COLLECTIVES_BROADCAST = 3,
   COLLECTIVES_REDUCE = 4,
-  COLLECTIVES_BARRIER = 5
+  COLLECTIVES_BARRIER = 5,
+  COLLECTIVES_ALL_TO_ALL = 6,
+  COLLECTIVES_GATHER = 7,
+  COLLECTIVES_SCATTER = 8,
+  COLLECTIVES_SCAN = 9,
+  COLLECTIVES_EXCLUSIVE_SCAN = 10
 } collectives_collective;
 
-/// Element types: IEEE floats, bf16 (the upper half of an f32), and integers in two's complement, in the byte order of
-/// the processor.
+/// Element types: IEEE floats, bf16 (the upper half of an f32), 8-bit floats of the Open Compute Project, and integers
+/// in two's complement, in the byte order of the processor. A boolean is a byte, and a byte other than 0 is true. A
+/// complex number consists of two floats, the real part first. The types that end in _INDEX are structs of a value and
+/// an int32_t, as MPI's pair types are.
 typedef enum collectives_data_type COLLECTIVES_ENUM {
   COLLECTIVES_F32 = 0,
   COLLECTIVES_F64 = 1,
@@ -104,19 +111,42 @@ typedef enum collectives_data_type COLLECTIVES_ENUM {
   COLLECTIVES_I32 = 6,
   COLLECTIVES_U32 = 7,
   COLLECTIVES_I64 = 8,
-  COLLECTIVES_U64 = 9
+  COLLECTIVES_U64 = 9,
+  COLLECTIVES_BOOLEAN = 10,
+  COLLECTIVES_I16 = 11,
+  COLLECTIVES_U16 = 12,
+  COLLECTIVES_F8E4M3 = 13,
+  COLLECTIVES_F8E5M2 = 14,
+  COLLECTIVES_COMPLEX64 = 15,
+  COLLECTIVES_COMPLEX128 = 16,
+  COLLECTIVES_F32_INDEX = 17,  ///< struct { float value; int32_t index; }
+  COLLECTIVES_F64_INDEX = 18,
+  COLLECTIVES_I64_INDEX = 19,
+  COLLECTIVES_I32_INDEX = 20,
+  COLLECTIVES_I16_INDEX = 21
 } collectives_data_type;
 
 /// Reductions, which combine contributions.
 typedef enum collectives_op COLLECTIVES_ENUM {
-  COLLECTIVES_SUM = 0,  ///< Integers wrap. 16-bit floats are added in f32 in rank order and rounded once.
+  /// Integers wrap. 16-bit and 8-bit floats are added in f32 in rank order and rounded once. Booleans: whether any is
+  /// true.
+  COLLECTIVES_SUM = 0,
   /// Floats: the sum divided by the number of ranks. Integers: the mean, truncated toward zero.
   COLLECTIVES_AVERAGE = 1,
   COLLECTIVES_PRODUCT = 2,
   COLLECTIVES_MIN = 3,  ///< NaN if any contribution is NaN. -0 is less than +0.
   COLLECTIVES_MAX = 4,
-  COLLECTIVES_PRE_SCALED_SUM = 5,  ///< Sum of the contributions times collectives_options::factor. Floats only.
-  COLLECTIVES_USER_OP = 6          ///< Op of the program: collectives_options::user_op.
+  /// Sum of the contributions times collectives_options::factor. Floats and complex numbers only.
+  COLLECTIVES_PRE_SCALED_SUM = 5,
+  COLLECTIVES_USER_OP = 6,      ///< Op of the program: collectives_options::user_op.
+  COLLECTIVES_BITWISE_AND = 7,  ///< Bitwise and logical ops: integers and booleans only.
+  COLLECTIVES_BITWISE_OR = 8,
+  COLLECTIVES_BITWISE_XOR = 9,
+  COLLECTIVES_LOGICAL_AND = 10,  ///< Logical ops: 0 is false, other values are true, and the result is 0 or 1.
+  COLLECTIVES_LOGICAL_OR = 11,
+  COLLECTIVES_LOGICAL_XOR = 12,
+  COLLECTIVES_MIN_LOC = 13,  ///< Least value with its index, the lowest if values are equal. Types with _INDEX only.
+  COLLECTIVES_MAX_LOC = 14
 } collectives_op;
 
 typedef enum collectives_switch COLLECTIVES_ENUM {
@@ -128,7 +158,8 @@ typedef enum collectives_switch COLLECTIVES_ENUM {
 typedef struct collectives_communicator collectives_communicator;    ///< Fixed set of ranks.
 typedef struct collectives_threads collectives_threads;              ///< Rendezvous of ranks that are threads.
 typedef struct collectives_work collectives_work;                    ///< Asynchronous operation.
-typedef struct collectives_group collectives_group;                  ///< Group of small all-reduces.
+typedef struct collectives_persistent collectives_persistent;        ///< Call that is started many times.
+typedef struct collectives_group collectives_group;                  ///< Collectives that are performed together.
 typedef struct collectives_memory collectives_memory;                ///< Memory that ranks of a host share.
 typedef struct collectives_device_memory collectives_device_memory;  ///< Memory of a GPU that a communicator knows.
 typedef struct collectives_user_op collectives_user_op;              ///< Reduction of the program.
@@ -215,6 +246,17 @@ COLLECTIVES_EXPORT collectives_error collectives_split(collectives_communicator*
                                                        const collectives_communicator_options* options,
                                                        collectives_communicator** part);
 
+/// Makes a communicator of the `count` ranks in `ranks`. Only these ranks call it. Rank ranks[i] has rank i there. All
+/// members pass equal lists and names; `name` may be NULL. An option that is not set has the value of `comm`.
+///
+/// Fails with INVALID_ARGUMENT if a rank is out of range or listed twice, or if the caller is not listed. Fails with
+/// MISMATCH if another member passed another list with this name, with TIMEOUT and PEER_LOST as a call does. `comm`
+/// then stays usable.
+COLLECTIVES_EXPORT collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks,
+                                                              size_t count, const char* name,
+                                                              const collectives_communicator_options* options,
+                                                              collectives_communicator** part);
+
 /// Frees the communicator without waiting for the other ranks. Their unfinished operations fail with PEER_LOST. Its
 /// works may be freed later, its groups must be freed before.
 COLLECTIVES_EXPORT void collectives_communicator_free(collectives_communicator* comm);
@@ -267,7 +309,8 @@ typedef struct collectives_options {
   const char* backend;     ///< Backend: "ring", "hierarchical", "reduce_to_one", "auto".
   const char* name;        ///< Name of the tensor, at most 256 bytes, equal on all ranks. A compressor needs it.
   double timeout_seconds;  ///< Deadline. 0: the communicator's. INFINITY: none.
-  /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8". NULL, "f32": unchanged. A value is
+  /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8", "mx_f8e4m3", "mx_f8e5m2".
+  /// NULL, "f32": unchanged. A value is
   /// rounded twice at most, for any number of ranks.
   ///
   /// Values are sent unchanged if that is estimated to be as fast, unless `deterministic` is on. collectives_explain()
@@ -289,6 +332,12 @@ typedef struct collectives_options {
   ///
   /// NULL: the buffers must be ready at the call. The result is complete when it ends.
   void* const* stream;
+  /// First element of each rank's part, in a call with a list of counts. One number for each rank, equal on all ranks
+  /// unless the comment of the call says otherwise. It is not needed after the call. NULL: one part after another.
+  ///
+  /// Parts of an output must not overlap. Elements between them keep their values. The buffer with all parts ends with
+  /// its last part.
+  const size_t* displacements;
 } collectives_options;
 
 /// Reduces `input` element by element over all ranks. Every rank receives the result. Both buffers have `count`
@@ -315,7 +364,7 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_async(collective
 
 /// Does a reduce-scatter with parts of unequal length: counts[r] elements for rank r. `counts` has one count per rank
 /// and is equal on all ranks. It is not needed after the call. The input has the sum of the counts, the output
-/// counts[rank].
+/// counts[rank]. With collectives_options::displacements, parts of the input may lie anywhere and may overlap.
 COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input,
                                                                   void* output, const size_t* counts,
                                                                   collectives_data_type type, collectives_op op,
@@ -335,7 +384,8 @@ COLLECTIVES_EXPORT collectives_error collectives_all_gather_async(collectives_co
                                                                   const collectives_options* options,
                                                                   collectives_work** work);
 
-/// Does an all-gather with counts[r] elements from rank r. `counts` is as for collectives_reduce_scatter_v().
+/// Does an all-gather with counts[r] elements from rank r. `counts` is as for collectives_reduce_scatter_v(). With
+/// collectives_options::displacements, parts of the output may lie anywhere.
 COLLECTIVES_EXPORT collectives_error collectives_all_gather_v(collectives_communicator* comm, const void* input,
                                                               void* output, const size_t* counts,
                                                               collectives_data_type type,
@@ -366,6 +416,99 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_async(collectives_commun
                                                               collectives_op op, int root,
                                                               const collectives_options* options,
                                                               collectives_work** work);
+
+/// Gathers the inputs of all ranks at the root, in rank order. The input has `count` elements, and the root's output
+/// size * count. Other ranks may pass NULL as output. In place at the root: input is part `root` of the output.
+///
+/// Requires buffers in host memory, as the three functions below and their asynchronous forms do.
+COLLECTIVES_EXPORT collectives_error collectives_gather(collectives_communicator* comm, const void* input, void* output,
+                                                        size_t count, collectives_data_type type, int root,
+                                                        const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_gather_async(collectives_communicator* comm, const void* input,
+                                                              void* output, size_t count, collectives_data_type type,
+                                                              int root, const collectives_options* options,
+                                                              collectives_work** work);
+
+/// Copies part r of the root's input to the output of rank r. The output has `count` elements, and the root's input
+/// size
+/// * count. Other ranks may pass NULL as input. In place at the root: output is part `root` of the input.
+COLLECTIVES_EXPORT collectives_error collectives_scatter(collectives_communicator* comm, const void* input,
+                                                         void* output, size_t count, collectives_data_type type,
+                                                         int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scatter_async(collectives_communicator* comm, const void* input,
+                                                               void* output, size_t count, collectives_data_type type,
+                                                               int root, const collectives_options* options,
+                                                               collectives_work** work);
+
+/// Reduces the inputs of ranks 0 to r in rank order. Rank r receives the result. Both buffers have `count` elements. In
+/// place: input == output. An average divides by r + 1.
+COLLECTIVES_EXPORT collectives_error collectives_scan(collectives_communicator* comm, const void* input, void* output,
+                                                      size_t count, collectives_data_type type, collectives_op op,
+                                                      const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scan_async(collectives_communicator* comm, const void* input,
+                                                            void* output, size_t count, collectives_data_type type,
+                                                            collectives_op op, const collectives_options* options,
+                                                            collectives_work** work);
+/// Does a scan of ranks 0 to r - 1, without the rank's own input. Rank 0 may pass NULL as output, which is not written.
+/// An average divides by r.
+COLLECTIVES_EXPORT collectives_error collectives_exclusive_scan(collectives_communicator* comm, const void* input,
+                                                                void* output, size_t count, collectives_data_type type,
+                                                                collectives_op op, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_exclusive_scan_async(collectives_communicator* comm, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, collectives_op op,
+                                                                      const collectives_options* options,
+                                                                      collectives_work** work);
+/// Sends `count` elements, part r of the input, to each rank r. Part r of the output comes from rank r. Each buffer has
+/// size * count elements. In place: input == output.
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all(collectives_communicator* comm, const void* input,
+                                                            void* output, size_t count, collectives_data_type type,
+                                                            const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_async(collectives_communicator* comm, const void* input,
+                                                                  void* output, size_t count,
+                                                                  collectives_data_type type,
+                                                                  const collectives_options* options,
+                                                                  collectives_work** work);
+
+/// Does an all-to-all with parts of unequal length: input_counts[r] elements for rank r, and output_counts[r] elements
+/// from rank r. Part r begins with element displacements[r] of its buffer. With NULL as displacements, the parts lie
+/// one after another. Each list has one number per rank, may differ between ranks, and is not needed after the call.
+/// Fails with COLLECTIVES_MISMATCH if a rank sends another number of elements than its peer expects. In place: input ==
+/// output, with equal lists.
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_v(
+    collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_all_to_all_v_async(
+    collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options, collectives_work** work);
+
+/// Gathers `count` elements of each rank at the root. The input of rank r becomes part r of the root's output, which
+/// has counts[r] elements. The lists are as for collectives_all_to_all_v(). Other ranks than the root may pass NULL as
+/// output and as lists. In place at the root: input is part `rank` of the output.
+COLLECTIVES_EXPORT collectives_error collectives_gather_v(collectives_communicator* comm, const void* input,
+                                                          size_t count, void* output, const size_t* counts,
+                                                          const size_t* displacements, collectives_data_type type,
+                                                          int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_gather_v_async(collectives_communicator* comm, const void* input,
+                                                                size_t count, void* output, const size_t* counts,
+                                                                const size_t* displacements, collectives_data_type type,
+                                                                int root, const collectives_options* options,
+                                                                collectives_work** work);
+
+/// Copies part r of the root's input, with counts[r] elements, to the output of rank r, which has `count` elements. The
+/// lists are as for collectives_all_to_all_v(). Other ranks than the root may pass NULL as input and as lists. In place
+/// at the root: output is part `rank` of the input.
+COLLECTIVES_EXPORT collectives_error collectives_scatter_v(collectives_communicator* comm, const void* input,
+                                                           const size_t* counts, const size_t* displacements,
+                                                           void* output, size_t count, collectives_data_type type,
+                                                           int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_scatter_v_async(collectives_communicator* comm, const void* input,
+                                                                 const size_t* counts, const size_t* displacements,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 int root, const collectives_options* options,
+                                                                 collectives_work** work);
 
 /// Blocks until every rank has called it.
 COLLECTIVES_EXPORT collectives_error collectives_barrier(collectives_communicator* comm,
@@ -430,6 +573,61 @@ COLLECTIVES_EXPORT collectives_error collectives_work_test(collectives_work* wor
 /// Frees the work. Waits for an unfinished operation and drops its error.
 COLLECTIVES_EXPORT void collectives_work_free(collectives_work* work);
 
+// ---- persistent calls ----
+//
+// A persistent call is checked and planned once, and then started any number of times
+// (collectives/persistent_call.hpp). Each function that makes one has the arguments of the collective of its name. It
+// sends nothing, is not collective, and takes no compressor. The buffers, and the codec and the user op in `options`,
+// must exist until the handle is freed. Counts and texts are copied. A start is a call of the communicator, in the
+// order of the starts.
+
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_reduce(collectives_communicator* comm,
+                                                                       const void* input, void* output, size_t count,
+                                                                       collectives_data_type type, collectives_op op,
+                                                                       const collectives_options* options,
+                                                                       collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce_scatter(
+    collectives_communicator* comm, const void* input, void* output, size_t count, collectives_data_type type,
+    collectives_op op, const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce_scatter_v(
+    collectives_communicator* comm, const void* input, void* output, const size_t* counts, collectives_data_type type,
+    collectives_op op, const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_gather(collectives_communicator* comm,
+                                                                       const void* input, void* output, size_t count,
+                                                                       collectives_data_type type,
+                                                                       const collectives_options* options,
+                                                                       collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_gather_v(
+    collectives_communicator* comm, const void* input, void* output, const size_t* counts, collectives_data_type type,
+    const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_broadcast(collectives_communicator* comm, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, int root,
+                                                                      const collectives_options* options,
+                                                                      collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce(collectives_communicator* comm, const void* input,
+                                                                   void* output, size_t count,
+                                                                   collectives_data_type type, collectives_op op,
+                                                                   int root, const collectives_options* options,
+                                                                   collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_barrier(collectives_communicator* comm,
+                                                                    const collectives_options* options,
+                                                                    collectives_persistent** call);
+
+/// Starts the operation, and returns without waiting. Fails with INVALID_ARGUMENT if the last start has not been waited
+/// for, if a buffer from collectives_memory_allocate() was freed, or if the communicator was freed.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_start(collectives_persistent* call);
+/// Blocks until the operation is finished. Returns at once if it was not started. Fails with the operation's error.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_wait(collectives_persistent* call);
+/// Blocks for at most `seconds`. Sets `*done` to 1 if the operation is finished or not started, and to 0 if it
+/// continues.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_wait_for(collectives_persistent* call, double seconds,
+                                                                     int* done);
+/// Progresses the operation and sets `*done` in the same way. Sleeps as collectives_work_test() does.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_test(collectives_persistent* call, int* done);
+/// Frees the persistent call. Waits for a started operation and drops its error.
+COLLECTIVES_EXPORT void collectives_persistent_free(collectives_persistent* call);
+
 /// Describes in words how a call would be done. Not collective. `count` is the number of elements of the whole vector:
 /// the input, or for all_gather the output. Free `*text` by collectives_free().
 COLLECTIVES_EXPORT collectives_error collectives_explain(const collectives_communicator* comm,
@@ -444,16 +642,55 @@ COLLECTIVES_EXPORT collectives_error collectives_plan_name(const collectives_com
 
 // ---- groups ----
 
-/// Makes a group, which turns small all-reduces of equal type, op and options into few large ones. Free it before its
-/// communicator.
+/// Makes a group of collectives, which are performed together. Small operations of equal collective, type, op, root and
+/// options share one call. Free the group before its communicator.
 COLLECTIVES_EXPORT collectives_error collectives_group_create(collectives_communicator* comm,
                                                               collectives_group** group);
-/// Adds a tensor with the arguments of collectives_all_reduce(). Every rank adds the same tensors in the same order.
-/// Nothing is sent. The buffers and the objects in `options` must stay valid as for an asynchronous operation.
+
+// Each of these functions adds an operation with the arguments of the collective of its name. Every rank adds the same
+// operations in the same order. Nothing is sent. The buffers and the objects in `options` must stay valid as for an
+// asynchronous operation. Counts and lists of tensors are copied. No output may overlap another operation of the group.
+
 COLLECTIVES_EXPORT collectives_error collectives_group_all_reduce(collectives_group* group, const void* input,
                                                                   void* output, size_t count,
                                                                   collectives_data_type type, collectives_op op,
                                                                   const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter(collectives_group* group, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, collectives_op op,
+                                                                      const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter_v(collectives_group* group, const void* input,
+                                                                        void* output, const size_t* counts,
+                                                                        collectives_data_type type, collectives_op op,
+                                                                        const collectives_options* options);
+/// Adds a reduce-scatter from a list of tensors, one for each rank. Rank r receives the result of inputs[r], which has
+/// counts[r] elements. In place: output == inputs[rank].
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce_scatter_list(
+    collectives_group* group, const void* const* inputs, void* output, const size_t* counts, collectives_data_type type,
+    collectives_op op, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather(collectives_group* group, const void* input,
+                                                                  void* output, size_t count,
+                                                                  collectives_data_type type,
+                                                                  const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather_v(collectives_group* group, const void* input,
+                                                                    void* output, const size_t* counts,
+                                                                    collectives_data_type type,
+                                                                    const collectives_options* options);
+/// Adds an all-gather into a list of tensors, one for each rank. The counts[r] elements of rank r go to outputs[r]. In
+/// place: input == outputs[rank].
+COLLECTIVES_EXPORT collectives_error collectives_group_all_gather_list(collectives_group* group, const void* input,
+                                                                       void* const* outputs, const size_t* counts,
+                                                                       collectives_data_type type,
+                                                                       const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_broadcast(collectives_group* group, const void* input,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_reduce(collectives_group* group, const void* input, void* output,
+                                                              size_t count, collectives_data_type type,
+                                                              collectives_op op, int root,
+                                                              const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_barrier(collectives_group* group,
+                                                               const collectives_options* options);
 /// Performs all added operations and empties the group, which can be filled again.
 COLLECTIVES_EXPORT collectives_error collectives_group_run(collectives_group* group);
 /// Starts all added operations and empties the group. The group may be filled again, or freed, before they end.

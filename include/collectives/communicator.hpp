@@ -53,6 +53,7 @@
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
 #include "collectives/messages.hpp"
+#include "collectives/persistent_call.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/records.hpp"
 #include "collectives/top_k.hpp"
@@ -202,14 +203,16 @@ class COLLECTIVES_EXPORT Communicator {
   void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                           const Options& = {});
-  /// Does a reduce_scatter with parts of unequal length: counts[r] elements for rank r. `counts` is equal on every
-  /// rank.
+  /// Does a reduce_scatter with parts of unequal length: rank r receives the result of part r of the input. `parts` is
+  /// the layout of the input, equal on every rank. Parts may overlap.
   ///
-  /// Shape: input.count == sum of counts, output.count == counts[rank()]. In place: output.data is part rank() of the
-  /// input.
-  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                        ReduceOp op = ReduceOp::sum, const Options& = {});
-  [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+  /// Shape: input.count is the sum of the counts, or with displacements at least the end of every part. output.count is
+  /// counts[rank()]. In place: output.data is part rank() of the input.
+  ///
+  /// Displacements require buffers in host memory.
+  void reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, ReduceOp op = ReduceOp::sum,
+                        const Options& = {});
+  [[nodiscard]] Work reduce_scatter_v_async(ConstBuffer input, Buffer output, const PartLayout& parts,
                                             ReduceOp op = ReduceOp::sum, const Options& = {});
 
   /// Gathers the inputs of all ranks on every rank, in rank order.
@@ -217,13 +220,15 @@ class COLLECTIVES_EXPORT Communicator {
   /// Shape: output.count == size() * input.count. In place: input.data is part rank() of the output.
   void all_gather(ConstBuffer input, Buffer output, const Options& = {});
   [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const Options& = {});
-  /// Does an all_gather with counts[r] elements from rank r. `counts` is equal on every rank.
+  /// Does an all_gather with parts of unequal length: the input of rank r becomes part r of every output. `parts` is
+  /// the layout of the output, equal on every rank. Parts must not overlap. Elements between parts keep their values.
   ///
-  /// Shape: input.count == counts[rank()], output.count == sum of counts. In place: input.data is part rank() of the
-  /// output.
-  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
-  [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                        const Options& = {});
+  /// Shape: input.count is counts[rank()]. output.count is the sum of the counts, or with displacements at least the
+  /// end of every part. In place: input.data is part rank() of the output.
+  ///
+  /// Displacements require buffers in host memory.
+  void all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& = {});
+  [[nodiscard]] Work all_gather_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& = {});
 
   /// Copies the root's `data` to `data` of every rank. Shape: equal counts.
   void broadcast(Buffer data, Rank root, const Options& = {});
@@ -240,6 +245,73 @@ class COLLECTIVES_EXPORT Communicator {
   /// Shape: input.count == output.count at the root. In place at the root: input.data == output.data.
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
   [[nodiscard]] Work reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+
+  /// Sends part r of `input` to rank r. Part r of `output` comes from rank r.
+  ///
+  /// Shape: input.count == output.count, a multiple of size(). In place: input.data == output.data. Requires host
+  /// memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each rank sends (p - 1) / p of its input.
+  void all_to_all(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] Work all_to_all_async(ConstBuffer input, Buffer output, const Options& = {});
+  /// Does an all_to_all with parts of unequal length. Part r of the input has as many elements as rank r expects from
+  /// this rank. Layouts may differ between ranks. Parts of the output must not overlap.
+  ///
+  /// Shape: the length of a buffer is the sum of its counts, or with displacements at least the end of every part. In
+  /// place: input.data == output.data, with equal layouts.
+  void all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output, const PartLayout& output_parts,
+                    const Options& = {});
+  [[nodiscard]] Work all_to_all_v_async(ConstBuffer input, const PartLayout& input_parts, Buffer output,
+                                        const PartLayout& output_parts, const Options& = {});
+
+  /// Gathers the inputs of all ranks at the root, in rank order. Other ranks may pass an empty `output`.
+  ///
+  /// Shape: output.count == size() * input.count at the root. In place at the root: input.data is part rank() of the
+  /// output. Requires host memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each part once, from its host to the root's. See explain().
+  void gather(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  /// Does a gather with parts of unequal length: the input of rank r becomes part r of the root's output. `parts` is
+  /// the layout of the output. It matters only at the root, and other ranks may pass an empty one. Parts must not
+  /// overlap.
+  ///
+  /// Shape at the root: counts[r] is input.count of rank r. output.count is the sum of the counts, or with
+  /// displacements at least the end of every part. In place at the root: input.data is part rank() of the output.
+  void gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  [[nodiscard]] Work gather_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root,
+                                    const Options& = {});
+
+  /// Copies part r of the root's `input` to `output` of rank r. Ranks other than the root may pass an empty input.
+  ///
+  /// Shape: input.count == size() * output.count at the root. In place at the root: output.data is part rank() of the
+  /// input. Requires host memory. The option `deterministic` has no meaning.
+  ///
+  /// Cost on the wire: each part once, from the root's host to its own. See explain().
+  void scatter(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  /// Does a scatter with parts of unequal length: rank r receives part r of the root's input. `parts` is the layout of
+  /// the input. It matters only at the root, and other ranks may pass an empty one. Parts may overlap.
+  ///
+  /// Shape at the root: counts[r] is output.count of rank r. input.count is the sum of the counts, or with
+  /// displacements at least the end of every part. In place at the root: output.data is part rank() of the input.
+  void scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  [[nodiscard]] Work scatter_v_async(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root,
+                                     const Options& = {});
+
+  /// Reduces the inputs of ranks 0 to r element by element. Rank r receives the result in `output`. The op need not
+  /// commute.
+  ///
+  /// Shape: input.count == output.count. In place: input.data == output.data. Requires host memory.
+  ///
+  /// Order: contributions are combined in rank order. An average divides by r + 1, the number of contributions.
+  void scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work scan_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  /// Does a scan without the rank's own contribution: rank r receives the reduced inputs of ranks 0 to r - 1. Rank 0
+  /// may pass an empty `output`, which is not written. An average divides by r.
+  void exclusive_scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] Work exclusive_scan_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                          const Options& = {});
 
   /// Blocks until every rank has called it.
   void barrier(const Options& = {});
@@ -279,6 +351,26 @@ class COLLECTIVES_EXPORT Communicator {
   Rank sendrecv(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0, const Options& = {});
   [[nodiscard]] Work sendrecv_async(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0,
                                     const Options& = {});
+  // ---- persistent calls (persistent_call.hpp) ----
+  //
+  // Each function makes a persistent call with the shape, the order and the cost of the collective of its name. It
+  // throws the Error{invalid_argument} and Error{unsupported} of that collective, and Error{unsupported} for a
+  // compressor. It sends nothing and is not collective. An error concerns this rank only.
+
+  [[nodiscard]] PersistentCall persistent_all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                                     const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                                         const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce_scatter_v(ConstBuffer input, Buffer output,
+                                                           std::span<const std::size_t> counts,
+                                                           ReduceOp op = ReduceOp::sum, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_gather(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_gather_v(ConstBuffer input, Buffer output,
+                                                       std::span<const std::size_t> counts, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,
+                                                 const Options& = {});
+  [[nodiscard]] PersistentCall persistent_barrier(const Options& = {});
 
   /// Returns an empty group, which performs many small operations as few large ones; see Group.
   Group group();
@@ -287,6 +379,21 @@ class COLLECTIVES_EXPORT Communicator {
   ///
   /// Collective over this communicator. A rank with a negative color takes part and receives no communicator.
   std::optional<Communicator> split(int color, int key = 0, const CommunicatorOptions& options = {});
+
+  /// Makes a communicator of the ranks in `ranks`. Only these ranks call it, so it is not collective over this
+  /// communicator. Rank ranks[i] has rank i there. All members pass equal lists and names. An option that is not set
+  /// has the value of this communicator.
+  ///
+  /// Members find one another by the list and `name`. Members that make several communicators at a time need one name
+  /// for each. Ranks outside the list may be in any call, or may have ended. The members must not have a call of this
+  /// communicator in which they wait for one another.
+  ///
+  /// Throws Error{invalid_argument} for a rank that is out of range or listed twice, and for a list without the caller.
+  /// Throws Error{mismatch} that names both ranks and lists, if another member passed another list with this name.
+  /// Throws Error{timeout} that names the members that did not come, and Error{peer_lost} for a member that has ended.
+  /// This communicator stays usable after these errors.
+  Communicator create_group(std::span<const Rank> ranks, std::string_view name = {},
+                            const CommunicatorOptions& options = {});
 
   /// Allocates `count` elements, all bytes zero, in memory that the other ranks of this host can access. Collectives on
   /// it copy nothing; see memory.hpp.
@@ -363,30 +470,60 @@ class COLLECTIVES_EXPORT Communicator {
   friend struct ForeignCall;  // performs calls of other interfaces
   friend class Group;
   friend class PointToPointCalls;
+  friend class PersistentCall;
   friend class Work;
   struct Impl;
   explicit Communicator(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 
-/// Group of small all-reduces. It packs tensors of equal type, op and options into one buffer, reduces them by one call
-/// and unpacks them. Every rank adds the same tensors in the same order. The group can be used again after run().
-///
-/// No output of a tensor may overlap the input or the output of another tensor of the group. Inputs may overlap one
-/// another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
+/// Group of collectives, which are performed together. Small operations of equal collective, type, op, root and options
+/// share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank adds the same
+/// operations in the same order. If the order differs, the ranks get a mismatch. The group can be used again after
+/// run().
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
+///   group.broadcast(settings, 0);
 ///   group.run();
+///
+/// Tensors that are adjacent in memory, and operations of more than 64 KiB (of 1 MiB between hosts), are not copied.
+/// Exception: a list of tensors that are not adjacent is always copied, except in device memory. There, it is performed
+/// as one broadcast or one reduction for each tensor.
+///
+/// No output of an operation may overlap the input or the output of another operation of the group. Inputs may overlap
+/// one another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
+///
+/// The functions that add an operation check its arguments like the functions of Communicator. The buffers belong to
+/// the group until run() or Work::wait() has ended. The lists of counts and of tensors are copied.
 class COLLECTIVES_EXPORT Group {
  public:
   explicit Group(Communicator& comm);
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();
-  /// Adds a tensor. Checks the arguments like Communicator::all_reduce. The buffers belong to the group until run() or
-  /// Work::wait() has ended.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  /// Adds a reduce_scatter from a list of tensors. Rank r receives the result of inputs[r].
+  ///
+  /// Shape: inputs.size() == size(), and output.count == inputs[rank()].count. The count of inputs[r] is equal on every
+  /// rank. In place: output.data == inputs[rank()].data.
+  void reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, ReduceOp op = ReduceOp::sum,
+                      const Options& = {});
+  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
+                        ReduceOp op = ReduceOp::sum, const Options& = {});
+  void all_gather(ConstBuffer input, Buffer output, const Options& = {});
+  /// Adds an all_gather into a list of tensors. The input of rank r goes to outputs[r].
+  ///
+  /// Shape: outputs.size() == size(), and input.count == outputs[rank()].count. The count of outputs[r] is equal on
+  /// every rank. In place: input.data == outputs[rank()].data.
+  void all_gather(ConstBuffer input, std::span<const Buffer> outputs, const Options& = {});
+  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
+  void broadcast(Buffer data, Rank root, const Options& = {});
+  void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+  /// Adds a barrier: no rank ends the group before every rank has started it.
+  void barrier(const Options& = {});
   /// Performs all added operations and empties the group.
   void run();
   /// Starts all added operations and empties the group. The Work owns them.

@@ -32,8 +32,8 @@ enum class PartialSums : std::uint8_t {
 /// the calling rank, nor a buffer, nor a timeout.
 struct Request {
   Collective collective = Collective::all_reduce;
-  /// Number of elements of the whole vector. The whole vector is the output of all_gather, and the input of all other
-  /// collectives.
+  /// Number of elements of the whole vector. The whole vector is the output of all_gather, the root's output of gather,
+  /// and the input of all other collectives. 0 if only some ranks know it.
   std::size_t count = 0;
   DataType type = DataType::f32;
   ReduceOp op = {};
@@ -43,6 +43,8 @@ struct Request {
   std::string_view backend = "auto";
   /// Number of elements of each rank's part, in reduce_scatter_v and all_gather_v. Empty: equal parts.
   std::vector<std::size_t> counts = {};
+  /// First element of each rank's part in these calls. Empty: the parts lie one after another.
+  std::vector<std::size_t> displacements = {};
   const Codec* codec = nullptr;  ///< Codec between ranks that share no memory. Null: values are sent unchanged.
   bool force = false;            ///< True: encode even if that is slower.
   Memory memory = Memory::host;  ///< Kind of memory in which the buffers are.

@@ -9,10 +9,15 @@
 
 namespace collectives {
 
-/// File descriptor that the destructor closes.
+/// Moves a descriptor that has taken the number of a standard stream, 0 to 2, and returns its new number. Opens
+/// /dev/null as each standard stream that the program has closed. Reason: log lines and output of other libraries go to
+/// these numbers, and would be written to the file behind `fd`.
+int moved_off_standard_streams(int fd) noexcept;
+
+/// File descriptor that the destructor closes. It is never that of a standard stream.
 class Descriptor {
  public:
-  explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
+  explicit Descriptor(int fd = -1) noexcept : fd_(fd < 0 || fd > 2 ? fd : moved_off_standard_streams(fd)) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);

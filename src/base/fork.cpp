@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "collectives/error.hpp"
 
 namespace collectives {
@@ -55,7 +56,7 @@ bool OwnDescriptor::open(const std::string& path, int flags) {
   Forks& forks = Forks::of_this_process();
   const std::lock_guard no_fork(forks.mutex);
   forks.descriptors.reserve(forks.descriptors.size() + 1);
-  fd_ = ::open(path.c_str(), flags | O_CLOEXEC);
+  fd_ = Descriptor(::open(path.c_str(), flags | O_CLOEXEC)).release();
   if (fd_ < 0) return false;
   forks.descriptors.push_back(&fd_);
   return true;

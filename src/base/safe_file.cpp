@@ -79,6 +79,16 @@ std::string random_name(const std::string& path) {
 
 }  // namespace
 
+int moved_off_standard_streams(int fd) noexcept {
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (moved < 0) return fd;
+  ::close(fd);
+  int stream = 0;
+  while (stream >= 0 && stream <= 2) stream = ::open("/dev/null", O_RDWR);  // each takes the lowest free number
+  if (stream > 2) ::close(stream);
+  return moved;
+}
+
 std::size_t write_all(int file, std::string_view text) noexcept {
   std::size_t written = 0;
   while (written < text.size()) {

@@ -1,55 +1,13 @@
-// Functions of the C interface for communicators, collectives, groups, and works. A work is the handle of an
-// asynchronous call.
-#include <numeric>
+// Functions of the C interface for communicators, collectives, and works. A work is the handle of an asynchronous call.
+#include "c_interface/calls.hpp"
+
 #include <optional>
-#include <span>
 #include <utility>
 
-#include "c_interface/handles.hpp"
+#include "c_interface/call_parts.hpp"
 
 using namespace collectives;
 using namespace collectives::c;
-
-namespace {
-
-Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
-
-/// Calls call(), a collective of `comm`. If the C interface refuses the arguments, publishes the refusal.
-template <class Call>
-collectives_error called(const char* function, collectives_communicator* comm, CallRefusal refusal,
-                         Call&& call) noexcept {
-  return guarded(function, [&] { refusing(in(comm), refusal, call); });
-}
-
-/// Starts a collective of `comm`. If the C interface refuses the arguments, also a null `work`, publishes the refusal.
-template <class Issue>
-collectives_error issued(const char* function, collectives_communicator* comm, CallRefusal refusal,
-                         collectives_work** work, Issue&& issue) noexcept {
-  if (work != nullptr) *work = nullptr;
-  return called(function, comm, refusal, [&] {
-    require(work, "work");
-    auto handle = std::make_unique<collectives_work>();
-    handle->work = issue();
-    *work = handle.release();
-  });
-}
-
-/// Number of elements of the whole vector, and of this rank's part of the vector. If `whole` overflows, the C++ call
-/// refuses the arguments.
-struct Parts {
-  std::size_t whole, mine;
-};
-Parts equal(const Communicator& comm, std::size_t count) {
-  return {count * static_cast<std::size_t>(comm.size()), count};
-}
-std::span<const std::size_t> listed(const Communicator& comm, const std::size_t* counts) {
-  return {&require(counts, "counts"), static_cast<std::size_t>(comm.size())};
-}
-Parts unequal(const Communicator& comm, std::span<const std::size_t> counts) {
-  return {std::accumulate(counts.begin(), counts.end(), std::size_t{0}), counts[static_cast<std::size_t>(comm.rank())]};
-}
-
-}  // namespace
 
 // ---- communicators ----
 
@@ -94,6 +52,14 @@ collectives_error collectives_split(collectives_communicator* comm, int color, i
       std::optional<Communicator> made = in(comm).split(color, key, options_of(options));
       if (made) *part = new collectives_communicator{std::move(*made)};
     });
+  });
+}
+
+collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks, size_t count,
+                                           const char* name, const collectives_communicator_options* options,
+                                           collectives_communicator** part) {
+  return make_c_communicator(__func__, options, part, [&](const CommunicatorOptions& how) {
+    return in(comm).create_group({&require(ranks, "ranks"), count}, name == nullptr ? "" : name, how);
   });
 }
 
@@ -196,8 +162,8 @@ collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, c
                                                const size_t* counts, collectives_data_type type, collectives_op op,
                                                const collectives_options* options) {
   return called(__func__, comm, {Collective::reduce_scatter, true}, [&] {
-    const CallOptions how(options);
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
     in(comm).reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list, how.op(op), how);
   });
@@ -208,8 +174,8 @@ collectives_error collectives_reduce_scatter_v_async(collectives_communicator* c
                                                      collectives_op op, const collectives_options* options,
                                                      collectives_work** work) {
   return issued(__func__, comm, {Collective::reduce_scatter, true}, work, [&] {
-    const CallOptions how(options);
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
     return in(comm).reduce_scatter_v_async({input, whole, type_of(type)}, {output, mine, type_of(type)}, list,
                                            how.op(op), how);
@@ -238,9 +204,10 @@ collectives_error collectives_all_gather_v(collectives_communicator* comm, const
                                            const size_t* counts, collectives_data_type type,
                                            const collectives_options* options) {
   return called(__func__, comm, {Collective::all_gather, true}, [&] {
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
-    in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, CallOptions(options));
+    in(comm).all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 
@@ -248,10 +215,10 @@ collectives_error collectives_all_gather_v_async(collectives_communicator* comm,
                                                  const size_t* counts, collectives_data_type type,
                                                  const collectives_options* options, collectives_work** work) {
   return issued(__func__, comm, {Collective::all_gather, true}, work, [&] {
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
-    return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list,
-                                       CallOptions(options));
+    return in(comm).all_gather_v_async({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 
@@ -320,41 +287,3 @@ collectives_error collectives_work_test(collectives_work* work, int* done) {
 }
 
 void collectives_work_free(collectives_work* work) { delete work; }
-
-// ---- groups ----
-
-collectives_error collectives_group_create(collectives_communicator* comm, collectives_group** group) {
-  return made(__func__, group, "group",
-              [&] { return std::make_unique<collectives_group>(collectives_group{in(comm).group()}); });
-}
-
-collectives_error collectives_group_all_reduce(collectives_group* group, const void* input, void* output, size_t count,
-                                               collectives_data_type type, collectives_op op,
-                                               const collectives_options* options) {
-  return guarded(__func__, [&] {
-    Group& members = require(group, "group").group;
-    refusing(members, {.collective = Collective::all_reduce}, [&] {
-      const CallOptions how(options);
-      members.all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
-    });
-  });
-}
-
-collectives_error collectives_group_run(collectives_group* group) {
-  return guarded(__func__, [&] { require(group, "group").group.run(); });
-}
-
-collectives_error collectives_group_run_async(collectives_group* group, collectives_work** work) {
-  if (work != nullptr) *work = nullptr;
-  return guarded(__func__, [&] {
-    Group& members = require(group, "group").group;
-    refusing(members, {.collective = Collective::all_reduce}, [&] {
-      require(work, "work");
-      auto handle = std::make_unique<collectives_work>();
-      handle->work = members.run_async();
-      *work = handle.release();
-    });
-  });
-}
-
-void collectives_group_free(collectives_group* group) { delete group; }

@@ -33,7 +33,9 @@ Error error_in_flight(const char* function) {
   } catch (const Error& error) {
     return error;
   } catch (const Refused& refused) {
-    return Error(refused.code, fmt::format("{}: {}", function, refused.why));
+    if (refused.number == 0) return Error(refused.code, fmt::format("{}: {}", function, refused.why));
+    const std::string label = fmt::format("{} #{}", function, refused.number);
+    return Error(refused.code, fmt::format("{}: {}", label, refused.why), kNoRank, kNoRank, label);
   } catch (const std::bad_alloc&) {
     return Error(Errc::system, fmt::format("{}: out of memory", function));
   } catch (const std::exception& error) {

@@ -41,8 +41,12 @@ struct collectives_threads {
 struct collectives_work {
   collectives::Work work;
 };
+struct collectives_persistent {
+  collectives::PersistentCall call;
+};
 struct collectives_group {
   collectives::Group group;
+  const collectives::Communicator* comm;
 };
 struct collectives_memory {
   collectives::SharedMemory memory;
@@ -63,11 +67,12 @@ struct collectives_top_k {
 
 namespace collectives::c {
 
-/// Exception that the C interface itself throws to refuse arguments. The error text is the name of the C function
-/// followed by `why`.
+/// Exception that the C interface itself throws to refuse arguments. The error text is the name of the C function, the
+/// number of the call, and `why`.
 struct Refused {
   Errc code;
   std::string why;
+  std::uint64_t number = 0;  ///< number of the call, as other ranks state it; 0: none
 };
 
 /// Returns `*pointer`. Throws Refused if `pointer` is null.
@@ -98,8 +103,8 @@ template <class On, class Call>
 void refusing(On& on, CallRefusal refusal, Call&& call) {
   try {
     call();
-  } catch (const Refused& refused) {
-    refusal.publish(on, refused.why);
+  } catch (Refused& refused) {
+    refused.number = refusal.publish(on, refused.why);
     throw;
   }
 }
@@ -137,13 +142,17 @@ std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std:
 /// Options of one call, converted from collectives_options. The objects to which they point still belong to the caller.
 class CallOptions : public Options {
  public:
-  explicit CallOptions(const collectives_options* options);
+  /// `lists_parts`: whether the call has a list of counts. Other calls refuse displacements.
+  explicit CallOptions(const collectives_options* options, bool lists_parts = false);
   /// Returns the op with the factor or the user op of the options.
   ReduceOp op(collectives_op) const;
+  /// Returns the displacements of a v-form, one for each rank; null: one part after another.
+  const std::size_t* displacements() const noexcept { return displacements_; }
 
  private:
   std::optional<double> factor_;  // Empty without options.
   const collectives_user_op* user_op_ = nullptr;
+  const std::size_t* displacements_ = nullptr;
 };
 
 CommunicatorOptions options_of(const collectives_communicator_options*);

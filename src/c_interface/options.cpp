@@ -29,13 +29,35 @@ static_assert(same(COLLECTIVES_ALL_REDUCE, Collective::all_reduce) &&
               same(COLLECTIVES_REDUCE_SCATTER, Collective::reduce_scatter) &&
               same(COLLECTIVES_ALL_GATHER, Collective::all_gather) &&
               same(COLLECTIVES_BROADCAST, Collective::broadcast) && same(COLLECTIVES_REDUCE, Collective::reduce) &&
-              same(COLLECTIVES_BARRIER, Collective::barrier) && std::size(kCollectives) == 6);
+              same(COLLECTIVES_BARRIER, Collective::barrier) && same(COLLECTIVES_ALL_TO_ALL, Collective::all_to_all) &&
+              same(COLLECTIVES_GATHER, Collective::gather) && same(COLLECTIVES_SCATTER, Collective::scatter) &&
+              same(COLLECTIVES_SCAN, Collective::scan) &&
+              same(COLLECTIVES_EXCLUSIVE_SCAN, Collective::exclusive_scan) && std::size(kCollectives) == 11);
 static_assert(same(COLLECTIVES_F32, DataType::f32) && same(COLLECTIVES_F64, DataType::f64) &&
               same(COLLECTIVES_F16, DataType::f16) && same(COLLECTIVES_BF16, DataType::bf16) &&
               same(COLLECTIVES_I8, DataType::i8) && same(COLLECTIVES_U8, DataType::u8) &&
               same(COLLECTIVES_I32, DataType::i32) && same(COLLECTIVES_U32, DataType::u32) &&
               same(COLLECTIVES_I64, DataType::i64) && same(COLLECTIVES_U64, DataType::u64) &&
-              std::size(kDataTypes) == 10);
+              same(COLLECTIVES_BOOLEAN, DataType::boolean) && same(COLLECTIVES_I16, DataType::i16) &&
+              same(COLLECTIVES_U16, DataType::u16) && same(COLLECTIVES_F8E4M3, DataType::f8e4m3) &&
+              same(COLLECTIVES_F8E5M2, DataType::f8e5m2) && same(COLLECTIVES_COMPLEX64, DataType::complex64) &&
+              same(COLLECTIVES_COMPLEX128, DataType::complex128) && same(COLLECTIVES_F32_INDEX, DataType::f32_index) &&
+              same(COLLECTIVES_F64_INDEX, DataType::f64_index) && same(COLLECTIVES_I64_INDEX, DataType::i64_index) &&
+              same(COLLECTIVES_I32_INDEX, DataType::i32_index) && same(COLLECTIVES_I16_INDEX, DataType::i16_index) &&
+              std::size(kDataTypes) == COLLECTIVES_I16_INDEX + 1);
+static_assert(same(COLLECTIVES_SUM, ReduceOp::Kind::sum) && same(COLLECTIVES_AVERAGE, ReduceOp::Kind::average) &&
+              same(COLLECTIVES_PRODUCT, ReduceOp::Kind::product) && same(COLLECTIVES_MIN, ReduceOp::Kind::min) &&
+              same(COLLECTIVES_MAX, ReduceOp::Kind::max) &&
+              same(COLLECTIVES_PRE_SCALED_SUM, ReduceOp::Kind::pre_scaled_sum) &&
+              same(COLLECTIVES_USER_OP, ReduceOp::Kind::user) &&
+              same(COLLECTIVES_BITWISE_AND, ReduceOp::Kind::bitwise_and) &&
+              same(COLLECTIVES_BITWISE_OR, ReduceOp::Kind::bitwise_or) &&
+              same(COLLECTIVES_BITWISE_XOR, ReduceOp::Kind::bitwise_xor) &&
+              same(COLLECTIVES_LOGICAL_AND, ReduceOp::Kind::logical_and) &&
+              same(COLLECTIVES_LOGICAL_OR, ReduceOp::Kind::logical_or) &&
+              same(COLLECTIVES_LOGICAL_XOR, ReduceOp::Kind::logical_xor) &&
+              same(COLLECTIVES_MIN_LOC, ReduceOp::Kind::min_loc) &&
+              same(COLLECTIVES_MAX_LOC, ReduceOp::Kind::max_loc) && std::size(kReduceKinds) == COLLECTIVES_MAX_LOC + 1);
 static_assert(same(COLLECTIVES_HUGE_PAGES, Pages::huge_pages) &&
               same(COLLECTIVES_TRANSPARENT_HUGE_PAGES, Pages::transparent_huge_pages) &&
               same(COLLECTIVES_SMALL_PAGES, Pages::small_pages) &&
@@ -140,9 +162,9 @@ CommunicatorOptions options_of(const collectives_communicator_options* options) 
   return result;
 }
 
-DataType type_of(collectives_data_type type) { return enumerator<DataType>(type, COLLECTIVES_U64, "type"); }
+DataType type_of(collectives_data_type type) { return enumerator<DataType>(type, COLLECTIVES_I16_INDEX, "type"); }
 Collective collective_of(collectives_collective collective) {
-  return enumerator<Collective>(collective, COLLECTIVES_BARRIER, "collective");
+  return enumerator<Collective>(collective, COLLECTIVES_EXCLUSIVE_SCAN, "collective");
 }
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero) {
   constexpr double kLongest = 9e9;  // seconds; the range of std::chrono::nanoseconds ends at 9.2e9 s
@@ -152,7 +174,7 @@ std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std:
   return std::chrono::ceil<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
-CallOptions::CallOptions(const collectives_options* options) {
+CallOptions::CallOptions(const collectives_options* options, bool lists_parts) {
   if (options == nullptr) return;
   const auto c_options = copy_of(options, "collectives_options");
   backend = view_of(c_options.backend);
@@ -165,22 +187,21 @@ CallOptions::CallOptions(const collectives_options* options) {
   if (c_options.stream != nullptr) stream = *c_options.stream;
   factor_ = c_options.factor;
   user_op_ = c_options.user_op;
+  displacements_ = c_options.displacements;
+  if (displacements_ != nullptr && !lists_parts)
+    refuse("collectives_options has displacements, which only calls with a list of counts use");
 }
 
 ReduceOp CallOptions::op(collectives_op op) const {
   if (user_op_ != nullptr && op != COLLECTIVES_USER_OP)
     refuse("collectives_options has a user_op, which op does not use");
-  switch (op) {
-    case COLLECTIVES_SUM: return ReduceOp::sum;
-    case COLLECTIVES_AVERAGE: return ReduceOp::average;
-    case COLLECTIVES_PRODUCT: return ReduceOp::product;
-    case COLLECTIVES_MIN: return ReduceOp::min;
-    case COLLECTIVES_MAX: return ReduceOp::max;
-    case COLLECTIVES_PRE_SCALED_SUM:
-      if (!factor_) refuse("pre_scaled_sum needs a factor, in collectives_options");
-      return ReduceOp::pre_scaled_sum(*factor_);
-    case COLLECTIVES_USER_OP: return ReduceOp::user(require(user_op_, "collectives_options::user_op").op);
+  if (op == COLLECTIVES_PRE_SCALED_SUM) {
+    if (!factor_) refuse("pre_scaled_sum needs a factor, in collectives_options");
+    return ReduceOp::pre_scaled_sum(*factor_);
   }
+  if (op == COLLECTIVES_USER_OP) return ReduceOp::user(require(user_op_, "collectives_options::user_op").op);
+  const auto index = static_cast<unsigned>(op);
+  if (index < std::size(kReduceKinds)) return ReduceOp::of(kReduceKinds[index]);
   refuse("no such op: {}", static_cast<int>(op));
 }
 
@@ -238,6 +259,6 @@ void fill(collectives_top_k_report* to, const TopKReport& report, const char* re
 }  // namespace collectives::c
 
 size_t collectives_size_of(collectives_data_type type) {
-  const bool known = type >= COLLECTIVES_F32 && type <= COLLECTIVES_U64;
-  return known ? collectives::size_of(static_cast<collectives::DataType>(type)) : 0;
+  const auto index = static_cast<unsigned>(type);
+  return index < std::size(collectives::kDataTypes) ? collectives::size_of(collectives::kDataTypes[index]) : 0;
 }

@@ -13,20 +13,35 @@
 namespace collectives {
 namespace {
 
+/// Returns the text of an error of a call without the name of the collective at its beginning.
+std::string_view reason_in(std::string_view text, const Call& call) {
+  const std::string collective = fmt::format("{}: ", to_string(call.collective));
+  if (text.starts_with(collective)) text.remove_prefix(collective.size());
+  return text;
+}
+
+/// Throws `error` with the number of the call and the name of the tensor, as errors of other ranks about the call name
+/// it. `number`: 0 if the call has none.
+[[noreturn]] void throw_labelled(const Error& error, const Call& call, std::uint64_t number, std::string_view name) {
+  if (number == 0) throw error;
+  const std::string label = label_of(sign_refusal(call), number, name.size() > kLongestName ? "" : name);
+  throw Error(error.code(), fmt::format("{}: {}", label, reason_in(error.what(), call)), error.rank(), error.peer(),
+              label);
+}
+
 /// Returns the operation that stands for a refused call. `why`: text of the error that the rank throws.
-std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why) {
+std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why, std::string_view name) {
   auto refused = std::make_shared<PlannedCall>();
   refused->signature = sign_refusal(call);
   refused->hash = hash_of(refused->signature);
   refused->words = pack(refused->signature);
   refused->plan.name = "refused";
   refused->shape = shape_of(refused->signature, refused->plan);
-  const std::string collective = fmt::format("{}: ", to_string(call.collective));
-  if (why.starts_with(collective)) why.remove_prefix(collective.size());
-  append_detail(refused->details, Detail::refusal, why, kRefusalBytes);
+  append_detail(refused->details, Detail::refusal, reason_in(why, call), kRefusalBytes);
   auto refusal = std::make_shared<Operation>();
   refusal->hash = refused->hash;
   refusal->call = std::move(refused);
+  if (name.size() <= kLongestName) refusal->name = name;
   refusal->has_details = refusal->refused = true;
   refusal->queue_again();
   return refusal;
@@ -48,9 +63,11 @@ const std::shared_ptr<const PlannedCall>& CallPreparation::plan(const Call& call
 
 std::shared_ptr<const PlannedCall> CallPreparation::plan_of(Collective collective, std::size_t count, DataType type,
                                                             ReduceOp op, const Options& options) {
+  const auto size = static_cast<std::size_t>(resources_.size());
+  const std::size_t part = (count + size - 1) / size;
   const Call call{.collective = collective,
-                  .input = {nullptr, count, type},
-                  .output = {nullptr, count, type},
+                  .input = {nullptr, collective == Collective::gather ? part : count, type},
+                  .output = {nullptr, collective == Collective::scatter ? part : count, type},
                   .op = op,
                   .memory = options.stream ? Memory::device : Memory::host};
   check_vocabulary(call, resources_.rank());
@@ -59,22 +76,26 @@ std::shared_ptr<const PlannedCall> CallPreparation::plan_of(Collective collectiv
 
 // ---- refusing ----
 
-void CallPreparation::refuse(const Call& call, std::string_view why) noexcept {
+std::uint64_t CallPreparation::refuse(const Call& call, std::string_view why, std::string_view name) noexcept {
   const auto lock = progress_thread_.guard();
-  refuse_locked(call, why);
+  return refuse_locked(call, why, name);
 }
 
-void CallPreparation::refuse_locked(const Call& call, std::string_view why) noexcept {
-  if (queue_.has_failed()) return;
+std::uint64_t CallPreparation::refuse_locked(const Call& call, std::string_view why, std::string_view name) noexcept {
+  if (queue_.has_failed()) return 0;
+  const std::uint64_t number = queue_.next_sequence();
   try {
-    const auto refusal = refusal_of(call, why);
+    const auto refusal = refusal_of(call, why, name);
     resources_.observer->issue_async(*refusal);
     queue_.issue(refusal);
   } catch (const std::bad_alloc&) {  // the error that the rank throws is all that remains
+    return 0;
   }
-  if (queue_.is_idle()) return;
-  progress_thread_.attach();
-  progress_thread_.notify();
+  if (!queue_.is_idle()) {
+    progress_thread_.attach();
+    progress_thread_.notify();
+  }
+  return number;
 }
 
 void CallPreparation::check(const Call& call, const Options& options) {
@@ -82,8 +103,7 @@ void CallPreparation::check(const Call& call, const Options& options) {
     check_arguments(call, resources_.rank(), resources_.size());
     check_name(call, options.name, resources_.rank());
   } catch (const Error& error) {
-    refuse(call, error.what());
-    throw;
+    throw_labelled(error, call, refuse(call, error.what(), options.name), options.name);
   }
 }
 
@@ -97,8 +117,10 @@ std::shared_ptr<const PlannedCall> CallPreparation::prepare(Call& call, const Op
     const std::shared_ptr<const PlannedCall>& planned = plan(call, options);
     if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources_.rank());
     return planned;
+  } catch (const Error& error) {
+    throw_labelled(error, call, refuse_locked(call, error.what(), options.name), options.name);
   } catch (const std::exception& error) {
-    refuse_locked(call, error.what());
+    refuse_locked(call, error.what(), options.name);
     throw;
   }
 }

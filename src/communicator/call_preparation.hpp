@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -28,17 +29,17 @@ class CallPreparation {
                   ProgressThread& progress_thread) noexcept
       : resources_(resources), device_calls_(device_calls), queue_(queue), progress_thread_(progress_thread) {}
 
-  /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws. Does nothing after a
-  /// failure of the communicator.
-  void refuse(const Call& call, std::string_view why) noexcept;
+  /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws. `name`: name of the
+  /// tensor. Returns the number of the call. Does nothing after a failure of the communicator, and then returns 0.
+  std::uint64_t refuse(const Call& call, std::string_view why, std::string_view name = {}) noexcept;
   /// Does what refuse() does. Requires the lock.
-  void refuse_locked(const Call& call, std::string_view why) noexcept;
-  /// Checks the arguments of a call and the name of its tensor. Throws Error{invalid_argument}, and then refuses the
-  /// call.
+  std::uint64_t refuse_locked(const Call& call, std::string_view why, std::string_view name) noexcept;
+  /// Checks the arguments of a call and the name of its tensor. Refuses the call and throws Error{invalid_argument} if
+  /// they are invalid. The text of the error begins with the number of the call and the name.
   void check(const Call& call, const Options& options);
   /// Places and plans a call whose arguments have been checked: DeviceCalls::place(), then plan(). If `refused` is not
   /// null, the call is in device memory and is not placed again. Stores the error that place() returns in `refused`.
-  /// Throws Error, and then refuses the call. Requires the lock.
+  /// Refuses the call and throws Error as check() does. Requires the lock.
   std::shared_ptr<const PlannedCall> prepare(Call& call, const Options& options, std::exception_ptr& refused);
   /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call.
   void check_member(Call& call, const Options& options, std::exception_ptr& refused);

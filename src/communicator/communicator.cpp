@@ -1,5 +1,5 @@
-// Public functions of Communicator, except split() and the constructor from a Bootstrap. A function for a collective
-// describes its arguments as a Call, which Communicator::Impl performs.
+// Public functions of Communicator, except split(), the constructor from a Bootstrap, and those of part_calls.cpp. A
+// function for a collective describes its arguments as a Call, which Communicator::Impl performs.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>
@@ -85,46 +85,12 @@ Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, Reduce
   return Work(
       impl_->issue({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
 }
-void Communicator::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
-                                    const Options& options) {
-  impl_->run({.collective = Collective::reduce_scatter,
-              .input = input,
-              .output = output,
-              .op = op,
-              .counts = counts,
-              .has_counts = true},
-             options);
-}
-Work Communicator::reduce_scatter_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                          ReduceOp op, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::reduce_scatter,
-                            .input = input,
-                            .output = output,
-                            .op = op,
-                            .counts = counts,
-                            .has_counts = true},
-                           options));
-}
-
 void Communicator::all_gather(ConstBuffer input, Buffer output, const Options& options) {
   impl_->run({.collective = Collective::all_gather, .input = input, .output = output}, options);
 }
 Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const Options& options) {
   return Work(impl_->issue({.collective = Collective::all_gather, .input = input, .output = output}, options));
 }
-void Communicator::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                const Options& options) {
-  impl_->run(
-      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
-      options);
-}
-Work Communicator::all_gather_v_async(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                                      const Options& options) {
-  return Work(impl_->issue(
-      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
-      options));
-}
-
 void Communicator::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
   impl_->run({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options);
 }
@@ -175,9 +141,9 @@ void Communicator::abort(std::string_view reason) noexcept {
               impl_->owner_process.process());
 }
 
-void CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
+std::uint64_t CallRefusal::publish(Communicator& comm, std::string_view why) const noexcept {
   const Call call{.collective = collective, .has_counts = has_counts, .split = split};
-  if (!comm.impl_->inherited()) comm.impl_->preparation().refuse(call, why);
+  return comm.impl_->inherited() ? 0 : comm.impl_->preparation().refuse(call, why);
 }
 
 void ForeignCall::run(Communicator& comm, Call call, const Options& options) {
@@ -198,6 +164,7 @@ std::string Communicator::explain(Collective collective, std::size_t count, Data
                                   const Options& options) const {
   const auto planned = impl_->preparation().plan_of(collective, count, type, op, options);
   Request request = planned->request;
+  request.op = op;               // the plan may come from an earlier call with another object of the same user op
   if (request.codec != nullptr)  // the plan may come from an earlier call with another codec object
     request.codec = options.wire.codec() != nullptr ? options.wire.codec() : find_codec(to_string(options.wire.type()));
   const std::string text = collectives::explain(planned->plan, request, topology());

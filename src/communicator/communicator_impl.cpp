@@ -22,6 +22,7 @@ namespace collectives {
 
 std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options& options, std::exception_ptr refused) {
   check_process(call.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
   preparation_.check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
@@ -42,7 +43,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
         compress(*state, resources);
     }
   } catch (const std::exception& error) {  // out of memory
-    preparation_.refuse_locked(call, error.what());
+    preparation_.refuse_locked(call, error.what(), options.name);
     throw;
   }
   resources.observer->issue_async(*state);
@@ -56,6 +57,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
 
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
   if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
   // The call repeats the last blocking call. The operation object of blocking calls therefore still describes the call
@@ -111,38 +113,20 @@ void Communicator::Impl::run_on_device(const Call& call, const Options& options,
 
 // ---- waiting ----
 
-bool Communicator::Impl::wait_until(Work::State& state, Deadline until) {
-  if (state.is_message) {
-    check_process("wait");
-    messages_.engine().wait_until(state.message, until);
-    state.conclude_message();
-    return state.finished();
-  }
+bool Communicator::Impl::wait_until(Operation& state, Deadline until) {
   check_process(state.call->signature.collective);
+  const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
   auto lock = progress_thread_.guard();
   if (!state.finished()) queue_.progress();
   if (!state.finished()) queue_.wait_until(state, until, lock);
   return state.finished();
 }
 
-bool Communicator::Impl::test(Work::State& state) {
-  thread_local TestBackoff backoff;  // one for all communicators that the thread tests
-  if (state.is_message) {
-    check_process("test");
-    const std::uint64_t before = messages_.engine().moves();
-    if (!state.finished() && !messages_.engine().test(state.message)) {
-      if (messages_.engine().moves() != before)
-        backoff.fruitful();
-      else if (resources.context.oversubscribed)
-        backoff.fruitless();
-      return false;
-    }
-    state.conclude_message();
-    backoff.fruitful();
-    return true;
-  }
+bool Communicator::Impl::test(Operation& state) {
   check_process(state.call->signature.collective);
+  thread_local TestBackoff backoff;  // one for all communicators that the thread tests
   if (!state.finished()) {
+    const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
     auto lock = progress_thread_.guard();
     const bool moved = queue_.progress_in_test();
     if (lock.owns_lock()) lock.unlock();
@@ -207,6 +191,10 @@ Communicator::Impl::~Impl() {
     state.owner = nullptr;
     device_calls_.release(state);
   });
+  for (PersistentCall::State* const call : persistent_calls_) {
+    call->owner = nullptr;
+    device_calls_.release(*call);
+  }
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
   if (wire == nullptr) resources.failure_detector->log_difference_at_end();

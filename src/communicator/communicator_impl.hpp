@@ -21,10 +21,13 @@
 //   communicator_resources.hpp  CommunicatorResources: settings, topology, connections and executors, made once
 //   operation_queue.hpp         OperationQueue: the order of operations, their progress, their failure, and waits
 //   call_preparation.hpp        CallPreparation: the checks of a call, its plan, and its refusal
+//   persistent_state.hpp        PersistentCall::State: a call that is planned once and started many times
 //   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
+//   one_call.hpp                OneCall: refuses a second call during a call
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
+//   scratch_pool.hpp            ScratchPool: memory for copies of the tensors of groups
 //   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
 //   point_to_point_calls.hpp    PointToPointCalls: the checks of point-to-point calls, and their objects
 //
@@ -49,12 +52,15 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
+#include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_pool.hpp"
 #include "communicator/operation_queue.hpp"
 #include "communicator/point_to_point_calls.hpp"
+#include "communicator/persistent_state.hpp"
 #include "communicator/progress_thread.hpp"
 #include "communicator/repeated_call.hpp"
+#include "communicator/scratch_pool.hpp"
 #include "core/call.hpp"
 
 namespace collectives {
@@ -109,9 +115,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Returns the part that checks, places, plans and refuses calls.
   CallPreparation& preparation() noexcept { return preparation_; }
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
-  bool wait_until(Work::State& state, Deadline until);
+  bool wait_until(Operation& state, Deadline until);
   /// Progresses operations without waiting. Returns whether `state` has ended.
-  bool test(Work::State& state);
+  bool test(Operation& state);
   /// Progresses the unfinished operations without waiting.
   void progress();
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
@@ -138,9 +144,12 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void retune(const TuningParameters& tuning);
 
   CommunicatorResources resources;
+  const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();  ///< memory for groups
   const OwnerProcess owner_process;
 
  private:
+  friend class Communicator;            // create_group() takes the lock
+  friend struct PersistentCall::State;  // performs persistent calls
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
   /// Checks, plans and performs a blocking call.
   void plan_and_run(Call&& call, const Options& options);
@@ -149,9 +158,11 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
                      std::exception_ptr refused, OperationQueue::Lock& lock);
 
   Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
+  OneCall one_call_;
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
   OperationPool<Work::State> pool_;
+  std::vector<PersistentCall::State*> persistent_calls_;
   RepeatedCall repeated_call_;
   OperationQueue queue_{resources, device_calls_};
   PointToPointCalls messages_{resources, queue_};

@@ -72,13 +72,14 @@ void DeviceCalls::prepare(Operation& operation, const Call& call, const Options&
   operation.on_device = true;
   DeviceCall& device = *operation.device;
   device.call = call;
-  device.call.counts = {};
+  device.call.counts = device.call.displacements = {};
+  device.call.input_parts = {};
   device.call.tensors = {};
   device.tensors.assign(call.tensors.begin(), call.tensors.end());
   // Parts are counted in elements of the op.
   const std::size_t each =
       element_bytes_of(operation.call->signature.type, call.op) / size_of(operation.call->signature.type);
-  device.mine = operation.call->parts.size() > 1 ? each * operation.call->parts.full(resources_.rank()).first : 0;
+  device.mine = each * first_of(operation.call->parts, resources_.rank());
   device.stream = options.stream;
   device.ends_in_stream = blocking;
   device.tensor = options.compressor == nullptr ? nullptr : &options.compressor->impl().tensor(options.name);

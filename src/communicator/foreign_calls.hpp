@@ -3,6 +3,7 @@
 // describes.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "collectives/communicator.hpp"
@@ -17,8 +18,9 @@ struct CallRefusal {
   bool has_counts = false;  ///< whether the call lists the lengths of all parts
   bool split = false;       ///< whether the call is split()
 
-  void publish(Communicator& comm, std::string_view why) const noexcept;
-  void publish(Group& group, std::string_view why) const noexcept;
+  /// Returns the number of the call, or 0 if the communicator has failed.
+  std::uint64_t publish(Communicator& comm, std::string_view why) const noexcept;
+  std::uint64_t publish(Group& group, std::string_view why) const noexcept;
 };
 
 /// Performs calls of another interface, which may have a foreign type. Requires Options without a compressor. The

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compression/top_k/top_k_impl.hpp"
+#include "core/collective.hpp"
 
 namespace collectives {
 namespace {
@@ -43,9 +44,8 @@ void describe(Operation& operation, const Call& call, const Options& options,
   // The plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
   const std::size_t element = element_bytes_of(job.type, job.op);
-  const std::size_t mine = planned->parts.size() > 1 ? planned->parts.full(resources.rank()).first : 0;
-  const bool part_in = call.collective == Collective::all_gather,
-             part_out = call.collective == Collective::reduce_scatter;
+  const std::size_t mine = first_of(planned->parts, resources.rank());
+  const bool part_in = has_part_as_input(call.collective), part_out = has_part_as_output(call.collective);
   job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
   job.single_step = planned->single_step ? &*planned->single_step : nullptr;
@@ -54,7 +54,15 @@ void describe(Operation& operation, const Call& call, const Options& options,
                 .destination = job.output,
                 .type = job.type,
                 .op = job.op,
-                .finish_ranks = job.single_step->finish ? resources.size() : 0};
+                .finish_ranks =
+                    job.single_step->finish ? finish_ranks_of(call.collective, resources.rank(), resources.size()) : 0};
+  if (call.has_counts && has_local_counts(call.collective)) {
+    if (operation.counted == nullptr)
+      operation.counted =
+          std::make_unique<CountedExchange>(*resources.view, resources.context.topology, resources.context.tuning);
+    operation.counted->start(call, job.type, job);
+    operation.multi_phase = operation.counted.get();
+  }
   if (operation.call != planned) operation.call = planned;
 }
 

@@ -14,6 +14,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
 #include "device/path_executor.hpp"
+#include "execution/counted_exchange.hpp"
 #include "execution/executor.hpp"
 #include "execution/multi_phase_operation.hpp"
 #include "planning/planned_call.hpp"
@@ -30,6 +31,7 @@ struct Operation {
   std::shared_ptr<const PlannedCall> call;
   Job job;
   MultiPhaseOperation* multi_phase = nullptr;  ///< source of the phases, if there are several; `job` is the current one
+  std::unique_ptr<CountedExchange> counted;    ///< phases of calls whose counts only some ranks know; null: none yet
   bool on_device = false;                      ///< whether the operation is on GPU memory, as `device` describes
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;

@@ -38,6 +38,10 @@ bool waits_for_gpu(const Operation& head) noexcept { return head.on_device && he
 // ---- issuing ----
 
 void OperationQueue::issue(std::shared_ptr<Operation> operation) {
+  if (is_idle() && !operation->on_device && !operation->refused) {
+    if (!step(*operation)) queue_.push(std::move(operation));
+    return;
+  }
   queue_.push(std::move(operation));
   progress();
 }
@@ -136,6 +140,13 @@ bool OperationQueue::progress_in_test() noexcept {
 // ---- waiting ----
 
 void OperationQueue::wait_until(Operation& operation, Deadline until, Lock& lock) {
+  const bool is_head = in_flight_.empty() && !queue_.empty() && &queue_.front() == &operation;
+  if (is_head && !operation.on_device && !operation.refused)
+    for (int left = attempts_of(resources_.context); left > 0; --left)
+      if (step(operation)) {
+        if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
+        return;
+      }
   const Observer::WaitTimer timer(*resources_.observer, operation);
   CollectiveBackoff backoff(resources_.context.oversubscribed);
   std::uint64_t moved = resources_.moves();
@@ -181,6 +192,14 @@ Wire* OperationQueue::awaited_wire() const noexcept {
     if (head.on_device && !head.device->in_host) at_work = resources_.path_of(head).executor();
   }
   return at_work != nullptr && at_work->waits_for_wire() ? resources_.context.wire.get() : nullptr;
+}
+
+std::uint64_t OperationQueue::next_sequence() const noexcept {
+  std::uint64_t next = steps_.sequence().newest() + 1;
+  queue_.for_each([&](const Operation& operation) {
+    if (operation.is_queued()) ++next;
+  });
+  return next;
 }
 
 std::vector<OperationRecord> OperationQueue::recent_operations() const {

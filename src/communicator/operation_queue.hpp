@@ -35,8 +35,8 @@
 // host may access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at
 // most half a second for a stopped rank. After fail_all(), the caller may free its buffers, unless a rank is stopped.
 //
-// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. For speed,
-// run_blocking() and step() are inline.
+// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. An
+// asynchronous call enters it if its first step does not complete it. For speed, run_blocking() and step() are inline.
 #pragma once
 
 #include <chrono>
@@ -57,6 +57,16 @@
 
 namespace collectives {
 
+/// Maximum number of attempts that a blocking call makes before it enters the fifo and waits. 200 attempts take some
+/// microseconds, in which a short collective completes. With a wire between hosts, the maximum is 10, because each
+/// attempt makes a system call.
+inline constexpr int kSpinAttempts = 200;
+inline constexpr int kSpinAttemptsOverWire = 10;
+/// Returns how often a call tries to end before it waits.
+inline int attempts_of(const CommunicatorContext& context) noexcept {
+  return context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
+}
+
 class OperationQueue final : public ProgressEngine::Member {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -69,7 +79,7 @@ class OperationQueue final : public ProgressEngine::Member {
 
   // ---- issuing ----
 
-  /// Adds an operation and advances all operations as far as possible.
+  /// Advances all operations as far as possible, and adds this one unless it has ended.
   void issue(std::shared_ptr<Operation> operation);
   /// Adds an operation. Blocks until the operation has ended, or its work is in the caller's GPU stream.
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
@@ -106,7 +116,8 @@ class OperationQueue final : public ProgressEngine::Member {
   /// Returns whether kRecords / 2 calls have begun since the oldest operation in flight. The next operation then has to
   /// wait, because a rank stores only its last kRecords arrival records.
   bool is_too_far_ahead() const noexcept;
-  std::uint64_t next_sequence() const noexcept { return steps_.sequence().newest() + 1; }
+  /// Returns the number that the next call gets.
+  std::uint64_t next_sequence() const noexcept;
   /// Returns the last begun operations, then the queued ones.
   std::vector<OperationRecord> recent_operations() const;
 
@@ -155,13 +166,7 @@ class OperationQueue final : public ProgressEngine::Member {
   std::uint64_t moved_at_test_ = 0;                 // moves() after the last progress_in_test()
 };
 
-// ---- the path of a short blocking call ----
-
-/// Maximum number of attempts that a blocking call makes before it enters the fifo and waits. 200 attempts take some
-/// microseconds, in which a short collective completes. With a wire between hosts, the maximum is 10, because each
-/// attempt makes a system call.
-inline constexpr int kSpinAttempts = 200;
-inline constexpr int kSpinAttemptsOverWire = 10;
+// ---- the path of a short call ----
 
 template <class Stepped>
 bool OperationQueue::finish_if(Operation& operation, Stepped&& stepped) noexcept {
@@ -185,11 +190,8 @@ void OperationQueue::run_blocking(Lock& lock, bool spin) {
   resources_.observer->issue(operation);
   // A short operation does not enter the fifo if the fifo is empty.
   bool done = false;
-  if (queue_.empty() && spin) {
-    const CommunicatorContext& context = resources_.context;
-    int attempts = context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
-    for (; attempts > 0 && !done; --attempts) done = step(operation);
-  }
+  if (queue_.empty() && spin)
+    for (int left = attempts_of(resources_.context); left > 0 && !done; --left) done = step(operation);
   if (!done) run(blocking_, lock);
   if (operation.error != nullptr) std::rethrow_exception(std::exchange(operation.error, nullptr));
 }

@@ -37,8 +37,10 @@ class RepeatedCall {
     backend_ = options.backend;
     timeout_ = timeout;
     repeatable_ = is_plain(call, options) && !on_device;  // with a GPU, the address may be other memory now
-    if (repeatable_) job.host.known_as = ++operands_;
+    if (repeatable_) job.host.known_as = next_operands();
   }
+  /// Returns a new number for the operands of a call that will be repeated (HostOperands::known_as).
+  std::uint64_t next_operands() noexcept { return ++operands_; }
   /// Makes equals() return false until the next remember().
   void forget() noexcept { repeatable_ = false; }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -15,13 +16,14 @@
 #include "bootstrap/subset.hpp"
 #include "collectives/error.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/inherited_options.hpp"
 
 namespace collectives {
 namespace {
 
 /// Gathers the values of all ranks, by a call whose signature names split(). Ranks that call all_gather() instead thus
 /// get an error. `comm`: a Communicator::Impl, which is private.
-void gather(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
+void gather_from_all(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
   comm.run_with_reports({.collective = Collective::all_gather,
                          .input = mine,
                          .output = all,
@@ -43,14 +45,14 @@ std::vector<std::string> exchange(auto& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.resources.size());
   std::vector<std::size_t> lengths(p);
   const std::size_t length = mine.size();
-  gather(comm, std::span(&length, 1), lengths);
+  gather_from_all(comm, std::span(&length, 1), lengths);
   for (std::size_t r = 0; r < p; ++r)
     if (lengths[r] > kMostRecordBytes)
       fail_parent(comm.resources, Errc::mismatch, static_cast<Rank>(r),
                   fmt::format("split: rank {} announces a record of {}; at most {} are possible", r,
                               bytes_text(lengths[r]), bytes_text(kMostRecordBytes)));
   std::string bytes(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-  gather(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
+  gather_from_all(comm, {mine.data(), length, DataType::u8}, {bytes.data(), bytes.size(), DataType::u8}, lengths);
   std::vector<std::string> all;
   std::size_t at = 0;
   for (std::size_t r = 0; r < p; at += lengths[r++]) all.push_back(bytes.substr(at, lengths[r]));
@@ -63,23 +65,14 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
   impl_->check_process("split");
   const int mine[] = {color, key};
   std::vector<int> all(2 * static_cast<std::size_t>(size()));
-  gather(*impl_, mine, all);
+  gather_from_all(*impl_, mine, all);
   std::vector<Rank> members;
   for (Rank r = 0; r < size(); ++r)
     if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
   std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
     return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
   });
-  CommunicatorOptions inherited = options;
-  if (inherited.backend.empty()) inherited.backend = impl_->resources.settings.backend;
-  if (inherited.timeout.count() == 0) inherited.timeout = impl_->resources.settings.timeout;
-  if (!inherited.deterministic) inherited.deterministic = impl_->resources.settings.deterministic;
-  if (!inherited.progress_thread) inherited.progress_thread = impl_->resources.settings.progress_thread;
-  if (inherited.transport.empty()) inherited.transport = impl_->resources.settings.transport;
-  if (inherited.wire.empty()) inherited.wire = impl_->resources.settings.wire;  // it connects these hosts already
-  if (!inherited.device_buffers) inherited.device_buffers = impl_->resources.context.device != nullptr;
-  if (!inherited.tuning) inherited.tuning = tuning();
-  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
+  const CommunicatorOptions inherited = inherited_options(impl_->resources, options);
   std::optional<Communicator> part;
   const auto make = [&] {
     std::unique_ptr<NcclComm> nccl_comm = impl_->split_nccl_comm(color, key);
@@ -91,6 +84,9 @@ std::optional<Communicator> Communicator::split(int color, int key, const Commun
     try {
       part = Communicator(
           std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Visibility::visible, std::move(nccl_comm)));
+    } catch (const std::bad_alloc&) {
+      bootstrap.join_remaining_exchanges(Deadline::never());
+      throw Error(Errc::system, fmt::format("split: rank {}: out of memory", rank()), rank(), rank(), "split");
     } catch (...) {
       bootstrap.join_remaining_exchanges(Deadline::never());
       throw;

@@ -1,6 +1,8 @@
 // Implementation of Work, the program's handle of an asynchronous operation.
+#include <exception>
 #include <utility>
 
+#include "base/wait.hpp"
 #include "communicator/communicator_impl.hpp"
 
 namespace collectives {
@@ -18,10 +20,13 @@ Work& Work::operator=(Work&& other) noexcept {
 }
 
 Work::~Work() {
-  if (state_ == nullptr) return;
-  try {
-    wait();
-  } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
+  for (Backoff backoff; state_ != nullptr; backoff.wait()) {
+    try {
+      wait();
+    } catch (const std::exception&) {  // a destructor must not throw; callers that need the error call wait()
+    }
+    // The operation is unfinished if another thread is in a call of the communicator. The buffers are still in use.
+    if (state_ == nullptr || state_->finished() || state_->owner == nullptr || state_->owner->inherited()) return;
   }
 }
 

@@ -1,7 +1,7 @@
-// Encoding and decoding of the library's codecs bf16, f16 and int8. A codec converts f32 values to fewer bytes for
-// messages, and back. Each function that encodes or decodes is compiled once per instruction set. The version for the
-// best instruction set of this CPU is chosen at run time. All versions give the same bits, even in a processor mode
-// that replaces denormals by 0.
+// Encoding and decoding of the library's codecs bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2. A codec converts f32 values
+// to fewer bytes for messages, and back. Each function that encodes or decodes is compiled once per instruction set.
+// The version for the best instruction set of this CPU is chosen at run time. All versions give the same bits, even in
+// a processor mode that replaces denormals by 0.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +30,13 @@ constexpr std::size_t scaled_bytes(std::size_t count) noexcept {
 }
 void encode_scaled(std::span<const float> values, std::byte* wire) noexcept;
 void decode_scaled(const std::byte* wire, std::span<float> values) noexcept;
+
+/// Number of elements in a block of the codecs mx_f8e4m3 and mx_f8e5m2. The last block may be shorter.
+inline constexpr std::size_t kMxBlock = 32;
+/// Returns the size in bytes of `count` elements. A block has a scale of one byte and a byte per element.
+constexpr std::size_t mx_bytes(std::size_t count) noexcept { return count + (count + kMxBlock - 1) / kMxBlock; }
+/// Convert f32 to blocks of `elements`, f8e4m3 or f8e5m2, and back.
+void encode_mx(DataType elements, std::span<const float> values, std::byte* wire) noexcept;
+void decode_mx(DataType elements, const std::byte* wire, std::span<float> values) noexcept;
 
 }  // namespace collectives

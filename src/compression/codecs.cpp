@@ -1,6 +1,6 @@
-// The library's codecs bf16, f16 and int8 as objects. A codec converts f32 values to fewer bytes for messages, and
-// back. Each object returns the name of its codec and the size of encoded values. The functions of codec_kernels.hpp
-// encode and decode.
+// The library's codecs bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2 as objects. A codec converts f32 values to fewer bytes
+// for messages, and back. Each object returns the name of its codec and the size of encoded values. The functions of
+// codec_kernels.hpp encode and decode.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"
@@ -33,6 +33,24 @@ class Scaled final : public Codec {
   void decode(const std::byte* wire, std::span<float> values) const noexcept override { decode_scaled(wire, values); }
 };
 
+class Mx final : public Codec {
+ public:
+  Mx(std::string_view name, DataType elements) : name_(name), elements_(elements) {}
+  std::string_view name() const noexcept override { return name_; }
+  std::size_t block() const noexcept override { return kMxBlock; }
+  std::size_t encoded_bytes(std::size_t count) const noexcept override { return mx_bytes(count); }
+  void encode(std::span<const float> values, std::byte* wire) const noexcept override {
+    encode_mx(elements_, values, wire);
+  }
+  void decode(const std::byte* wire, std::span<float> values) const noexcept override {
+    decode_mx(elements_, wire, values);
+  }
+
+ private:
+  std::string_view name_;
+  DataType elements_;
+};
+
 }  // namespace
 
 Codec::~Codec() = default;
@@ -53,8 +71,19 @@ const Codec& int8_codec() noexcept {
   return codec;
 }
 
+const Codec& mx_f8e4m3_codec() noexcept {
+  static const Codec& codec = *new Mx("mx_f8e4m3", DataType::f8e4m3);
+  return codec;
+}
+
+const Codec& mx_f8e5m2_codec() noexcept {
+  static const Codec& codec = *new Mx("mx_f8e5m2", DataType::f8e5m2);
+  return codec;
+}
+
 std::span<const Codec* const> codecs() noexcept {
-  static const Codec* const all[] = {&bf16_codec(), &f16_codec(), &int8_codec()};
+  static const Codec* const all[] = {&bf16_codec(), &f16_codec(), &int8_codec(), &mx_f8e4m3_codec(),
+                                     &mx_f8e5m2_codec()};
   return all;
 }
 

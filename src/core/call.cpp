@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,18 @@ namespace {
               std::string(to_string(call.collective)));
 }
 
+/// Returns the type of the elements: that of a buffer that every rank uses.
+DataType type_of(const Call& call) {
+  switch (call.collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::scan:
+    case Collective::exclusive_scan: return call.input.type;
+    default: return call.output.type;
+  }
+}
+
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
   const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
   return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
@@ -41,14 +54,43 @@ void check_vocabulary(const Call& call, Rank rank) {
   for (const DataType type : {call.input.type, call.output.type})
     if (static_cast<std::size_t>(type) >= std::size(kDataTypes))
       refuse(call, rank, fmt::format("no such type: {}", static_cast<int>(type)));
-  if (call.op.kind() > ReduceOp::Kind::user)
+  if (static_cast<std::size_t>(call.op.kind()) >= std::size(kReduceKinds))
     refuse(call, rank, fmt::format("no such op: {}", static_cast<int>(call.op.kind())));
 }
 
 Sides sides_of(const Call& call, Rank rank) noexcept {
-  if (call.collective == Collective::barrier) return {};
-  return {.input = call.collective != Collective::broadcast || rank == call.root,
-          .output = call.collective != Collective::reduce || rank == call.root};
+  const bool at_root = rank == call.root;
+  switch (call.collective) {
+    case Collective::barrier: return {};
+    case Collective::broadcast:
+    case Collective::scatter: return {.input = at_root, .output = true};
+    case Collective::reduce:
+    case Collective::gather: return {.input = true, .output = at_root};
+    case Collective::exclusive_scan: return {.input = true, .output = rank > 0};
+    default: return {.input = true, .output = true};
+  }
+}
+
+bool is_displaced(const Call& call) noexcept {
+  std::size_t end = 0;
+  for (std::size_t r = 0; r < std::min(call.counts.size(), call.displacements.size()); end += call.counts[r++])
+    if (call.counts[r] > 0 && call.displacements[r] != end) return true;
+  return false;
+}
+
+std::size_t whole_count(const Call& call, int size) noexcept {
+  const auto ranks = static_cast<std::size_t>(size);
+  if (call.has_counts)
+    return has_local_counts(call.collective) ? 0
+                                             : std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0});
+  switch (call.collective) {
+    case Collective::gather: return ranks * call.input.count;
+    case Collective::scatter: return ranks * call.output.count;
+    case Collective::all_gather:
+    case Collective::broadcast: return call.output.count;
+    case Collective::barrier: return 0;
+    default: return call.input.count;
+  }
 }
 
 namespace {
@@ -100,6 +142,8 @@ void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCoun
   for (const NamedCount& one : counts) check(one.count, [&] { return one.name; });
   for (std::size_t r = 0; r < call.counts.size(); ++r)
     check(call.counts[r], [r] { return fmt::format("counts[{}]", r); });
+  for (std::size_t r = 0; r < call.displacements.size(); ++r)
+    check(call.displacements[r], [r] { return fmt::format("displacements[{}]", r); });
 }
 
 /// Checks that input and output have the same number of elements.
@@ -121,24 +165,69 @@ std::size_t check_equal_parts(const Call& call, Rank rank, std::size_t ranks, co
   return static_cast<std::size_t>(rank) * mine.count;
 }
 
-/// Checks the lengths of both buffers against the call's list of counts, which has one count per rank. Returns the
-/// element of `whole` at which this rank's part begins.
+/// Checks that no two parts with elements overlap. Allocates memory only if the parts do not lie in the order of ranks.
+void check_disjoint(const Call& call, Rank rank, const PartLayout& layout, const char* name) {
+  const auto refuse_pair = [&](std::size_t a, std::size_t b) {
+    refuse(call, rank,
+           fmt::format("parts {} and {} of {} overlap: {} elements from {} on, and {} from {} on", std::min(a, b),
+                       std::max(a, b), name, layout.counts[std::min(a, b)], layout.displacements[std::min(a, b)],
+                       layout.counts[std::max(a, b)], layout.displacements[std::max(a, b)]));
+  };
+  const auto end_of = [&](std::size_t r) { return layout.displacements[r] + layout.counts[r]; };
+  bool ascending = true;
+  std::size_t end = 0;
+  for (std::size_t r = 0; r < layout.counts.size() && ascending; ++r) {
+    if (layout.counts[r] == 0) continue;
+    ascending = layout.displacements[r] >= end;
+    end = end_of(r);
+  }
+  if (ascending) return;
+  std::vector<std::size_t> order;
+  for (std::size_t r = 0; r < layout.counts.size(); ++r)
+    if (layout.counts[r] > 0) order.push_back(r);
+  std::ranges::sort(order, {}, [&](std::size_t r) { return layout.displacements[r]; });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (end_of(order[i - 1]) > layout.displacements[order[i]]) refuse_pair(order[i - 1], order[i]);
+}
+
+/// Checks the layout of the parts of `whole`. `written`: whether the call writes the parts.
+void check_layout(const Call& call, Rank rank, std::size_t ranks, const PartLayout& layout, const NamedCount& whole,
+                  bool written) {
+  const auto& [counts, displacements] = layout;
+  if (counts.size() != ranks) refuse(call, rank, fmt::format("{} counts for {} ranks", counts.size(), ranks));
+  if (!displacements.empty() && displacements.size() != ranks)
+    refuse(call, rank, fmt::format("{} displacements for {} ranks", displacements.size(), ranks));
+  std::size_t total = 0;
+  for (const std::size_t count : counts) {
+    if (count > std::numeric_limits<std::size_t>::max() - total) refuse(call, rank, "the counts overflow");
+    total += count;
+  }
+  if (displacements.empty()) {
+    if (whole.count != total)
+      refuse(call, rank, fmt::format("{} has {} elements, the counts add up to {}", whole.name, whole.count, total));
+    return;
+  }
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (counts[r] > 0 && (displacements[r] > whole.count || counts[r] > whole.count - displacements[r]))
+      refuse(call, rank,
+             fmt::format("part {} of {} has {} elements from element {} on, and {} has {} elements", r, whole.name,
+                         counts[r], displacements[r], whole.name, whole.count));
+  if (written) check_disjoint(call, rank, layout, whole.name);
+}
+
+/// Checks the lengths of both buffers against the layout of `whole`, which has one part per rank. Returns the element
+/// of `whole` at which this rank's part begins.
 std::size_t check_counts(const Call& call, Rank rank, std::size_t ranks, const NamedCount& whole,
                          const NamedCount& mine) {
   const auto self = static_cast<std::size_t>(rank);
-  if (call.counts.size() != ranks) refuse(call, rank, fmt::format("{} counts for {} ranks", call.counts.size(), ranks));
-  std::size_t first = 0, total = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    if (call.counts[r] > std::numeric_limits<std::size_t>::max() - total) refuse(call, rank, "the counts overflow");
-    if (r == self) first = total;
-    total += call.counts[r];
-  }
-  if (mine.count != call.counts[self])
+  const bool written = call.collective != Collective::reduce_scatter && call.collective != Collective::scatter;
+  const PartLayout layout(call.counts, call.displacements);
+  if (layout.counts.size() == ranks && mine.count != layout.counts[self])
     refuse(call, rank,
-           fmt::format("{} has {} elements, counts[{}] is {}", mine.name, mine.count, rank, call.counts[self]));
-  if (whole.count != total)
-    refuse(call, rank, fmt::format("{} has {} elements, the counts add up to {}", whole.name, whole.count, total));
-  return first;
+           fmt::format("{} has {} elements, counts[{}] is {}", mine.name, mine.count, rank, layout.counts[self]));
+  check_layout(call, rank, ranks, layout, whole, written);
+  if (!layout.displacements.empty()) return layout.displacements[self];
+  return std::accumulate(layout.counts.begin(), layout.counts.begin() + rank, std::size_t{0});
 }
 
 /// Checks the lengths of both buffers of a call. `whole` holds the parts of all ranks, `mine` holds this rank's part.
@@ -148,19 +237,58 @@ std::size_t check_parts(const Call& call, Rank rank, int size, const NamedCount&
   return check(call, rank, static_cast<std::size_t>(size), whole, mine);
 }
 
-/// Checks the lengths of input and output. Returns the only address at which the output may overlap the input.
+/// Checks that the parts of all ranks, each as long as `mine`, can be counted.
+void check_countable(const Call& call, Rank rank, int size, const NamedCount& mine) {
+  if (!call.has_counts && mine.count > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(size))
+    refuse(call, rank, "the counts of all ranks overflow");
+  if (!call.has_counts) bytes_of(call, rank, mine.count * static_cast<std::size_t>(size), type_of(call));
+}
+
+/// Checks the lengths of an all_to_all. Returns whether the call may be in place: both buffers have the same parts.
+bool check_all_to_all(const Call& call, Rank rank, int size, const NamedCount& in, const NamedCount& out) {
+  const auto ranks = static_cast<std::size_t>(size), self = static_cast<std::size_t>(rank);
+  if (!call.has_counts) {
+    check_equal_counts(call, rank);
+    if (in.count % ranks != 0)
+      refuse(call, rank, fmt::format("input has {} elements, which {} ranks cannot divide evenly", in.count, size));
+    return true;
+  }
+  const PartLayout sent = call.input_parts, received(call.counts, call.displacements);
+  check_layout(call, rank, ranks, sent, in, false);
+  check_layout(call, rank, ranks, received, out, true);
+  if (sent.counts[self] != received.counts[self])
+    refuse(call, rank,
+           fmt::format("the part of this rank has {} elements in the input, {} in the output", sent.counts[self],
+                       received.counts[self]));
+  return std::ranges::equal(sent.counts, received.counts) &&
+         std::ranges::equal(sent.displacements, received.displacements);
+}
+
+/// Checks the lengths of input and output. Returns the only address at which the output may overlap the input; 0: there
+/// is none.
 std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
   const auto input = reinterpret_cast<std::uintptr_t>(call.input.data);
   const NamedCount in{"input", call.input.count}, out{"output", call.output.count};
   const std::size_t element = size_of(call.input.type);
   switch (call.collective) {
+    case Collective::scan:
     case Collective::all_reduce: check_equal_counts(call, rank); break;
+    case Collective::exclusive_scan:
+      if (rank > 0) check_equal_counts(call, rank);
+      break;
     case Collective::reduce:
     case Collective::broadcast:
       if (rank == call.root) check_equal_counts(call, rank);
       break;
+    case Collective::scatter:
+      if (rank != call.root) return check_countable(call, rank, size, out), 0;
+      [[fallthrough]];
     case Collective::reduce_scatter: return input + check_parts(call, rank, size, in, out) * element;
+    case Collective::gather:
+      if (rank != call.root) return check_countable(call, rank, size, in), 0;
+      [[fallthrough]];
     case Collective::all_gather: return input - check_parts(call, rank, size, out, in) * element;
+    case Collective::all_to_all: return check_all_to_all(call, rank, size, in, out) ? input : 0;
     case Collective::barrier: break;
   }
   return input;
@@ -171,9 +299,8 @@ std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
 void check_arguments(const Call& call, Rank rank, int size) {
   check_vocabulary(call, rank);
   if (call.collective == Collective::barrier) return;
-  if (call.collective == Collective::broadcast || call.collective == Collective::reduce)
-    if (call.root < 0 || call.root >= size)
-      refuse(call, rank, fmt::format("root {} is not a rank of 0 to {}", call.root, size - 1));
+  if (has_root(call.collective) && (call.root < 0 || call.root >= size))
+    refuse(call, rank, fmt::format("root {} is not a rank of 0 to {}", call.root, size - 1));
 
   const auto [has_input, has_output] = sides_of(call, rank);
   const std::size_t in_bytes = has_input ? bytes_of(call, rank, call.input.count, call.input.type) : 0;
@@ -202,9 +329,7 @@ void check_name(const Call& call, std::string_view name, Rank rank) {
 const Codec* codec_of(const WireFormat& wire, const Call& call, Rank rank) {
   const bool as_it_is = wire.codec() == nullptr && !wire.as_type();
   if (as_it_is || call.collective == Collective::barrier) return nullptr;
-  const DataType type = call.collective == Collective::reduce_scatter || call.collective == Collective::reduce
-                            ? call.input.type
-                            : call.output.type;
+  const DataType type = type_of(call);
   if (wire.as_type() && wire.type() == type) return nullptr;
   const Codec* codec = wire.codec() != nullptr         ? wire.codec()
                        : wire.type() == DataType::bf16 ? &bf16_codec()
@@ -230,8 +355,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank) {
   if (name.empty()) refuse(call, rank, "a compressor needs the tensor's name, under which it keeps the residual");
 }
 
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
-               bool force) {
+Signature sign(const Call& call, Rank rank, int size, std::string_view backend, bool deterministic,
+               const WireName& wire, bool force) {
   Signature signature;
   signature.collective = call.collective;
   signature.split = call.split;
@@ -245,9 +370,8 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
   }
   if (call.collective == Collective::barrier) return signature;
   signature.memory = call.memory;
-  const bool from_input = call.collective == Collective::reduce_scatter || call.collective == Collective::reduce;
-  signature.count = from_input ? call.input.count : call.output.count;
-  signature.type = from_input ? call.input.type : call.output.type;
+  signature.count = whole_count(call, size);
+  signature.type = type_of(call);
   signature.root = call.root;
   if (reduces(call.collective)) {
     signature.op = call.op.kind();
@@ -264,7 +388,11 @@ Signature sign(const Call& call, Rank rank, std::string_view backend, bool deter
   signature.counts_hash = call.layout;
   if (call.has_counts) {
     signature.has_counts = true;
-    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes());
+    if (has_local_counts(call.collective)) return signature;
+    signature.counts_hash = hash_bytes(call.counts.data(), call.counts.size_bytes(), call.layout);
+    if (is_displaced(call))
+      signature.counts_hash =
+          hash_bytes(call.displacements.data(), call.displacements.size_bytes(), signature.counts_hash);
   }
   return signature;
 }

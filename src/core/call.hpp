@@ -26,12 +26,16 @@ struct Call {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
+  /// Lengths of the parts of the vector that a v-form divides, by rank. It is the input of reduce_scatter and scatter,
+  /// and the output of all other collectives.
   std::span<const std::size_t> counts = {};
-  bool has_counts = false;
-  std::uint64_t layout = 0;                   ///< hash of the number and the lengths of a fused group's tensors
-  std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
-  std::string_view names = {};                ///< names of a fused group's tensors, if there are several
-  bool split = false;                         ///< whether split() makes the call
+  std::span<const std::size_t> displacements = {};  ///< first elements of these parts; empty: one after another
+  PartLayout input_parts = {};                      ///< parts of the input of a v-form of all_to_all
+  bool has_counts = false;                          ///< whether the call is a v-form
+  std::uint64_t layout = 0;                         ///< hash of the number and the lengths of a fused group's tensors
+  std::span<const std::size_t> lengths = {};        ///< lengths of a fused group's tensors, for error texts
+  std::string_view names = {};                      ///< names of a fused group's tensors, if there are several
+  bool split = false;                               ///< whether split() makes the call
   /// Number of an element type that the library lacks, in a call of another interface that does not reduce. Ranks
   /// compare it. 0: the elements are of the type of the buffers.
   std::uint64_t foreign_type = 0;
@@ -48,6 +52,13 @@ struct Sides {
 };
 Sides sides_of(const Call& call, Rank rank) noexcept;
 
+/// Returns whether the call lists displacements, and its parts do not lie one after another from element 0 on.
+bool is_displaced(const Call& call) noexcept;
+
+/// Returns the number of elements of the whole vector of a call with checked arguments. It is the vector that all parts
+/// make up together, or else the vector of one rank. Returns 0 if the ranks do not know all counts.
+std::size_t whole_count(const Call& call, int size) noexcept;
+
 /// Throws Error{invalid_argument} if the collective, a type or the op has a value outside its enumeration.
 void check_vocabulary(const Call& call, Rank rank);
 
@@ -58,6 +69,7 @@ void check_vocabulary(const Call& call, Rank rank);
 ///   - numbers of elements that do not match one another, or that overflow
 ///   - different types of input and output
 ///   - a root out of range
+///   - parts that leave their buffer, and parts of an output that overlap
 ///   - buffers that overlap without being in place
 void check_arguments(const Call& call, Rank rank, int size);
 
@@ -76,8 +88,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 
 /// Returns the signature of the call. Throws Error{invalid_argument} if `backend` is unknown. The error lists the known
 /// backends.
-Signature sign(const Call& call, Rank rank, std::string_view backend, bool deterministic, const WireName& wire,
-               bool force);
+Signature sign(const Call& call, Rank rank, int size, std::string_view backend, bool deterministic,
+               const WireName& wire, bool force);
 
 /// Returns the signature of a call that a rank has refused. It identifies the function, and holds no
 /// other argument, so that refusals of the same call are equal on all ranks.

@@ -28,10 +28,29 @@ void append_detail(std::string& to, Detail kind, std::string_view value, std::si
   to += value;
 }
 
+namespace {
+
+void append_numbers(std::string& to, Detail kind, std::span<const std::size_t> numbers, std::size_t at_most) {
+  const auto first = numbers.first(std::min(numbers.size(), at_most));
+  append_detail(to, kind, {reinterpret_cast<const char*>(first.data()), first.size_bytes()}, first.size_bytes());
+}
+
+std::vector<std::uint64_t> numbers_of(std::string_view value) {
+  std::vector<std::uint64_t> numbers(value.size() / sizeof(std::uint64_t));
+  if (!numbers.empty()) std::memcpy(numbers.data(), value.data(), numbers.size() * sizeof(std::uint64_t));
+  return numbers;
+}
+
+}  // namespace
+
 void append_lengths(std::string& to, std::span<const std::size_t> lengths) {
-  const auto first = lengths.first(std::min(lengths.size(), kDetailLengths));
-  append_detail(to, Detail::lengths, {reinterpret_cast<const char*>(first.data()), first.size_bytes()},
-                first.size_bytes());
+  append_numbers(to, Detail::lengths, lengths, kDetailLengths);
+}
+
+void append_parts(std::string& to, const PartLayout& parts) {
+  if (parts.displacements.empty()) return append_lengths(to, parts.counts);
+  append_numbers(to, Detail::lengths, parts.counts, kDetailLengths / 2);
+  append_numbers(to, Detail::displacements, parts.displacements, kDetailLengths / 2);
 }
 
 CallDetails decode_details(std::string_view bytes) {
@@ -44,11 +63,8 @@ CallDetails decode_details(std::string_view bytes) {
       case Detail::op: details.op = value; break;
       case Detail::compression: details.compression = value; break;
       case Detail::refusal: details.refusal = value; break;
-      case Detail::lengths:
-        details.lengths.resize(value.size() / sizeof(std::uint64_t));
-        if (!details.lengths.empty())
-          std::memcpy(details.lengths.data(), value.data(), details.lengths.size() * sizeof(std::uint64_t));
-        break;
+      case Detail::lengths: details.lengths = numbers_of(value); break;
+      case Detail::displacements: details.displacements = numbers_of(value); break;
     }
     bytes.remove_prefix(3 + value.size());
   }
@@ -69,10 +85,6 @@ bool agree(const CallRecord& a, const CallRecord& b) noexcept {
 namespace {
 
 std::atomic<const Vocabulary*> vocabulary = nullptr;
-
-constexpr bool has_root(Collective collective) noexcept {
-  return collective == Collective::broadcast || collective == Collective::reduce;
-}
 
 /// Arguments in which the records of a call differ.
 struct Differences {
@@ -107,7 +119,9 @@ std::string list_text(const std::vector<std::uint64_t>& lengths) {
 }
 
 std::string counts_text(const Signature& s, const CallDetails& details) {
-  if (s.has_counts) return " counts " + list_text(details.lengths);
+  if (s.has_counts)
+    return " counts " + list_text(details.lengths) +
+           (details.displacements.empty() ? "" : " displacements " + list_text(details.displacements));
   if (s.counts_hash != 0) return " in a group of " + list_text(details.lengths);
   return s.collective == Collective::all_reduce ? " in no group" : " in equal parts";
 }
@@ -184,20 +198,23 @@ std::string ranks_text_of(const Alike& group) {
   return ranks_text(ranks);
 }
 
-/// Returns the first place at which the lists of lengths of two groups differ: "; counts differ first at rank 3: 5 and
-/// 6". Returns an empty text if the groups have no such lists.
+/// Returns the first place at which the lists of lengths, or else of displacements, of two groups differ: "; counts
+/// differ first at rank 3: 5 and 6". Returns an empty text if the groups have no such lists.
 std::string first_length_text(const std::vector<Alike>& groups) {
   for (std::size_t g = 1; g < groups.size(); ++g) {
     const CallRecord &a = groups[0].ranks.front().call, &b = groups[g].ranks.front().call;
-    const std::vector<std::uint64_t>&x = a.details.lengths, &y = b.details.lengths;
     if (a.signature.collective != b.signature.collective || a.signature.has_counts != b.signature.has_counts ||
-        a.signature.counts_hash == b.signature.counts_hash || x.empty() || y.empty())
+        a.signature.counts_hash == b.signature.counts_hash || a.details.lengths.empty() || b.details.lengths.empty())
       continue;
+    const bool displaced = a.details.lengths == b.details.lengths && a.details.displacements != b.details.displacements;
+    if (displaced && (a.details.displacements.empty() || b.details.displacements.empty())) return {};
+    const std::vector<std::uint64_t>&x = displaced ? a.details.displacements : a.details.lengths,
+          &y = displaced ? b.details.displacements : b.details.lengths;
     const auto at = static_cast<std::size_t>(std::ranges::mismatch(x, y).in1 - x.begin());
     const auto value = [at](const std::vector<std::uint64_t>& list) {
       return at < list.size() ? std::to_string(list[at]) : "none";
     };
-    const std::string_view what = a.signature.has_counts ? "counts" : "lengths";
+    const std::string_view what = displaced ? "displacements" : a.signature.has_counts ? "counts" : "lengths";
     const std::string_view place = a.signature.has_counts ? "rank" : "tensor";
     if (at == x.size() && at == y.size()) return fmt::format("; {} differ after {} {}", what, place, at - 1);
     return fmt::format("; {} differ first at {} {}: {} and {}", what, place, at, value(x), value(y));
@@ -239,7 +256,7 @@ std::string label_of(const Signature& signature, std::uint64_t sequence, std::st
   return text;
 }
 
-Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
+Mismatch describe_mismatch(const std::vector<Arrived>& arrived, Rank unrecorded) {
   const auto same = [](const Arrived& a, const Arrived& b) {
     return a.call.signature == b.call.signature && a.call.details.name == b.call.details.name &&
            a.call.details.refusal == b.call.details.refusal;
@@ -256,6 +273,10 @@ Mismatch describe_mismatch(const std::vector<Arrived>& arrived) {
   mismatch.text = mismatch.operation;
   for (const Alike& group : groups)
     mismatch.text += fmt::format("{}{} {}", &group == &groups.front() ? ": " : ", ", ranks_text_of(group), group.did);
+  if (unrecorded != kNoRank) {
+    mismatch.text += fmt::format(", rank {} made another call, of which no record is left", unrecorded);
+    return mismatch;
+  }
   const std::string first_length = first_length_text(groups);
   mismatch.text += first_length.empty() ? hidden_difference_text(groups) : first_length;
   return mismatch;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/error.hpp"
 #include "collectives/types.hpp"
 #include "core/signature.hpp"
 
@@ -27,12 +28,14 @@ struct CallDetails {
   std::string compression = {};             ///< options of top-k, or lengths of the codec's blocks
   std::string refusal = {};                 ///< reason for which the rank has refused the call
   std::vector<std::uint64_t> lengths = {};  ///< first lengths of the parts, or of a fused group's tensors
+  std::vector<std::uint64_t> displacements =
+      {};  ///< displacements of these parts, if they do not lie one after another
 
   bool operator==(const CallDetails&) const = default;
 };
 
 /// Letter of a field in encoded details.
-enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l' };
+enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l', displacements = 'd' };
 
 /// Largest number of bytes of a call's encoded details. Longer details are cut.
 inline constexpr std::size_t kDetailBytes = 1008;
@@ -45,6 +48,9 @@ inline constexpr std::size_t kDetailLengths = 48;
 void append_detail(std::string& to, Detail kind, std::string_view value, std::size_t at_most);
 /// Appends the first kDetailLengths lengths as a field.
 void append_lengths(std::string& to, std::span<const std::size_t> lengths);
+/// Appends the layout of the parts: their first lengths, and their displacements if there are any. Both fields together
+/// hold at most kDetailLengths numbers.
+void append_parts(std::string& to, const PartLayout& parts);
 /// Returns the details in `bytes`. Ignores fields of unknown letters, and bytes that are no field.
 CallDetails decode_details(std::string_view bytes);
 
@@ -72,7 +78,8 @@ struct Mismatch {
   std::string text;       ///< "all_reduce #17: rank 3 passed 4096 x bf16, ranks 0-2 passed 4095 x bf16"
 };
 /// Describes how the records of one call differ. The text names only arguments that differ. Requires a record.
-Mismatch describe_mismatch(const std::vector<Arrived>&);
+/// `unrecorded`: rank that made another call, of which there is no record; or kNoRank.
+Mismatch describe_mismatch(const std::vector<Arrived>&, Rank unrecorded = kNoRank);
 /// Describes records of one call whose ranks differ in an earlier call without records: "rank 3 and ranks 0-2 differ in
 /// a call before #17".
 Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 namespace collectives {
 
@@ -14,6 +15,9 @@ WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
 }
 std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }
 
+// 6 bits hold the collective, and 5 bits each the type and the op.
+static_assert(std::size(kCollectives) <= 64 && std::size(kDataTypes) <= 32 && std::size(kReduceKinds) <= 32);
+
 SignatureWords pack(const Signature& s) noexcept {
   std::uint64_t text[2];
   static_assert(sizeof text == sizeof s.wire.text);
@@ -21,8 +25,8 @@ SignatureWords pack(const Signature& s) noexcept {
   const std::uint64_t flags = (s.deterministic ? 1u : 0u) | (s.has_counts ? 2u : 0u) | (s.force ? 4u : 0u) |
                               (s.wire == WireName() ? 0u : 8u) | (s.refused ? 16u : 0u) | (s.split ? 32u : 0u);
   return {s.count,
-          static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-              static_cast<std::uint64_t>(s.op) << 12 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |
+          static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 6 |
+              static_cast<std::uint64_t>(s.op) << 11 | static_cast<std::uint64_t>(s.backend) << 16 | flags << 22 |
               static_cast<std::uint64_t>(s.memory) << 28 | static_cast<std::uint64_t>(s.root) << 32,
           s.op_detail,
           s.counts_hash,
@@ -36,9 +40,9 @@ Signature unpack(const SignatureWords& words) noexcept {
   WireName wire;
   if ((w >> 22 & 8) != 0) wire.hash = words[4];
   if ((w >> 22 & 8) != 0) std::memcpy(wire.text, &words[5], sizeof wire.text);
-  return {.collective = static_cast<Collective>(w & 0xff),
-          .type = static_cast<DataType>(w >> 8 & 0xf),
-          .op = static_cast<ReduceOp::Kind>(w >> 12 & 0xf),
+  return {.collective = static_cast<Collective>(w & 0x3f),
+          .type = static_cast<DataType>(w >> 6 & 0x1f),
+          .op = static_cast<ReduceOp::Kind>(w >> 11 & 0x1f),
           .backend = static_cast<std::uint8_t>(w >> 16 & 0x3f),
           .deterministic = (w >> 22 & 1) != 0,
           .has_counts = (w >> 22 & 2) != 0,

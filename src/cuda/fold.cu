@@ -168,13 +168,13 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
     to.data[to.count++] = out;
     all_lie = alike(all_lie, out);
   }
-  const bool found = elements::with_type(type, [&](auto element) {
-    using T = decltype(element);
-    return elements::with_kernel<T>(op, finish_ranks, finish_ranks == 0, [&](auto kernel) {
-      launch(fold_kernel<decltype(kernel)>, pieces_of(all_lie, count, sizeof(T)).items(), stream, from, to, count,
-             all_lie, kernel);
-    });
-  });
+  const bool found =
+      elements::with_kernel_for(op, type, finish_ranks, finish_ranks == 0, [&](auto kernel, std::size_t times) {
+        using Kernel = decltype(kernel);
+        const std::size_t all = count * times;
+        launch(fold_kernel<Kernel>, pieces_of(all_lie, all, sizeof(typename Kernel::Stored)).items(), stream, from, to,
+               all, all_lie, kernel);
+      });
   if (!found) throw Error(Errc::unsupported, "a GPU has no kernel for this reduction");
 }
 

@@ -52,20 +52,32 @@ void abort_aside(const Library& library, ncclComm_t comm) noexcept {
 
 }  // namespace
 
-ncclDataType_t type_of(DataType type) {
+Elements elements_of(DataType type) {
   switch (type) {
-    case DataType::f32: return ncclFloat32;
-    case DataType::f64: return ncclFloat64;
-    case DataType::f16: return ncclFloat16;
-    case DataType::bf16: return ncclBfloat16;
-    case DataType::i8: return ncclInt8;
-    case DataType::u8: return ncclUint8;
-    case DataType::i32: return ncclInt32;
-    case DataType::u32: return ncclUint32;
-    case DataType::i64: return ncclInt64;
-    case DataType::u64: break;
+    case DataType::f32: return {ncclFloat32};
+    case DataType::f64: return {ncclFloat64};
+    case DataType::f16: return {ncclFloat16};
+    case DataType::bf16: return {ncclBfloat16};
+    case DataType::i8: return {ncclInt8};
+    case DataType::u8: return {ncclUint8};
+    case DataType::i32: return {ncclInt32};
+    case DataType::u32: return {ncclUint32};
+    case DataType::i64: return {ncclInt64};
+    case DataType::u64: return {ncclUint64};
+    case DataType::complex64: return {ncclFloat32, 2};
+    case DataType::complex128: return {ncclFloat64, 2};
+    case DataType::boolean:
+    case DataType::i16:
+    case DataType::u16:
+    case DataType::f8e4m3:
+    case DataType::f8e5m2:
+    case DataType::f32_index:
+    case DataType::f64_index:
+    case DataType::i64_index:
+    case DataType::i32_index:
+    case DataType::i16_index: break;
   }
-  return ncclUint64;
+  return {ncclUint8, size_of(type)};
 }
 
 // ---- construction ----
@@ -151,33 +163,32 @@ ncclRedOp_t Communicator::op_of(const Call& call) {
     case ReduceOp::Kind::min: return ncclMin;
     case ReduceOp::Kind::max: return ncclMax;
     case ReduceOp::Kind::average: return ncclAvg;
-    case ReduceOp::Kind::sum:
-    case ReduceOp::Kind::user: return ncclSum;
     case ReduceOp::Kind::pre_scaled_sum: break;
+    default: return ncclSum;
   }
   double factor = call.op.factor();
   auto narrow = static_cast<float>(factor);
-  void* const scalar = call.type == DataType::f32 ? static_cast<void*>(&narrow) : static_cast<void*>(&factor);
+  const ncclDataType_t type = elements_of(call.type).type;
+  void* const scalar = type == ncclFloat32 ? static_cast<void*>(&narrow) : static_cast<void*>(&factor);
   ncclRedOp_t op = ncclSum;
-  check(library_.RedOpCreatePreMulSum(&op, scalar, type_of(call.type), ncclScalarHostImmediate, comm_), "a factor");
+  check(library_.RedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, comm_), "a factor");
   made_.push_back(op);
   return op;
 }
 
 ncclResult_t Communicator::put(const Call& call, ncclRedOp_t op, cudaStream_t stream) const {
-  const ncclDataType_t type = type_of(call.type);
+  const auto [type, times] = elements_of(call.type);
+  const std::size_t count = call.count * times;
   switch (call.kind) {
-    case Kind::all_reduce: return library_.AllReduce(call.input, call.output, call.count, type, op, comm_, stream);
-    case Kind::reduce_scatter:
-      return library_.ReduceScatter(call.input, call.output, call.count, type, op, comm_, stream);
-    case Kind::all_gather: return library_.AllGather(call.input, call.output, call.count, type, comm_, stream);
-    case Kind::broadcast:
-      return library_.Broadcast(call.input, call.output, call.count, type, call.rank, comm_, stream);
-    case Kind::reduce: return library_.Reduce(call.input, call.output, call.count, type, op, call.rank, comm_, stream);
-    case Kind::send: return library_.Send(call.input, call.count, type, call.rank, comm_, stream);
+    case Kind::all_reduce: return library_.AllReduce(call.input, call.output, count, type, op, comm_, stream);
+    case Kind::reduce_scatter: return library_.ReduceScatter(call.input, call.output, count, type, op, comm_, stream);
+    case Kind::all_gather: return library_.AllGather(call.input, call.output, count, type, comm_, stream);
+    case Kind::broadcast: return library_.Broadcast(call.input, call.output, count, type, call.rank, comm_, stream);
+    case Kind::reduce: return library_.Reduce(call.input, call.output, count, type, op, call.rank, comm_, stream);
+    case Kind::send: return library_.Send(call.input, count, type, call.rank, comm_, stream);
     case Kind::receive: break;
   }
-  return library_.Recv(call.output, call.count, type, call.rank, comm_, stream);
+  return library_.Recv(call.output, count, type, call.rank, comm_, stream);
 }
 
 void Communicator::start(std::span<const Call> calls, void* stream) {

@@ -15,7 +15,13 @@
 
 namespace collectives::nccl {
 
-ncclDataType_t type_of(DataType type);
+/// Elements for which NCCL has no type are bytes for NCCL, or the floats of complex numbers. One element of the library
+/// is `times` elements of NCCL.
+struct Elements {
+  ncclDataType_t type;
+  std::size_t times = 1;
+};
+Elements elements_of(DataType type);
 
 class Communicator final : public NcclComm {
  public:

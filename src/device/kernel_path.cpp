@@ -22,7 +22,7 @@ void KernelPath::describe(const PlannedCall& planned) {
     case Collective::reduce: task_.kind = Step::Kind::host_reduce_scatter; break;
     case Collective::all_gather:
     case Collective::broadcast: task_.kind = Step::Kind::host_all_gather; break;
-    case Collective::barrier: task_.kind = Step::Kind::host_barrier; break;
+    default: task_.kind = Step::Kind::host_barrier; break;
   }
   task_.root = of_one ? call.root : -1;
   task_.element = size_of(call.type);

@@ -36,7 +36,7 @@ NcclComm::Kind kind_of(Collective collective) {
     case Collective::broadcast: return NcclComm::Kind::broadcast;
     case Collective::reduce: return NcclComm::Kind::reduce;
     case Collective::all_reduce:
-    case Collective::barrier: break;
+    default: break;
   }
   return NcclComm::Kind::all_reduce;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "core/alignment.hpp"
 
 namespace collectives {
 namespace {
@@ -125,11 +126,11 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
 void check_alignment(const Call& call, Rank rank) {
   const DataType type = sides_of(call, rank).output ? call.output.type : call.input.type;
   for (const Operand& one : operands_of(call, rank))
-    if (reinterpret_cast<std::uintptr_t>(one.data) % size_of(type) != 0)
+    if (reinterpret_cast<std::uintptr_t>(one.data) % alignment_of(type) != 0)
       throw Error(Errc::invalid_argument,
                   fmt::format("{}: {} lies at no multiple of the {} bytes of a {}, as it must where a GPU reads it; "
                               "backend \"hierarchical\" goes through the host and takes it",
-                              to_string(call.collective), one.name, size_of(type), to_string(type)),
+                              to_string(call.collective), one.name, alignment_of(type), to_string(type)),
                   rank, kNoRank, std::string(to_string(call.collective)));
 }
 

@@ -7,7 +7,10 @@
 // the executor continues.
 #include "execution/executor.hpp"
 
+#include <cstring>
 #include <utility>
+
+#include "core/collective.hpp"
 
 namespace collectives {
 namespace {
@@ -59,7 +62,7 @@ void Executor::emit_round(std::size_t round, StepList& steps) {
     args.incoming = job_->args.incoming.round(job_->plan->segment, round);
   }
   const Algorithm& algorithm = *job_->plan->algorithm;
-  if (coding_.codec != nullptr || !keeps_one(job_->op, 0)) return algorithm.emit(view_, args, steps);
+  if (coding_.codec != nullptr || !keeps_one(job_->op, job_->type, 0)) return algorithm.emit(view_, args, steps);
   OwnValues own_values(steps, view_.world.self);
   algorithm.emit(view_, args, own_values);
 }
@@ -105,7 +108,7 @@ void Executor::trace(const Step& step) {
 }
 
 std::byte* Executor::receive_target(const Step& step) const {
-  if (step.reduce || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
+  if (step.reduce || step.rows > 0 || step.destination != Place::output || coding_.codec != nullptr) return nullptr;
   std::byte* place = places_.address(step.destination, step.range);
   return messages_.uses(place, step.range.count * coding_.element) ? nullptr : place;
 }
@@ -116,11 +119,13 @@ bool Executor::ready(const Step& step) {
   if (!messages_.ready(step, receive_target_, bytes)) return false;
   // The wire may still send from the destination. If so, the destination must not be overwritten yet. The receives come
   // before this check. Reason: a peer in the same situation waits until this rank receives its messages.
-  const std::byte* const destination = places_.address(step.destination, step.range);
+  const std::byte* const destination =
+      places_.address(step.before == Place::nowhere ? step.destination : step.before, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;
   // Coded messages are never sent from the caller's memory.
-  if (step.destination == Place::output && receive_target_ == nullptr && !stays && coding_.codec == nullptr &&
-      messages_.uses(destination, bytes)) {
+  const bool overwrites =
+      (step.destination == Place::output && receive_target_ == nullptr && !stays) || step.before == Place::output;
+  if (overwrites && coding_.codec == nullptr && messages_.uses(destination, bytes)) {
     messages_.set_waits_for_wire(true);  // progress() lets the wire send
     return false;
   }
@@ -132,10 +137,14 @@ bool Executor::performed(const Step& step, Engine& engine) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!in_engine_) {
     if (!ready(step) || !engine.begin()) return false;
-    if (step.destination == Place::work) places_.keep_as_work(step.range, engine);
+    if (step.destination == Place::work) places_.keep_as_work(step.work.count > 0 ? step.work : step.range, engine);
     if (coding_.codec != nullptr) {
       if (trace_ != nullptr) trace_->phase(Trace::Phase::coding);
       coded_step_.perform(step);
+      return true;
+    }
+    if (step.joins || step.rows > 0) {
+      step.joins ? join(step) : divide(step);
       return true;
     }
     const Made made = make(step, engine);
@@ -158,6 +167,35 @@ bool Executor::performed(const Step& step, Engine& engine) {
   return true;
 }
 
+void Executor::join(const Step& step) {
+  const std::size_t bytes = step.range.count * coding_.element;
+  std::byte* to = messages_.first_frame(step);
+  for (const Rank peer : step.from) {
+    const std::byte* const value =
+        messages_.is_self(peer) ? places_.address(step.source, step.range) : messages_.taken(peer, bytes).data;
+    std::memcpy(to, value, bytes);
+    to += bytes;
+  }
+  messages_.hand_on(step, bytes * step.from.size(), nullptr, [](std::byte*) { /* the frame is full */ });
+}
+
+void Executor::divide(const Step& step) {
+  const auto rows = static_cast<std::size_t>(step.rows), ranks = step.to.size();
+  const std::size_t bytes = step.range.count * coding_.element, piece = bytes / rows;
+  const std::byte* const message = messages_.taken(step.from[0], bytes * ranks).data;
+  const auto copy_share = [&](std::size_t of, std::byte* to) {
+    for (std::size_t row = 0; row < rows; ++row)
+      std::memcpy(to + row * piece, message + (row * ranks + of) * piece, piece);
+  };
+  for (std::size_t i = 0; i < ranks; ++i)
+    if (messages_.is_self(step.to[i])) copy_share(i, places_.address(step.destination, step.range));
+  std::size_t next = 0;
+  messages_.hand_on(step, bytes, nullptr, [&](std::byte* frame) {
+    if (messages_.is_self(step.to[next])) ++next;
+    copy_share(next++, frame);
+  });
+}
+
 template <class Engine>
 Executor::Made Executor::make(const Step& step, Engine& engine) {
   const std::size_t bytes = step.range.count * coding_.element;
@@ -173,7 +211,9 @@ Executor::Made Executor::make(const Step& step, Engine& engine) {
                               ? Source{places_.address(step.source, step.range), step.source == Place::input}
                               : Source{messages_.taken(peer, bytes).data, step.unreduced};
     const std::span<const Source> sources(sources_.data(), terms);
-    engine.fold(job_->op, job_->type, sources, made, step.range.count, step.finish ? view_.world.size() : 0);
+    engine.fold(job_->op, job_->type, sources, made, step.range.count, finish_ranks(step));
+    if (std::byte* const before = places_.address(step.before, step.range); before != nullptr)
+      engine.fold(job_->op, job_->type, sources.first(terms - 1), before, step.range.count, finish_ranks(step));
     value = made;
   } else {
     value = step.from.empty() ? places_.address(step.source, step.range) : messages_.taken(step.from[0], bytes).data;
@@ -186,19 +226,25 @@ Executor::Made Executor::make(const Step& step, Engine& engine) {
   return {value, lent};
 }
 
+int Executor::finish_ranks(const Step& step) const {
+  return step.finish ? finish_ranks_of(job_->args.collective, view_.world.self, view_.world.size()) : 0;
+}
+
 void Executor::begin_host(const Step& step) {
   host_operands_ = {.source = places_.address(step.source, {}),
                     .type = job_->type,
                     .op = job_->op,
-                    .finish_ranks = step.finish ? view_.world.size() : 0,
+                    .finish_ranks = finish_ranks(step),
                     .unreduced = step.source == Place::input,
                     .tag = job_->tag};
-  if (step.destination == Place::work) {
+  const bool gets_nothing = step.kind == Step::Kind::host_gather && step.root != view_.index_in(step.subgroup);
+  if (step.destination == Place::work && !gets_nothing) {
     const int place = view_.index_in(step.subgroup);
     const auto at = static_cast<std::size_t>(place);
     Range mine{};
-    if (step.root >= 0 ? step.root == place : at < step.owners.size())
-      mine = step.parts[step.root >= 0 ? 0 : step.owners[at]];
+    if (step.has_one_owner() ? step.root == place : at < step.owners.size())
+      mine = step.parts[step.has_one_owner() ? 0 : step.owners[at]];
+    if (step.work.count > 0) mine = step.work;
     on_engine([&](auto& engine) { places_.keep_as_work(mine, engine); });
   }
   host_operands_.destination = places_.address(step.destination, {});

@@ -119,6 +119,12 @@ class Executor {
   /// Computes the value of a Step. Stores it if the Step keeps it.
   template <class Engine>
   Made make(const Step&, Engine&);
+  /// Sends the values of all ranks in `step.from` as one message. Requires an engine for host memory.
+  void join(const Step&);
+  /// Divides the received message among the ranks in `step.to`. Requires an engine for host memory.
+  void divide(const Step&);
+  /// Returns the number of ranks whose contributions are in the final result of `step`; 0: its result is partial.
+  int finish_ranks(const Step&) const;
   /// Returns the memory into which the message of `step` may be received; null if it stays in its frame.
   std::byte* receive_target(const Step& step) const;
   void trace(const Step&);

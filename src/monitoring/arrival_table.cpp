@@ -21,6 +21,15 @@ using namespace std::chrono_literals;
 // checked its peers.
 constexpr auto kSilent = 200ms;
 
+/// Returns the running hash with a call of a local rank. Returns none if the record has been replaced.
+std::optional<std::uint64_t> hash_of_local(const Arena& arena, int local, std::uint64_t sequence) noexcept {
+  const ArrivalRecord& record = arena.block(local).records[sequence % kRecords];
+  if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  const std::uint64_t hash = record.after.load(std::memory_order_acquire);
+  if (record.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
+  return hash;
+}
+
 }  // namespace
 
 std::string call_text(const CallInfo& call) {
@@ -80,14 +89,6 @@ CallDetails ArrivalTable::details_of_local(int local, std::uint64_t sequence) co
   return decode_details(std::string_view(bytes).substr(0, used));
 }
 
-std::optional<std::uint64_t> ArrivalTable::hash_of_local(int local, std::uint64_t sequence) const noexcept {
-  const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
-  if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
-  const std::uint64_t hash = record.after.load(std::memory_order_acquire);
-  if (record.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
-  return hash;
-}
-
 std::optional<CallRecord> ArrivalTable::record_of_local(int local, std::uint64_t sequence) const {
   const ArrivalRecord& record = arena_.block(local).records[sequence % kRecords];
   if (sequence == 0 || record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
@@ -113,8 +114,7 @@ void ArrivalTable::add_records(std::vector<Arrived> records) {
     if (remote.records.empty()) remote.records.resize(kRecords);
     CallRecord& place = remote.records[call.sequence % kRecords];
     if (call.sequence < place.sequence) continue;
-    if (const auto own = hash_of_local(arena_.self(), call.sequence); own && *own != call.hash.after)
-      remote_difference_ = true;
+    if (const auto own = own_hash(call.sequence); own && *own != call.hash.after) remote_difference_ = true;
     remote.newest = std::max(remote.newest, call.sequence);
     place = std::move(call);
   }
@@ -159,9 +159,9 @@ bool ArrivalTable::has_difference() const noexcept {
     if (rank == view_.world.self) return false;
     const std::uint64_t common = std::min(newest, newest_of(rank));
     if (common == 0) return false;
-    const auto own = hash_of_local(arena_.self(), common);
+    const auto own = own_hash(common);
     if (is_here(rank)) {
-      const auto other = hash_of_local(view_.local_of(rank), common);
+      const auto other = hash_of_local(arena_, view_.local_of(rank), common);
       return own && other && *own != *other;
     }
     const CallRecord* const other = record_of_remote(rank, common);

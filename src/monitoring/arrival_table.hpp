@@ -46,6 +46,10 @@ std::string call_text(const CallInfo& call);
 
 class ArrivalTable {
  public:
+  /// Number of the newest calls of this rank whose hashes are kept. Over a wire, a root may be thousands of short
+  /// broadcasts ahead of a receiver, whose arrival record is then older than the kRecords records of the root.
+  static constexpr std::size_t kOwnHashes = 4096;
+
   ArrivalTable(const RankView& view, Arena& arena);
   ArrivalTable(const ArrivalTable&) = delete;
   ArrivalTable& operator=(const ArrivalTable&) = delete;
@@ -67,6 +71,7 @@ class ArrivalTable {
     if (words_of(words) > kCommonWords)
       for (std::size_t w = kCommonWords; w < words.size(); ++w)
         record.words[w].store(words[w], std::memory_order_release);
+    own_hashes_[sequence % kOwnHashes] = hash.after;
     record.sequence.store(sequence, std::memory_order_release);
     own_.arrived.value.store(sequence, std::memory_order_release);
   }
@@ -77,13 +82,19 @@ class ArrivalTable {
   void publish_heartbeat(std::chrono::nanoseconds now) noexcept;
   /// Returns the number of the newest call that this rank has entered.
   std::uint64_t arrived() const noexcept { return own_.arrived.value.load(std::memory_order_relaxed); }
+  /// Returns the running hash with a call of this rank. Returns none if the rank has not entered the call, or has
+  /// entered kOwnHashes calls since.
+  std::optional<std::uint64_t> own_hash(std::uint64_t sequence) const noexcept {
+    if (sequence > arrived() || sequence + kOwnHashes <= arrived()) return std::nullopt;
+    return sequence == 0 ? 0 : own_hashes_[sequence % kOwnHashes];
+  }
   /// Returns the number of the newest call that this rank has completed.
   std::uint64_t completed() const noexcept { return own_.completed.value.load(std::memory_order_relaxed); }
 
   // ---- all ranks
 
-  /// Returns the ranks of the communicator.
-  const Peers& members() const noexcept { return view_.world.members; }
+  /// Returns the ranks of the communicator, and the own rank.
+  const RankGroup& world() const noexcept { return view_.world; }
 
   /// Keeps records of ranks of other hosts. Ignores ranks that are on this host or not in the communicator.
   void add_records(std::vector<Arrived> records);
@@ -126,8 +137,6 @@ class ArrivalTable {
     std::vector<CallRecord> records;  // Ring of kRecords records, or empty: call n is at n % kRecords.
   };
   bool is_here(Rank rank) const noexcept { return view_.host_of(rank) == view_.grid.host; }
-  /// Returns the running hash with a call of this host's rank. Returns none if the record has been replaced.
-  std::optional<std::uint64_t> hash_of_local(int local, std::uint64_t sequence) const noexcept;
   std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
   CallDetails details_of_local(int local, std::uint64_t sequence) const;
   const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;
@@ -139,8 +148,10 @@ class ArrivalTable {
   const RankView& view_;
   Arena& arena_;
   RankBlock& own_;
-  std::vector<RemoteRank> remote_;  // By rank.
-  bool remote_difference_ = false;  // Whether a received record differs from the own record of the call.
+  std::vector<std::uint64_t> own_hashes_ =
+      std::vector<std::uint64_t>(kOwnHashes);  // Ring: call n is at n % kOwnHashes.
+  std::vector<RemoteRank> remote_;             // By rank.
+  bool remote_difference_ = false;             // Whether a received record differs from the own record of the call.
 };
 
 /// Appends the newest records of a rank to `to`, oldest first: at most `most`.

@@ -29,11 +29,30 @@ std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all
   return std::nullopt;
 }
 
+/// Returns a difference between this rank and a rank that is kRecords or more calls behind. This rank has only the
+/// hashes of its calls of that time.
+std::optional<CallDifference> overwritten_difference(const ArrivalTable& table, const std::vector<Arrived>& all) {
+  for (const Arrived& one : all) {
+    const std::uint64_t sequence = one.call.sequence;
+    const auto after = table.own_hash(sequence), before = table.own_hash(sequence - 1);
+    if (!after || *after == one.call.hash.after || table.record_of(table.world().self, sequence)) continue;
+    CallDifference found{.records = {one}, .earlier = before != one.call.hash.before, .complete = true};
+    if (!found.earlier) {
+      found.unrecorded = table.world().self;
+    } else {
+      found.records.push_back({table.world().self, one.call});
+      found.records.back().call.hash = {before.value_or(0), *after};
+    }
+    return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<CallDifference> first_difference(const ArrivalTable& table) {
   std::vector<Arrived> all;
-  for (const Rank rank : table.members()) append_records(table, rank, kRecords, all);
+  for (const Rank rank : table.world().members) append_records(table, rank, kRecords, all);
   std::ranges::stable_sort(all, {}, [](const Arrived& one) { return one.call.sequence; });
   for (auto first = all.begin(); first != all.end();) {
     const std::uint64_t sequence = first->call.sequence;
@@ -44,7 +63,7 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
       found.earlier =
           std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
       // A rank may enter the call after its records were read, so only records that were read count.
-      found.complete = std::ranges::all_of(table.members(), [&](Rank rank) {
+      found.complete = std::ranges::all_of(table.world().members, [&](Rank rank) {
         return std::ranges::count(found.records, rank, &Arrived::rank) > 0 ||
                std::ranges::count(all, rank, &Arrived::rank) == kRecords;
       });
@@ -55,7 +74,8 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
     }
     first = end;
   }
-  return earlier_difference(all);
+  auto found = overwritten_difference(table, all);
+  return found ? found : earlier_difference(all);
 }
 
 }  // namespace collectives

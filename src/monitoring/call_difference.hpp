@@ -18,6 +18,7 @@ struct CallDifference {
   std::vector<Arrived> records;  ///< Records of this call.
   bool earlier = false;          ///< Whether calls before this one differ, of which there are no records.
   bool complete = false;         ///< Whether further records would change nothing.
+  Rank unrecorded = kNoRank;     ///< Rank that made another call than the records show, but whose record is gone.
 };
 
 /// Returns the first call that differs in the records of `table`. Returns none if no call differs.

@@ -179,11 +179,26 @@ std::optional<WaitMessage> WaitMessage::decode(std::string_view bytes) {
   return message;
 }
 
+std::string MemberMessage::encode() const {
+  return fmt::format("G {} {} {}\n{}\n{}", creation, name, round, list, text);
+}
+
+std::optional<MemberMessage> MemberMessage::decode(std::string_view bytes) {
+  Reader reader(bytes);
+  MemberMessage message;
+  if (!reader.skip("G ") || !reader.number(message.creation) || !reader.skip(" ") || !reader.number(message.name) ||
+      !reader.skip(" ") || !reader.number(message.round) || !reader.skip("\n") || !reader.line(message.list))
+    return std::nullopt;
+  message.text = reader.rest();
+  return message;
+}
+
 ControlMessage decode_control_message(std::string_view bytes) {
   if (auto message = AbortMessage::decode(bytes)) return *std::move(message);
   if (auto message = ArrivalMessage::decode(bytes)) return *std::move(message);
   if (auto message = LeaveMessage::decode(bytes)) return *std::move(message);
   if (auto message = WaitMessage::decode(bytes)) return *message;
+  if (auto message = MemberMessage::decode(bytes)) return *std::move(message);
   return {};
 }
 

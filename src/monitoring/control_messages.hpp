@@ -6,6 +6,9 @@
 //   L CALL RECORD*                 leave: the sender leaves the communicator; CALL is its last completed call, and the
 //                                  records are those of its last calls (LeaveMessage)
 //   W WORD                         wait: the point-to-point message for which the sender waits (WaitMessage)
+//   G CREATION NAME ROUND\nLIST\nTEXT
+//                                  member: the sender's text for the other members of a communicator that they make
+//                                  (MemberMessage)
 //
 // A record begins with a space. It has one of two forms:
 //
@@ -65,8 +68,21 @@ struct WaitMessage {
   static std::optional<WaitMessage> decode(std::string_view bytes);
 };
 
+/// Text of one exchange between the members of a communicator that its members make (member_exchange.hpp).
+struct MemberMessage {
+  std::uint64_t creation = 0;  ///< hash of the name and the ranks of the communicator
+  std::uint64_t name = 0;      ///< hash of the name alone
+  std::uint64_t round = 0;     ///< number of the exchange, from 1; 0: the sender has given up
+  std::string list = {};       ///< ranks of the communicator, as text
+  std::string text = {};
+
+  std::string encode() const;
+  static std::optional<MemberMessage> decode(std::string_view bytes);
+};
+
 /// One message of any kind. The first alternative means that the bytes are no message.
-using ControlMessage = std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage>;
+using ControlMessage =
+    std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage, MemberMessage>;
 ControlMessage decode_control_message(std::string_view bytes);
 
 }  // namespace collectives

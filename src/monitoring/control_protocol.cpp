@@ -46,6 +46,9 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     leaver.completed = leave->completed;
   } else if (const auto* const wait = std::get_if<WaitMessage>(&message)) {
     ends_[static_cast<std::size_t>(from)].wait = wait->word;
+  } else if (auto* const member = std::get_if<MemberMessage>(&message)) {
+    if (member_messages_.size() == kMostMemberMessages) member_messages_.pop_front();
+    member_messages_.emplace_back(from, std::move(*member));
   }
 }
 
@@ -95,33 +98,29 @@ void ControlProtocol::send_wait(std::uint64_t word) {
   if (may_send_records()) send_to_hosts(WaitMessage{word}.encode());
 }
 
-void ControlProtocol::poll_failed_peers() {
+void ControlProtocol::note_lost() {
   while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
     lost_.push_back(lost->first);
   }
 }
 
-std::string ControlProtocol::how_lost(const End& end) const {
-  return end.left ? fmt::format("it left the communicator after its call #{}", end.completed)
-                  : fmt::format("its process or host is gone ({})", end.cause);
-}
-
-std::optional<std::string> ControlProtocol::loss_of(Rank rank) const {
+std::string ControlProtocol::end_of(Rank rank) const {
   const End& end = ends_[static_cast<std::size_t>(rank)];
-  if (!end.left && end.cause.empty()) return std::nullopt;
-  return how_lost(end);
+  if (end.left) return fmt::format("it left the communicator after its call #{}", end.completed);
+  return end.cause.empty() ? std::string() : fmt::format("its process or host is gone ({})", end.cause);
 }
 
 std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64_t sequence) {
-  poll_failed_peers();
+  note_lost();
+  std::optional<LostRank> leaver;
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
-    const bool done = end.left && end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
-    if (done) continue;
-    return LostRank{rank, how_lost(end)};
+    if (!end.left) return LostRank{rank, end_of(rank), false};
+    const bool done = end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
+    if (!done && !leaver) leaver = LostRank{rank, end_of(rank), true};
   }
-  return std::nullopt;
+  return leaver;
 }
 
 }  // namespace collectives

@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are four kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are five kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
@@ -14,6 +14,8 @@
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
 //   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
+//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at most
+//              kMostMemberMessages, until the rank takes part in the exchange.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
 // each of them.
@@ -22,9 +24,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/transport.hpp"
@@ -42,6 +46,7 @@ class ControlProtocol {
   struct LostRank {
     Rank rank;
     std::string how;
+    bool left;  ///< whether the rank has left; its process or host then did not end without notice
   };
 
   /// Constructs the protocol of one rank. poll() adds received arrival records to `arrivals`, and stores a received
@@ -74,18 +79,28 @@ class ControlProtocol {
   void send_wait(std::uint64_t word);
   /// Returns the point-to-point wait that a rank of another host has sent last.
   std::uint64_t wait_of(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].wait; }
-  /// Stores the ranks that the wire reports as lost.
-  void poll_failed_peers();
-  /// Returns how a rank of another host was lost, as far as poll_failed_peers() and poll() have found out.
-  std::optional<std::string> loss_of(Rank rank) const;
+
+  /// Stores the ranks that the wire has reported as lost.
+  void note_lost();
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
+  /// Returns how a rank of another host has ended or left, as far as note_lost() and poll() have found out; empty: it
+  /// has not.
+  std::string end_of(Rank rank) const;
   /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
-  /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
-  /// completed the call is not lost, unless the wire still waits for data from it.
+  /// completed the call is not lost, unless the wire still waits for data from it. A rank that has left is returned
+  /// only if no other rank was lost, because ranks leave after they have lost a peer.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
 
+  /// Sends a member message. The wire drops it if it cannot be sent.
+  void send(Rank to, const MemberMessage& message) { wire_.post_control(to, message.encode()); }
+  /// Member messages that have arrived, with their senders, oldest first. The caller removes those that it has used.
+  std::deque<std::pair<Rank, MemberMessage>>& member_messages() noexcept { return member_messages_; }
+
  private:
+  /// Largest number of member messages that are kept. The oldest is dropped for a further one.
+  static constexpr std::size_t kMostMemberMessages = 4096;
+
   /// How a rank of another host has ended.
   struct End {
     std::string cause = {};       ///< How the wire noticed the end; empty while the rank is connected.
@@ -94,7 +109,6 @@ class ControlProtocol {
     std::uint64_t wait = 0;       ///< Point-to-point wait that the rank has sent last.
   };
   void receive(Rank from, std::string_view bytes);
-  std::string how_lost(const End& end) const;
   void send_records();
   /// Returns whether the wire may be given a message, because it does not fail if the receiver has ended.
   bool may_send_records() const noexcept { return !leaving_ || wire_.detects_peer_failure(); }
@@ -111,6 +125,7 @@ class ControlProtocol {
   std::chrono::steady_clock::time_point call_begun_{};
   std::vector<End> ends_;   // By rank.
   std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.
+  std::deque<std::pair<Rank, MemberMessage>> member_messages_;
 };
 
 }  // namespace collectives

@@ -31,6 +31,9 @@ constexpr auto kGatherRecords = 300ms;
 // Longest wait for a record that shows a difference, if data had the tag of another call. The peer may have lost its
 // core before it wrote the record.
 constexpr auto kLateRecord = 500ms;
+// Longest wait for such a record of a rank on another host. A rank that gives data and needs none, such as the root of
+// a broadcast, may compute between two calls. It sends its records in the second call.
+constexpr auto kLateRecordOfHost = 5s;
 // Time for which the ranks of a host let those of the host before report a mismatch.
 constexpr auto kTurn = 300ms;
 // Largest number of such times.
@@ -87,7 +90,10 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
   }
 }
 
-void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) { report_difference(call, peer, kLateRecord); }
+void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
+  const bool here = view_.host_of(peer) == view_.grid.host;
+  report_difference(call, peer, here ? kLateRecord : kLateRecordOfHost);
+}
 
 std::chrono::nanoseconds FailureDetector::turn() const noexcept {
   return control_ ? std::min(view_.grid.host, kTurns) * kTurn : kTurn * 0;
@@ -102,17 +108,21 @@ void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::ch
     check_control();  // throws the text of the rank that has composed it first
     found = first_difference(arrivals_);
     const auto waited = Clock::now() - begun;
+    if (!found && waited > kLateRecord) check_lost_peers(call);  // a rank that has left has sent its records before
     if (waited >= turn + (!found ? longest : found->complete ? 0ms : kGatherRecords)) break;
   }
   Mismatch mismatch;
   if (found) {
-    mismatch = found->earlier ? describe_earlier_mismatch(found->records) : describe_mismatch(found->records);
+    mismatch = found->earlier ? describe_earlier_mismatch(found->records)
+                              : describe_mismatch(found->records, found->unrecorded);
+  } else if (peer == kNoRank) {
+    mismatch.operation = call_text(call);
+    mismatch.text = mismatch.operation + ": the ranks differ in an earlier call, of which no record is left";
   } else {
     mismatch.peer = peer;
     mismatch.operation = call_text(call);
     mismatch.text = fmt::format(
-        "{}: data from rank {} are not those of this call, although no record shows that the ranks made different "
-        "calls: the data are damaged, or rank {} is at another call",
+        "{}: data from rank {} are not those of this call; no record of rank {} shows which call it has made instead",
         mismatch.operation, peer, peer);
   }
   report_failure(Errc::mismatch, mismatch.peer, mismatch.operation, mismatch.text);
@@ -205,7 +215,9 @@ void FailureDetector::log_difference_at_end() noexcept {
     if (!arrivals_.has_difference())
       text = odd_leaver_text();
     else if (const auto found = first_difference(arrivals_))
-      text = (found->earlier ? describe_earlier_mismatch(found->records) : describe_mismatch(found->records)).text;
+      text = (found->earlier ? describe_earlier_mismatch(found->records)
+                             : describe_mismatch(found->records, found->unrecorded))
+                 .text;
     if (!text.empty()) log_error(view_.world.self, "leaving a communicator: mismatch: {}", text);
   } catch (const std::exception&) {  // out of memory
   }
@@ -257,9 +269,10 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
   arrivals_.publish_heartbeat(now);
   if (now - lost_checked_ < kCheckLostEvery) return;
   lost_checked_ = now;
-  if (control_)
-    if (const auto lost = control_->first_lost(call.sequence)) report_lost(call, lost->rank, lost->how);
-  arena_.search_ended(now, kCheckLostEvery);
+  const auto remote = control_ ? control_->first_lost(call.sequence) : std::nullopt;
+  // A rank may have left because it has lost a rank of this host. That rank must then be found before the leaver is
+  // named.
+  arena_.search_ended(now, remote ? std::chrono::nanoseconds(0) : kCheckLostEvery);
   std::optional<int> first;  // local rank that ended first
   for (int local = 0; local < arena_.ranks(); ++local) {
     const std::uint64_t place = arena_.ended(local);
@@ -267,8 +280,9 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
     if (place == 0 || completed_of(local) >= call.sequence) continue;
     if (!first || place < arena_.ended(*first)) first = local;
   }
+  const bool left = first && arena_.block(*first).departed.value.load(std::memory_order_acquire) != 0;
+  if (remote && (!first || left || !remote->left)) report_lost(call, remote->rank, remote->how);
   if (!first) return;
-  const bool left = arena_.block(*first).departed.value.load(std::memory_order_acquire) != 0;
   report_lost(call, view_.grid.here()[static_cast<std::size_t>(*first)],
               fmt::format("{} after its call #{}", left ? "it left the communicator" : "its process ended",
                           completed_of(*first)));

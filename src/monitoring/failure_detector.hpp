@@ -42,6 +42,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/error.hpp"
 #include "collectives/transport.hpp"
@@ -142,6 +143,7 @@ class FailureDetector {
   void wait_for_remote_access_end() noexcept;
 
  private:
+  friend class MemberExchange;  // uses the control messages
   /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
   /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
   [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);

@@ -89,7 +89,7 @@ inline constexpr std::size_t kBlocksPerProcess = 256;
 
 struct ProcessPage {
   static constexpr std::uint64_t kMagic = 0x636f6c6c77617463;
-  static constexpr std::uint32_t kLayout = 2;  ///< Version of the layout of the page and of all types in it.
+  static constexpr std::uint32_t kLayout = 3;  ///< Version of the layout of the page and of all types in it.
   static constexpr std::string_view kName = "collectives-stats";
 
   std::uint64_t magic;

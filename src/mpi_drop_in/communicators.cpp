@@ -209,12 +209,7 @@ Reason CommState::reason_to_forward(bool blocking, std::size_t bytes) {
   return reason_;
 }
 
-bool CommState::refuse(Kind kind, bool blocking, std::string_view why) noexcept {
-  constexpr std::size_t kMostEarly = 64;
-  if (reason_ == Reason::young && blocking && calls_ >= settings().after && early_refusals_.size() < kMostEarly) try {
-      early_refusals_.emplace_back(kind, why);
-    } catch (const std::bad_alloc&) {  // MPI's error is all that remains
-    }
+bool CommState::refuse(Kind kind, std::string_view why) noexcept {
   if (!communicator_) return false;
   const std::lock_guard lock(*this);
   CallRefusal{collective_of(kind), has_counts(kind)}.publish(*communicator_, why);
@@ -237,7 +232,6 @@ void CommState::build() {
                                                        .device_buffers = false});
       ranks.succeed();
       reason_ = Reason::none;
-      for (const auto& [kind, why] : std::exchange(early_refusals_, {})) refuse(kind, true, why);
       return;
     } catch (const std::exception& error) {
       communicator_.reset();

@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "collectives/communicator.hpp"
 #include "mpi_drop_in/decision.hpp"
@@ -47,9 +46,8 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Returns the reason why a call of `bytes` bytes is forwarded. Adds a blocking call to `calls_`. If `calls_` was
   /// settings().after or more before, the call builds the library's communicator.
   Reason reason_to_forward(bool blocking, std::size_t bytes);
-  /// Publishes that this rank refuses a call, if the library's communicator is built. Returns whether it is. If peers
-  /// may be about to build the communicator, publishes the refusal after this rank has built it, too.
-  bool refuse(Kind kind, bool blocking, std::string_view why) noexcept;
+  /// Publishes that this rank refuses a call, if the library's communicator is built. Returns whether it is.
+  bool refuse(Kind kind, std::string_view why) noexcept;
   /// Ends the library's communicator. Peers may still read data that this rank has sent.
   void drop() noexcept;
 
@@ -66,8 +64,6 @@ class CommState : public std::enable_shared_from_this<CommState> {
   int rank_ = 0, size_ = 1;
   std::size_t calls_ = 0;  ///< Number of blocking calls so far, plus their bytes divided by kBytesPerCall.
   Reason reason_ = Reason::young;
-  /// Refusals in place of calls in which peers may have begun to build the library's communicator.
-  std::vector<std::pair<Kind, std::string>> early_refusals_;
   std::optional<Communicator> communicator_;
   std::atomic_flag busy_;
 };

@@ -32,17 +32,17 @@ int report(const CommState& state, Kind kind, const Refused& refused) noexcept {
   return call_handler(state, refused.error_class);
 }
 
-void refuse(CommState& state, Kind kind, Form form, int error_class, const char* why) {
-  state.refuse(kind, form == Form::blocking, why);
+void refuse(CommState& state, Kind kind, int error_class, const char* why) {
+  state.refuse(kind, why);
   throw Refused{error_class, why};
 }
 
-void refuse_as_mpi(CommState& state, Kind kind, Form form, int code) noexcept {
+void refuse_as_mpi(CommState& state, Kind kind, int code) noexcept {
   int error_class = MPI_ERR_OTHER;
   PMPI_Error_class(code, &error_class);
   for (const int refused : {MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_OP, MPI_ERR_ROOT, MPI_ERR_ARG})
     if (error_class == refused) try {
-        state.refuse(kind, form == Form::blocking, error_text(code));
+        state.refuse(kind, error_text(code));
       } catch (const std::bad_alloc&) {  // MPI's error is all that remains
       }
 }

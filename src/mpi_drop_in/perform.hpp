@@ -28,7 +28,7 @@ int report(CommState& state, const std::exception& error) noexcept;
 /// Reports that this rank has refused a call, in the same way. Returns its error code.
 int report(const CommState& state, Kind kind, const Refused& refused) noexcept;
 /// Publishes a refusal if MPI has refused a call that was forwarded to it. `code`: the error code of that call.
-void refuse_as_mpi(CommState& state, Kind kind, Form form, int code) noexcept;
+void refuse_as_mpi(CommState& state, Kind kind, int code) noexcept;
 
 /// Decides whether the library performs a call. Examines the arguments only if the library can perform calls of the
 /// communicator.
@@ -44,37 +44,38 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
     eligibility.reason = Reason::size;
   if (eligibility.reason == Reason::none)
     eligibility.reason = state.reason_to_forward(form == Form::blocking, eligibility.bytes);
+  // Peers with right arguments count the call, and may build the library's communicator in it. This rank does the same.
+  if (eligibility.reason == Reason::arguments) state.reason_to_forward(form == Form::blocking, eligibility.bytes);
   return eligibility;
 }
 
 /// Performs a call that the library does not perform, by forward(). Publishes a refusal if an argument is wrong, before
 /// MPI sees the call. Reports an argument on which an MPI may crash, and then does not forward the call.
 template <class Forward>
-int forward_or_refuse(CommState& state, Kind kind, Form form, const Eligibility& eligibility,
-                      Forward&& forward) noexcept {
+int forward_or_refuse(CommState& state, Kind kind, const Eligibility& eligibility, Forward&& forward) noexcept {
   if (eligibility.reason == Reason::arguments) {
     const WrongArgument& wrong = kWrong[static_cast<std::size_t>(eligibility.wrong)];
-    if (state.refuse(kind, form == Form::blocking, wrong.why) && wrong.error != MPI_SUCCESS)
+    if (state.refuse(kind, wrong.why) && wrong.error != MPI_SUCCESS)
       return report(state, kind, {wrong.error, std::string(wrong.why)});
     return forward();
   }
   const int code = forward();
-  if (code != MPI_SUCCESS) refuse_as_mpi(state, kind, form, code);
+  if (code != MPI_SUCCESS) refuse_as_mpi(state, kind, code);
   return code;
 }
 
 /// Publishes a refusal, and throws it.
-[[noreturn]] void refuse(CommState& state, Kind kind, Form form, int error_class, const char* why);
+[[noreturn]] void refuse(CommState& state, Kind kind, int error_class, const char* why);
 
 /// Returns the job of a call. If this rank cannot make it, publishes a refusal and throws Refused.
 template <class Call>
-Job job_of(const Call& call, CommState& state, Form form) {
+Job job_of(const Call& call, CommState& state) {
   try {
     return call.job(state);
   } catch (const MpiFailure& failure) {
-    refuse(state, Call::kKind, form, failure.error_class, failure.what());
+    refuse(state, Call::kKind, failure.error_class, failure.what());
   } catch (const std::exception& error) {
-    refuse(state, Call::kKind, form, MPI_ERR_OTHER, error.what());
+    refuse(state, Call::kKind, MPI_ERR_OTHER, error.what());
   }
 }
 
@@ -90,7 +91,7 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
   Eligibility eligibility = decide(call, *state, form);
   int code = MPI_SUCCESS;
   if (eligibility.reason != Reason::none) {
-    code = forward_or_refuse(*state, Call::kKind, form, eligibility, forward);
+    code = forward_or_refuse(*state, Call::kKind, eligibility, forward);
   } else {
     try {
       take(*state);
@@ -107,7 +108,7 @@ int perform(const Call& call, Form form, MPI_Comm comm, Forward&& forward, Take&
 template <class Call, class Forward>
 int blocking(const Call& call, MPI_Comm comm, Forward&& forward) noexcept {
   return perform(call, Form::blocking, comm, forward, [&](CommState& state) {
-    const Job job = job_of(call, state, Form::blocking);
+    const Job job = job_of(call, state);
     {
       const std::lock_guard lock(state);
       job.run(state.communicator());
@@ -119,7 +120,7 @@ int blocking(const Call& call, MPI_Comm comm, Forward&& forward) noexcept {
 template <class Call, class Forward>
 int non_blocking(const Call& call, MPI_Comm comm, MPI_Request* request, Forward&& forward) noexcept {
   return perform(call, Form::non_blocking, comm, forward,
-                 [&](CommState& state) { *request = begin(state, job_of(call, state, Form::non_blocking)); });
+                 [&](CommState& state) { *request = begin(state, job_of(call, state)); });
 }
 
 }  // namespace collectives::drop_in

@@ -1,15 +1,19 @@
 // Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
 // row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
 // one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
-// algorithms, such as `ring`. For every collective, each backend of the table has a row that can perform it. Backend
+// algorithms, such as `ring`. Each backend of the table has a row for each of the six collectives of performs_common().
+// The other collectives have rows of the backends that have a sensible form of them. Backend
 // `nccl` has no rows, because it has no Steps.
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <type_traits>
 
+#include "core/collective.hpp"
+#include "hierarchical/all_to_all.hpp"
 #include "hierarchical/between.hpp"
 #include "hierarchical/leaders.hpp"
+#include "hierarchical/rooted.hpp"
 #include "hierarchical/two_level.hpp"
 #include "reduce_to_one/reduce_to_one.hpp"
 #include "ring/ring.hpp"
@@ -80,6 +84,13 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? direct_exchange::reduce(world, args.root, args.parts[0], {}, run)
                                              : ring::reduce(world, args.root, args.parts[0], {}, run);
+    case Collective::scan:
+    case Collective::exclusive_scan: {
+      const bool exclusive = args.collective == Collective::exclusive_scan;
+      return args.needs_unreduced_exchange() ? direct_exchange::scan(world, exclusive, args.parts[0], run)
+                                             : ring::scan(world, exclusive, args.parts[0], run);
+    }
+    default: return;  // has no form of the collective
   }
 }
 
@@ -101,6 +112,9 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
     case Collective::reduce:
       return args.needs_unreduced_exchange() ? unsummed.reduce(args.parts[0], {}, run)
                                              : shape.reduce(args.parts[0], {}, run);
+    case Collective::gather: return direct_exchange::gather(view.world, args.root, args.parts, run);
+    case Collective::scatter: return direct_exchange::scatter(view.world, args.root, args.parts, run);
+    default: return;  // has no form of the collective
   }
 }
 
@@ -147,6 +161,15 @@ void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& ru
     case Collective::barrier:
       if constexpr (requires { Between::barrier(grid.rail(), run); }) return hierarchical::barrier<Between>(grid, run);
       return hierarchical::barrier<hierarchical::OneShot>(grid, run);
+    case Collective::gather: return hierarchical::gather(grid, root_host, root_local, args.parts, run);
+    case Collective::scatter: return hierarchical::scatter(grid, root_host, root_local, args.parts, run);
+    case Collective::scan:
+    case Collective::exclusive_scan: {
+      const bool exclusive = args.collective == Collective::exclusive_scan;
+      return flat ? direct_exchange::scan(view.world, exclusive, args.parts[0], run)
+                  : hierarchical::scan(grid, view.world, exclusive, args.parts[0], run);
+    }
+    default: return;  // has no form of the collective
   }
 }
 
@@ -160,9 +183,25 @@ void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) 
     case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, args.parts[0], run);
     case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, args.parts[0], run);
     case Collective::barrier: return two_level::barrier(grid, run);
+    default: return;  // has no form of the collective
   }
 }
 
+/// Performs gather and scatter along a tree of leaders.
+void emit_hierarchical_tree(const RankView& view, const RoundArgs& args, StepSink& run) {
+  const int root_host = view.host_of(args.root), root_local = view.local_of(args.root);
+  return args.collective == Collective::gather
+             ? hierarchical::tree::gather(view.grid, root_host, root_local, args.parts, run)
+             : hierarchical::tree::scatter(view.grid, root_host, root_local, args.parts, run);
+}
+
+bool is_rooted(Collective collective) { return collective == Collective::gather || collective == Collective::scatter; }
+/// Returns whether a vector consists of a part for each rank.
+bool has_parts(const CollectiveSpec& spec) {
+  return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather ||
+         is_rooted(spec.collective);
+}
+/// Returns whether every rank both has a part and needs those of all ranks, or their contributions.
 bool scatters_or_gathers(const CollectiveSpec& spec) {
   return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather;
 }
@@ -186,16 +225,16 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 template <class Between, Rails rails>
 constexpr Algorithm hierarchical_row(std::string_view name,
                                      bool (*possible)(const CollectiveSpec&, const Topology&) = nullptr,
-                                     std::string_view needs = {}) {
+                                     std::string_view needs = {}, bool (*performs)(Collective) = nullptr) {
   return {"hierarchical",
           name,
           possible,
           needs,
           [](const CollectiveSpec& spec, const Topology& topology) {
-            return scatters_or_gathers(spec) || (spec.collective == Collective::all_reduce && flat(spec, topology));
+            return has_parts(spec) || (spec.collective == Collective::all_reduce && flat(spec, topology));
           },
           [](const CollectiveSpec& spec, const Topology& topology) {
-            if (scatters_or_gathers(spec) || flat(spec, topology) || topology.one_host()) return 1;
+            if (has_parts(spec) || is_scan(spec.collective) || flat(spec, topology) || topology.one_host()) return 1;
             const int hosts = hosts_of(topology);
             const int between = spec.collective != Collective::all_reduce ? 1
                                 : spec.partial_sums == PartialSums::intra_host
@@ -215,7 +254,8 @@ constexpr Algorithm hierarchical_row(std::string_view name,
           },
           emit_hierarchical<Between, rails>,
           kScatters<Between> ? &scatters_or_gathers : nullptr,
-          [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; }};
+          [](const Topology& topology) { return rails == Rails::all ? rails_of(topology) : 1; },
+          performs};
 }
 bool has_alternatives(const CollectiveSpec& spec, const Topology& topology) {
   return !topology.one_host() && ((spec.collective == Collective::all_reduce && !flat(spec, topology)) ||
@@ -232,14 +272,19 @@ bool of_many(const CollectiveSpec& spec, const Topology& topology) {
   return possible(spec, topology) && hosts_of(topology) > 2 && !spec.needs_unreduced_exchange();
 }
 
+/// Returns whether the ranks of each host have consecutive numbers, and hosts follow one another.
+bool numbered_by_host(const Topology& topology) {
+  const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
+  return std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
+}
+
 /// Returns whether hierarchical/leaders.hpp can perform the collective. One message then holds the parts of several
-/// hosts. The ranks must be numbered host by host, so that these parts form one range. A codec would encode such a
+/// hosts. The ranks must be numbered host by host and parts must lie one after another, so that these parts form one
+/// range. A codec would encode such a
 /// message differently from single parts. Two hosts of one rank each have no parts to combine in a message.
 bool leaders_scatter(const CollectiveSpec& spec, const Topology& topology) {
-  const auto before = [](const std::vector<Rank>& a, const std::vector<Rank>& b) { return a.back() < b.front(); };
-  return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded &&
-         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) &&
-         std::ranges::adjacent_find(topology.hosts, std::not_fn(before)) == topology.hosts.end();
+  return scatters_or_gathers(spec) && !spec.needs_unreduced_exchange() && !spec.coded && !spec.displaced &&
+         hosts_of(topology) > (hosts_have_one_rank(topology) ? 2 : 1) && numbered_by_host(topology);
 }
 bool can_double(const CollectiveSpec& spec, const Topology& topology) {
   return of_many<has_alternatives>(spec, topology) ||
@@ -254,9 +299,31 @@ bool leaders_can_halve(const CollectiveSpec& spec, const Topology& topology) {
 }
 
 int one_depth(const CollectiveSpec&, const Topology&) { return 1; }
+int one_piece(const CollectiveSpec&, const Topology&) { return 1; }
+bool always(const CollectiveSpec&, const Topology&) { return true; }
+bool always_in_one_message(const CollectiveSpec&) { return true; }
+
+constexpr bool is_all_to_all(Collective collective) { return collective == Collective::all_to_all; }
+
+/// Returns whether ranks of a host can put their blocks into one message. A codec would encode such a message
+/// differently from single blocks.
+bool can_pool(const CollectiveSpec& spec, const Topology& topology) {
+  return !topology.one_host() && !hosts_have_one_rank(topology) && numbered_by_host(topology) && !spec.coded;
+}
+
+void emit_pooled(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pooled::all_to_all(view, args, run);
+}
+void emit_pairwise(const RankView& view, const RoundArgs& args, StepSink& run) {
+  hierarchical::Pairwise::all_to_all(view, args, run);
+}
 
 constexpr Algorithm kAlgorithms[] = {
-    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical"),
+    hierarchical_row<hierarchical::Ring, Rails::all>("hierarchical", nullptr, {},
+                                                     [](Collective collective) {
+                                                       return performs_common(collective) || is_rooted(collective) ||
+                                                              is_scan(collective);
+                                                     }),
     hierarchical_row<hierarchical::OneShot, Rails::all>("hierarchical_one_shot", has_alternatives,
                                                         "several hosts, and is for all_reduce and broadcast"),
     hierarchical_row<hierarchical::OneShot, Rails::one>(
@@ -281,6 +348,35 @@ constexpr Algorithm kAlgorithms[] = {
      "several domains with equally many ranks, at least two",
      [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
      [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_two_level},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pairwise",
+     .possible = nullptr,
+     .needs = "",
+     .by_part = always,
+     .pieces = one_piece,
+     .depths = [](const CollectiveSpec&,
+                  const Topology& topology) { return hierarchical::Pairwise::depths(topology.ranks()); },
+     .emit = emit_pairwise,
+     .performs = is_all_to_all},
+    {.backend = "hierarchical",
+     .name = "hierarchical_pooled",
+     .possible = can_pool,
+     .needs = "several hosts with several ranks, numbered host by host, and is for all_to_all of blocks that fit in a "
+              "message for each pair of hosts",
+     .by_part = always,
+     .pieces = one_piece,
+     .depths = one_depth,
+     .emit = emit_pooled,
+     .in_one_message = always_in_one_message,
+     .performs = is_all_to_all,
+     .longest_message = hierarchical::Pooled::longest_message},
+    {"hierarchical", "hierarchical_tree",
+     [](const CollectiveSpec&, const Topology& topology) {
+       return hosts_of(topology) > 1 && (hosts_of(topology) > 2 || !hosts_have_one_rank(topology)) &&
+              numbered_by_host(topology);
+     },
+     "several hosts, numbered host by host, and a vector that fits in a message", always, one_piece, one_depth,
+     emit_hierarchical_tree, always_in_one_message, nullptr, is_rooted},
     {"ring", "ring", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) {
        return scatters_or_gathers(spec) || spec.collective == Collective::all_reduce ||
@@ -293,10 +389,12 @@ constexpr Algorithm kAlgorithms[] = {
               : scatters_or_gathers(spec)                                                         ? topology.ranks()
                                                                                                   : 1;
      },
-     emit_ring},
+     emit_ring, nullptr, nullptr,
+     [](Collective collective) { return performs_common(collective) || is_scan(collective); }},
     {"reduce_to_one", "reduce_to_one_direct", nullptr, "",
-     [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
-     [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Star>},
+     [](const CollectiveSpec& spec, const Topology&) { return has_parts(spec); }, one_piece, one_depth,
+     emit_reduce_to_one<reduce_to_one::Star>, nullptr, nullptr,
+     [](Collective collective) { return performs_common(collective) || is_rooted(collective); }},
     {"reduce_to_one", "reduce_to_one_tree", nullptr, "",
      [](const CollectiveSpec& spec, const Topology&) { return scatters_or_gathers(spec); },
      [](const CollectiveSpec&, const Topology&) { return 1; }, one_depth, emit_reduce_to_one<reduce_to_one::Tree>},

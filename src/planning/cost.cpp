@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/collective.hpp"
 #include "core/tuning.hpp"
 #include "planning/critical_path.hpp"
 
@@ -71,8 +72,9 @@ class Counter final : public StepSink {
 
   void operator()(const Step& step) override {
     if (step.kind != Step::Kind::exchange) return count_host(step);
-    const std::size_t bytes = coding_.bytes(step.range.count), plain = step.range.count * coding_.element;
-    const double in = count_messages(step.from, bytes, false), out = count_messages(step.to, bytes, true);
+    const std::size_t plain = step.range.count * coding_.element;
+    const double in = count_messages(step.from, coding_.bytes(received_elements(step)), false);
+    const double out = count_messages(step.to, coding_.bytes(sent_elements(step)), true);
     cost.work += std::max(in, out) + static_cast<double>(plain * terms(step)) * tuning_.reduce_us_per_byte +
                  static_cast<double>(plain * coding_.codings(step)) * tuning_.coding_us_per_byte;
   }
@@ -239,8 +241,8 @@ Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& co
     cost.burst = std::max(1.0, to_a_link / cost.hops);
   }
   share_cores(cost, all, topology, tuning);
-  cost.flows =
-      !topology.one_host() && (args.collective == Collective::broadcast || args.collective == Collective::reduce);
+  cost.flows = !topology.one_host() &&
+               (has_root(args.collective) || (is_scan(args.collective) && !args.needs_unreduced_exchange()));
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
   // Not all ranks of a large host have been counted. The busiest host does at least as much as the average.

@@ -195,7 +195,7 @@ class Play final : private StepSink {
       const auto other = [self](Rank peer) { return peer != self; };
       if (step.range.count == 0 && !notices_) return;
       if (std::ranges::none_of(step.from, other) && std::ranges::none_of(step.to, other)) return;
-      const auto bytes = static_cast<double>(coding_.bytes(step.range.count));
+      const auto bytes = static_cast<double>(coding_.bytes(sent_elements(step)));
       data.wire = bytes * tuning_.wire_us_per_byte;
       for (const Rank peer : step.to)
         if (view_.host_of(self) != view_.host_of(peer)) ++messages_, bytes_ += bytes;

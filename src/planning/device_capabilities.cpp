@@ -8,11 +8,19 @@ namespace collectives {
 
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic) {
   using Kind = ReduceOp::Kind;
-  const bool extreme = op.kind() == Kind::min || op.kind() == Kind::max, floating = is_floating(type);
+  const Kind kind = op.kind();
+  const bool extreme = kind == Kind::min || kind == Kind::max, floating = is_floating(type);
+  const bool complex = class_of(type) == TypeClass::complex;
+  if (kind > Kind::user) return fmt::format("NCCL has no {}", to_string(kind));
+  if (type == DataType::boolean || type == DataType::i16 || type == DataType::u16 || (complex && kind == Kind::product))
+    return fmt::format("NCCL has no {} of {}", to_string(kind), to_string(type));
   if (floating && extreme) return "NCCL's min and max let NaN get lost and do not order -0 below +0";
-  if (floating && size_of(type) == 2) return "NCCL rounds 16-bit floats at every hop, not once";
-  if (!floating && op.kind() == Kind::average) return "NCCL divides integer sums that have wrapped";
-  if (floating && deterministic) return "NCCL adds in an order of its own, which depends on count and topology";
+  if (floating && size_of(type) <= 2)
+    return fmt::format("NCCL rounds {}-bit floats at every hop, not once", 8 * size_of(type));
+  if (class_of(type) == TypeClass::integer && kind == Kind::average)
+    return "NCCL divides integer sums that have wrapped";
+  if ((floating || complex) && deterministic)
+    return "NCCL adds in an order of its own, which depends on count and topology";
   return {};
 }
 

@@ -13,8 +13,9 @@ namespace collectives {
 inline constexpr std::size_t kKernelSources = 256;
 
 /// Returns why NCCL's own reduction does not give the result that ReduceOp promises; empty if it does. NCCL gives that
-/// result for sums and products of f32, f64 and integers. NCCL also gives it for averages and pre-scaled sums of f32
-/// and f64, and for min and max of integers. If `deterministic` is true, only the cases with integers remain.
+/// result for sums and products of f32, f64 and integers of 8, 32 and 64 bits. NCCL also gives it for averages and
+/// pre-scaled sums of f32 and f64, for sums of complex numbers, and for min and max of these integers. If
+/// `deterministic` is true, only the cases with integers remain.
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
 /// Returns why backend `nccl` cannot perform a reduction over `ranks` ranks; empty if it can. If NCCL's own reduction

@@ -92,6 +92,18 @@ std::string check_nccl(const DevicePathQuery& query) {
   return why_not;
 }
 
+/// Throws Error{unsupported} if no device path performs the collective or the layout of the parts.
+void check_on_device(const Request& request) {
+  const std::string_view collective = to_string(request.collective);
+  if (!performs_common(request.collective))
+    throw Error(Errc::unsupported,
+                fmt::format("{0}: device memory has no {0}: pass buffers in host memory", collective));
+  if (!request.displacements.empty())
+    throw Error(Errc::unsupported,
+                fmt::format("{}: parts in device memory must lie one after another, without displacements that differ",
+                            collective));
+}
+
 /// Returns the device path of a call with a top-k compressor.
 DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
   const std::string why_not = host.sparse
@@ -195,6 +207,7 @@ DevicePathChoice choose_device_path(const DevicePathQuery& query, const std::fun
                               to_string(request.collective)));
     return {};
   }
+  check_on_device(request);
   const std::string against_nccl = check_nccl(query);
   if (forced) return {.device_path = DevicePath::nccl, .reason = "backend \"nccl\" was asked for", .drops_codec = true};
   const bool may_use_nccl = request.backend == "auto" && topology.ranks() > 1;

@@ -52,6 +52,7 @@
 #include "planning/cost.hpp"
 #include "planning/device_path_choice.hpp"
 #include "planning/device_path_plan.hpp"
+#include "planning/listed_parts.hpp"
 #include "planning/plan_call.hpp"
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_task.hpp"
@@ -99,9 +100,7 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
   const Range whole{0, in_elements(request, request.count)};
   if (!algorithm.by_part(spec, topology)) return Parts::equal(whole, 1);
   if (request.counts.empty()) return Parts::equal(whole, topology.ranks());
-  offsets.assign(1, 0);
-  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + in_elements(request, count));
-  return Parts::listed(offsets.data(), topology.ranks());
+  return listed_parts({request.counts, request.displacements}, element_of(request) / size_of(request.type), offsets);
 }
 
 /// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
@@ -128,19 +127,25 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, or if a
-/// hierarchical all-reduce adds inside hosts first. Otherwise it is frame_bytes.
+/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, if a hierarchical
+/// all-reduce adds inside hosts first, or if a hierarchical all-to-all sends messages only to other hosts. Otherwise it
+/// is frame_bytes.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&
                                spec.collective == Collective::all_reduce && spec.partial_sums != PartialSums::forbidden;
-  return one_rank_to_a_host(topology) || summed_in_hosts ? tuning.wire_frame_bytes : tuning.frame_bytes;
+  const bool dealt_in_hosts = algorithm.backend == "hierarchical" && spec.collective == Collective::all_to_all &&
+                              !topology.one_host() && algorithm.in_one_message == nullptr;
+  return one_rank_to_a_host(topology) || summed_in_hosts || dealt_in_hosts ? tuning.wire_frame_bytes
+                                                                           : tuning.frame_bytes;
 }
 
 CollectiveSpec spec_of(const Request& request, bool coded) {
-  CollectiveSpec spec{.collective = request.collective, .coded = coded};
+  CollectiveSpec spec{.collective = request.collective, .coded = coded, .displaced = !request.displacements.empty()};
   if (!reduces(request.collective)) return spec;
-  if (needs_direct(request.op, request.type, request.deterministic))
+  // A scan divides an average by another number on each rank, so no rank may pass on its result.
+  const bool divides = is_scan(request.collective) && request.op.kind() == ReduceOp::Kind::average;
+  if (divides || needs_direct(request.op, request.type, request.deterministic))
     spec.partial_sums = PartialSums::forbidden;
   else if (coded)
     spec.partial_sums = PartialSums::intra_host;
@@ -253,8 +258,11 @@ namespace {
 /// Returns whether the vector fits in one message, if necessary.
 bool fits(const Algorithm& algorithm, const CollectiveSpec& spec, const Coding& coding, const Request& request,
           const Topology& topology, const TuningParameters& tuning) {
-  return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec) ||
-         in_elements(request, request.count) <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
+  if (algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec)) return true;
+  std::size_t elements = in_elements(request, request.count);
+  if (algorithm.longest_message != nullptr)
+    elements = algorithm.longest_message(topology, part({0, elements}, topology.ranks(), 0).count);
+  return elements <= elements_of(longest_message(algorithm, spec, topology, tuning), coding);
 }
 
 /// Returns the plans of all algorithms that support the request, cheapest first. Their messages are coded if `coded` is
@@ -266,6 +274,7 @@ std::vector<Plan> candidates_coded(bool coded, const Request& request, const Top
   const Coding coding{element_of(request), coded ? request.codec : nullptr};
   for (const Algorithm& algorithm : algorithms())
     if ((request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) &&
+        performs(algorithm, request.collective) &&
         (algorithm.possible == nullptr || algorithm.possible(spec, topology)) &&
         fits(algorithm, spec, coding, request, topology, tuning))
       candidates.push_back(plan_for(algorithm, request, coded, topology, tuning));
@@ -291,6 +300,12 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
   if (bytes > tuning.frame_bytes)
     throw Error(Errc::invalid_argument, fmt::format("a block of codec {} makes {} bytes, a message holds {}", codec,
                                                     bytes, tuning.frame_bytes));
+  if (!performs_common(request.collective)) {
+    std::vector<Plan> plain = candidates_coded(false, request, topology, tuning);
+    for (Plan& plan : plain)
+      plan.codec_reason = fmt::format("not {}: {} sends values unchanged", codec, to_string(request.collective));
+    return plain;
+  }
   std::vector<Plan> coded = candidates_coded(true, request, topology, tuning);
   std::erase_if(coded, [](const Plan& plan) { return !plan.coded; });
   const auto say = [](std::vector<Plan>& plans, const std::string& why) {
@@ -316,6 +331,21 @@ std::vector<Plan> candidates_with_codec(const Request& request, const Topology& 
   return say(plain, fmt::format("not {}: that would take {:.1f} us, as it is {:.1f} us", codec, with, without));
 }
 
+/// Throws Error{unsupported} if no algorithm of the request's backend has a form of the collective. The text names the
+/// backends that have one.
+void check_performed(const Request& request) {
+  std::vector<std::string_view> backends;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!performs(algorithm, request.collective)) continue;
+    if (request.backend == "auto" || request.backend == algorithm.backend || request.backend == algorithm.name) return;
+    if (backends.empty() || backends.back() != algorithm.backend) backends.push_back(algorithm.backend);
+  }
+  const std::string others = backends.empty() ? "no backend has one" : fmt::format("{}", fmt::join(backends, ", "));
+  throw Error(Errc::unsupported,
+              fmt::format("backend \"{}\" has no {}{}{}", request.backend, to_string(request.collective),
+                          backends.empty() ? ": " : "; backends that have one: ", others));
+}
+
 }  // namespace
 
 std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topology, const TuningParameters& tuning) {
@@ -331,6 +361,7 @@ std::vector<Plan> candidate_plans(const Request& asked_for, const Topology& topo
   if (request.backend == kNccl)
     throw Error(Errc::unsupported, "backend \"nccl\" is for device memory, and has no Steps to compare");
 
+  check_performed(request);
   std::vector<Plan> candidates = request.codec == nullptr || request.collective == Collective::barrier
                                      ? candidates_coded(false, request, topology, tuning)
                                      : candidates_with_codec(request, topology, tuning);

@@ -21,8 +21,8 @@ namespace collectives {
 struct PlannedCall {
   Request request;
   Signature signature;
-  /// First element of each rank's part, then the end of the last part. Empty unless the call lists the length of each
-  /// part. Also empty if the algorithm does not divide the vector into parts.
+  /// Ends of the parts, as listed_parts() stores them. Empty unless the call lists the length of each part. Also empty
+  /// if the algorithm does not divide the vector into parts.
   std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;

@@ -9,14 +9,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "collectives/error.hpp"
 #include "core/collective.hpp"
 #include "monitoring/flight_recorder.hpp"
+#include "planning/listed_parts.hpp"
 #include "planning/plan_call.hpp"
 
 namespace collectives {
@@ -26,7 +26,10 @@ namespace {
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
-  return {planned.performed, planned.plan.partial_sums, planned.plan.coded};
+  return {.collective = planned.performed,
+          .partial_sums = planned.plan.partial_sums,
+          .coded = planned.plan.coded,
+          .displaced = !planned.request.displacements.empty()};
 }
 
 /// Returns a hash of the options of top-k on which ranks must agree. The messages depend on these options.
@@ -50,6 +53,13 @@ std::string text_of(const TopKOptions& how) {
                      how.error_feedback ? "" : ", no error feedback", how.masking ? "" : ", no masking");
 }
 
+/// Returns the layout of the parts if all ranks compare it. Displacements that only put the parts one after another
+/// are left out.
+PartLayout compared_parts(const Call& call) {
+  if (!call.has_counts || has_local_counts(call.collective)) return {};
+  return {call.counts, is_displaced(call) ? call.displacements : std::span<const std::size_t>()};
+}
+
 /// Returns the encoded details of a call.
 std::string details_of(const Call& call, const Options& options, const Codec* codec) {
   std::string details;
@@ -66,7 +76,7 @@ std::string details_of(const Call& call, const Options& options, const Codec* co
     append_detail(details, Detail::compression,
                   fmt::format("{} elements in {} bytes", codec->block(), codec->encoded_bytes(codec->block())),
                   kCompressionBytes);
-  if (call.has_counts) append_lengths(details, call.counts);
+  if (const PartLayout compared = compared_parts(call); !compared.counts.empty()) append_parts(details, compared);
   if (!call.lengths.empty()) append_lengths(details, call.lengths);
   return details;
 }
@@ -95,11 +105,34 @@ class SingleStep final : public StepSink {
   std::optional<HostCall> call_;
 };
 
+/// Returns whether a rank gets no result from peers.
+bool gets_no_result(const Signature& signature, Rank rank) {
+  switch (signature.collective) {
+    case Collective::broadcast:
+    case Collective::scatter: return signature.root == rank;
+    case Collective::reduce:
+    case Collective::gather: return signature.root != rank;
+    case Collective::scan:
+    case Collective::exclusive_scan: return rank == 0;
+    default: return false;
+  }
+}
+
 std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& view, const RoundArgs& args,
                                     std::size_t element_bytes, const HostCollective& host_collective) {
   SingleStep step(host_collective, element_bytes);
   algorithm.emit(view, args, step);
   return step.take();
+}
+
+/// Throws Error{unsupported} if the counts of a call are known only to the ranks that use them, and its backend is not
+/// the one that exchanges such blocks.
+void check_counted(const PlannedCall& planned) {
+  const Signature& signature = planned.signature;
+  if (!signature.has_counts || !has_local_counts(signature.collective)) return;
+  if (planned.request.backend == "auto" || planned.plan.backend == "hierarchical") return;
+  throw Error(Errc::unsupported, fmt::format("backend \"{}\" has no {}_v; backends that have one: hierarchical",
+                                             planned.request.backend, to_string(signature.collective)));
 }
 
 }  // namespace
@@ -123,11 +156,13 @@ const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const 
         fmt::format_to_n(text, sizeof text, "top {}{}", k, how.values == DataType::bf16 ? " bf16" : "");
     wire = WireName({text, std::min(written.size, sizeof text)}, wire.hash + hash_of(how));
   }
-  const Signature signature =
-      sign(call, rank, options.backend.empty() ? defaults_.backend : std::string_view(options.backend),
-           options.deterministic.value_or(defaults_.deterministic), wire, options.force);
+  const Signature signature = sign(call, rank, topology_.ranks(),
+                                   options.backend.empty() ? defaults_.backend : std::string_view(options.backend),
+                                   options.deterministic.value_or(defaults_.deterministic), wire, options.force);
+  const PartLayout parts = compared_parts(call);
   const auto same = [&](const PlannedCall& planned) {
-    return planned.signature == signature && std::ranges::equal(planned.request.counts, call.counts);
+    return planned.signature == signature && std::ranges::equal(planned.request.counts, parts.counts) &&
+           std::ranges::equal(planned.request.displacements, parts.displacements);
   };
   if (last_ != nullptr && same(*last_)) return last_;
   const std::uint64_t key = hash_of(signature);
@@ -148,8 +183,8 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   planned->hash = hash_of(signature);
   planned->words = pack(signature);
   planned->details = details_of(call, options, codec);
-  planned->waits_for_no_peer = (signature.collective == Collective::broadcast && signature.root == rank) ||
-                               (signature.collective == Collective::reduce && signature.root != rank);
+  planned->waits_for_no_peer = gets_no_result(signature, rank);
+  const PartLayout listed = compared_parts(call);
   planned->request = {.collective = signature.collective,
                       .count = signature.count,
                       .type = signature.type,
@@ -157,17 +192,20 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
                       .root = signature.root,
                       .deterministic = signature.deterministic,
                       .backend = backend_names()[signature.backend],
-                      .counts = {call.counts.begin(), call.counts.end()},
+                      .counts = {listed.counts.begin(), listed.counts.end()},
+                      .displacements = {listed.displacements.begin(), listed.displacements.end()},
                       .codec = codec,
                       .force = signature.force,
                       .memory = signature.memory};
-  planned->performed = signature.count == 0 ? Collective::barrier : signature.collective;
+  const bool known_empty = signature.count == 0 && !(signature.has_counts && has_local_counts(signature.collective));
+  planned->performed = known_empty ? Collective::barrier : signature.collective;
   Request request = planned->request;
   request.collective = planned->performed;
   std::optional<TopKCall> top_k;
   if (options.compressor != nullptr) top_k.emplace(TopKCall{k, options.compressor->options()});
   CallPlan made = plan_call(request, topology_, tuning_, top_k ? &*top_k : nullptr);
   planned->plan = std::move(made.plan);
+  check_counted(*planned);
   planned->sparse = std::move(made.sparse);
   planned->shape = shape_of(signature, planned->plan);
   // Parts are counted in elements of the op, so that no cut lies inside one.
@@ -175,13 +213,10 @@ std::shared_ptr<const PlannedCall> Planner::make(const Call& call, const Options
   const Range whole{0, signature.count / each};
   if (!planned->plan.algorithm->by_part(spec_of(*planned), topology_)) {
     planned->parts = Parts::equal(whole, 1);
-  } else if (!call.has_counts || signature.count == 0) {
+  } else if (listed.counts.empty() || signature.count == 0) {
     planned->parts = Parts::equal(whole, ranks);
   } else {
-    planned->offsets.resize(call.counts.size() + 1);
-    std::transform_inclusive_scan(call.counts.begin(), call.counts.end(), planned->offsets.begin() + 1, std::plus<>(),
-                                  [each](std::size_t count) { return count / each; });
-    planned->parts = Parts::listed(planned->offsets.data(), ranks);
+    planned->parts = listed_parts(listed, each, planned->offsets);
   }
   if (topology_.one_host() && planned->plan.rounds == 1)
     planned->single_step = single_step(*planned->plan.algorithm, view_, args_of(*planned), element, host_collective_);

@@ -1,6 +1,6 @@
-// Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in four files.
-// Each of these files is compiled once per instruction set. Its function below returns the loop for this CPU. User ops
-// have another loop, in reduction.cpp.
+// Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in seven files.
+// All but single_elements.cpp are compiled once per instruction set. The functions below return the loop for this CPU.
+// User ops have another loop, in reduction.cpp.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,15 @@ inline std::size_t to_next_line(const std::byte* data) noexcept {
 /// f16 and bf16.
 FoldLoop loop_of_floats(ReduceOp::Kind kind, DataType type) noexcept;
 FoldLoop loop_of_half_floats(ReduceOp::Kind kind, DataType type) noexcept;
+/// Returns the loop of sum, average, product, pre_scaled_sum, min or max for f8e4m3 or f8e5m2.
+FoldLoop loop_of_float8(ReduceOp::Kind kind, DataType type) noexcept;
 /// Returns the loop of sum, average or product for an integer type.
 FoldLoop loop_of_integers(ReduceOp::Kind kind, DataType type) noexcept;
-/// Returns the loop of min or max, for every type.
+/// Returns the loop of min or max, for every integer, and for floats of 16 bits or more.
 FoldLoop loop_of_min_max(ReduceOp::Kind kind, DataType type) noexcept;
+/// Returns the loop of a bitwise or logical op on bytes.
+FoldLoop loop_of_bytes(ReduceOp::Kind kind) noexcept;
+/// Returns the loop of a product of complex numbers, of min_loc or max_loc, or of a logical op on u16, u32 or u64.
+FoldLoop loop_of_single_elements(ReduceOp::Kind kind, DataType type) noexcept;
 
 }  // namespace collectives

@@ -26,6 +26,7 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -165,6 +166,69 @@ struct HalfFloat {
   }
 #endif
 };
+
+/// 8-bit float with kFraction bits of fraction and the exponent bias kBias. kGreatest is the greatest finite magnitude,
+/// as bits. A format with infinities has one NaN per bit of payload, otherwise one NaN only.
+template <int kFraction, std::uint32_t kBias, std::uint32_t kGreatest, bool kInfinities>
+struct Float8 {
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static constexpr int kLost = 23 - kFraction;
+  static constexpr std::uint32_t kRebias = (127 - kBias) << 23, kLeastNormal = (128 - kBias) << 23;
+  /// Exponents of the greatest finite number and of the smallest denormal, the latter negated.
+  static constexpr std::uint32_t kHighestExponent = (kGreatest >> kFraction) - kBias;
+  static constexpr std::uint32_t kLowestExponent = kBias + kFraction - 1;
+  /// Fraction of the greatest finite number, as f32 has it, and whether the last bit of that number is 1.
+  static constexpr std::uint32_t kGreatestFraction = (kGreatest & ((1u << kFraction) - 1)) << kLost;
+  static constexpr bool kGreatestIsOdd = kGreatest % 2 == 1;
+  /// Value of the last bit of a denormal.
+  static constexpr float kUnit = std::bit_cast<float>((128 - kBias - kFraction) << 23);
+  /// Float whose last bit has the value kUnit.
+  static constexpr float kRounder = kUnit * 0x1p23f;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<Floats<D>> widen(D, hn::Vec<D> stored) {
+    const Words<D> dw;
+    const Floats<D> df;
+    const auto word = hn::PromoteTo(dw, stored);
+    const auto sign = hn::ShiftLeft<24>(hn::And(word, hn::Set(dw, 0x80u)));
+    const auto magnitude = hn::And(word, hn::Set(dw, 0x7fu));
+    const auto integer = hn::ConvertTo(df, hn::BitCast(hn::RebindToSigned<Words<D>>(), magnitude));
+    const auto denormal = hn::BitCast(dw, hn::Mul(integer, hn::Set(df, kUnit)));
+    const auto shifted = hn::ShiftLeft<kLost>(magnitude);
+    const auto normal = hn::Add(shifted, hn::Set(dw, kRebias));
+    const auto special = kInfinities ? hn::Or(shifted, hn::Set(dw, 0x7f800000u)) : hn::Set(dw, 0x7fc00000u);
+    auto value = choose_if_less(magnitude, 1u << kFraction, denormal, normal);
+    value = choose_if_less(magnitude, kGreatest + 1, value, special);
+    return hn::BitCast(df, hn::Or(sign, value));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> narrow(D d, hn::Vec<Floats<D>> value) {
+    const Words<D> dw;
+    const Floats<D> df;
+    const auto word = hn::BitCast(dw, value);
+    const auto magnitude = hn::And(word, hn::Set(dw, 0x7fffffffu));
+    const auto last = hn::And(hn::ShiftRight<kLost>(magnitude), hn::Set(dw, 1u));
+    const auto half = hn::Set(dw, (1u << (kLost - 1)) - 1u - kRebias);
+    const auto rounded = hn::ShiftRight<kLost>(hn::Add(hn::Add(magnitude, half), last));
+    const auto normal = choose_if_less(rounded, kGreatest, rounded, hn::Set(dw, kGreatest));
+    // The addition rounds, as in HalfFloat::narrow().
+    const auto sum = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, kRounder));
+    const auto denormal = hn::Sub(hn::BitCast(dw, sum), hn::Set(dw, std::bit_cast<std::uint32_t>(kRounder)));
+    auto result = choose_if_less(magnitude, kLeastNormal, denormal, normal);
+    if constexpr (kInfinities) {
+      const auto payload = hn::And(hn::ShiftRight<kLost>(magnitude), hn::Set(dw, 3u));
+      result = choose_if_less(magnitude, 0x7f800000u, result, hn::Set(dw, kGreatest + 1));
+      result = choose_if_less(magnitude, 0x7f800001u, result, hn::Or(payload, hn::Set(dw, kGreatest + 3)));
+    } else {
+      result = choose_if_less(magnitude, 0x7f800001u, result, hn::Set(dw, kGreatest + 1));
+    }
+    const auto sign = hn::And(hn::ShiftRight<24>(word), hn::Set(dw, 0x80u));
+    return hn::TruncateTo(d, hn::Or(sign, result));
+  }
+};
+using Float8E4M3 = Float8<3, 7, 0x7e, false>;
+using Float8E5M2 = Float8<2, 15, 0x7b, true>;
 
 }  // namespace collectives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -26,7 +26,7 @@ struct WidenedBytes {
   }
 };
 
-/// Format of 8-bit and 32-bit integers for averages, which are computed in floating point. `Wide` holds the sums
+/// Format of integers of 8, 16 and 32 bits for averages, which are computed in floating point. `Wide` holds the sums
 /// exactly. Rounding a quotient never raises its magnitude to the next whole number. The conversion back truncates, so
 /// the result is exact.
 template <class T, class WideType>
@@ -99,16 +99,14 @@ FoldLoop means(DataType type) {
   switch (type) {
     case DataType::i8: return mean_of_bytes<std::int8_t>;
     case DataType::u8: return mean_of_bytes<std::uint8_t>;
+    case DataType::i16: return fold_by<Mean<Averaged<std::int16_t, double>>>;
+    case DataType::u16: return fold_by<Mean<Averaged<std::uint16_t, double>>>;
     case DataType::i32: return fold_by<Mean<Averaged<std::int32_t, double>>>;
     case DataType::u32: return fold_by<Mean<Averaged<std::uint32_t, double>>>;
     case DataType::i64: return mean_of_longs<std::int64_t>;
     case DataType::u64: return mean_of_longs<std::uint64_t>;
-    case DataType::f32:
-    case DataType::f64:
-    case DataType::f16:
-    case DataType::bf16: break;
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 FoldLoop integers(ReduceOp::Kind kind, DataType type) {
@@ -116,6 +114,7 @@ FoldLoop integers(ReduceOp::Kind kind, DataType type) {
   const bool sum = kind == ReduceOp::Kind::sum;
   switch (size_of(type)) {
     case 1: return sum ? fold_by<Sum<Same<std::uint8_t>>> : fold_by<Product<WidenedBytes>>;
+    case 2: return sum ? fold_by<Sum<Same<std::uint16_t>>> : fold_by<Product<Same<std::uint16_t>>>;
     case 4: return sum ? fold_by<Sum<Same<std::uint32_t>>> : fold_by<Product<Same<std::uint32_t>>>;
     case 8: return sum ? fold_by<Sum<Same<std::uint64_t>>> : fold_by<Product<Same<std::uint64_t>>>;
   }

@@ -266,7 +266,7 @@ inline constexpr bool kIsOften<Mean<Same<float>>> = true;
 template <>
 inline constexpr bool kIsOften<Sum<Same<std::uint8_t>>> = true;
 
-/// Returns the loop of a float format, or null for min, max and user ops.
+/// Returns the loop of a float format, or null for any other op.
 template <class Format>
 FoldLoop loop_of_format(ReduceOp::Kind kind) {
   switch (kind) {
@@ -274,11 +274,8 @@ FoldLoop loop_of_format(ReduceOp::Kind kind) {
     case ReduceOp::Kind::average: return fold_by<Mean<Format>>;
     case ReduceOp::Kind::pre_scaled_sum: return fold_by<ScaledSum<Format>>;
     case ReduceOp::Kind::product: return fold_by<Product<Format>>;
-    case ReduceOp::Kind::min:
-    case ReduceOp::Kind::max:
-    case ReduceOp::Kind::user: break;
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 }  // namespace collectives::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Loops that compute min and max, for all types.
+// Loops that compute min and max, for integers, and for floats of 16 bits or more.
 //
 // Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer, and keys have
 // the order of the floats. If the op is min, all bits of the keys are inverted. The element with the greatest key is
@@ -82,12 +82,14 @@ FoldLoop min_max(ReduceOp::Kind kind, DataType type) {
     case DataType::bf16: return loop_of_keys<std::int16_t, 0x7f80, 0x7fc0>(least);
     case DataType::i8: return loop_of<std::int8_t>(least);
     case DataType::u8: return loop_of<std::uint8_t>(least);
+    case DataType::i16: return loop_of<std::int16_t>(least);
+    case DataType::u16: return loop_of<std::uint16_t>(least);
     case DataType::i32: return loop_of<std::int32_t>(least);
     case DataType::u32: return loop_of<std::uint32_t>(least);
     case DataType::i64: return loop_of<std::int64_t>(least);
     case DataType::u64: return loop_of<std::uint64_t>(least);
+    default: return nullptr;
   }
-  return nullptr;
 }
 
 }  // namespace collectives::HWY_NAMESPACE

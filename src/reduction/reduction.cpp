@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "reduction/dispatch.hpp"
+#include "reduction/equal_reduction.hpp"
 
 namespace collectives {
 namespace {
@@ -40,11 +41,23 @@ void fold_by_user(const ReduceOp& reduction, DataType type, const Operands& all)
   }
 }
 
+/// Returns the loop of a reduction that is its own equal_reduction().
 FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
-  if (kind == ReduceOp::Kind::min || kind == ReduceOp::Kind::max) return loop_of_min_max(kind, type);
-  if (!is_floating(type)) return loop_of_integers(kind, type);
-  if (size_of(type) == 2) return loop_of_half_floats(kind, type);
-  return loop_of_floats(kind, type);
+  using Kind = ReduceOp::Kind;
+  switch (class_of(type)) {
+    case TypeClass::floating:
+      if (size_of(type) == 1) return loop_of_float8(kind, type);
+      if (kind == Kind::min || kind == Kind::max) return loop_of_min_max(kind, type);
+      return size_of(type) == 2 ? loop_of_half_floats(kind, type) : loop_of_floats(kind, type);
+    case TypeClass::integer:
+      if (kind == Kind::sum || kind == Kind::average || kind == Kind::product) return loop_of_integers(kind, type);
+      if (kind == Kind::min || kind == Kind::max) return loop_of_min_max(kind, type);
+      return type == DataType::u8 ? loop_of_bytes(kind) : loop_of_single_elements(kind, type);
+    case TypeClass::boolean:
+    case TypeClass::complex:
+    case TypeClass::value_index: break;
+  }
+  return loop_of_single_elements(kind, type);
 }
 
 /// Returns the op whose loop is used. An average without division uses the loop of sum.
@@ -78,28 +91,35 @@ void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
 
 }  // namespace
 
-bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept {
-  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
-  return kind == ReduceOp::Kind::sum || kind == ReduceOp::Kind::product;
+bool keeps_one(const ReduceOp& op, DataType type, int finish_ranks) noexcept {
+  using Kind = ReduceOp::Kind;
+  if (class_of(type) == TypeClass::boolean) return false;
+  const Kind kind = kind_of(op, finish_ranks);
+  return kind == Kind::sum || kind == Kind::product || kind == Kind::bitwise_and || kind == Kind::bitwise_or ||
+         kind == Kind::bitwise_xor;
 }
 
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores) {
   assert(!sources.empty() && !outs.empty() && supports(type, op));
   if (count == 0) return;
-  if (sources.size() == 1 && keeps_one(op, finish_ranks))
+  if (sources.size() == 1 && keeps_one(op, type, finish_ranks))
     return copy(outs, sources[0].data, count * size_of(type), stores);
-  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
-  const Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
-  if (kind == ReduceOp::Kind::user) return fold_by_user(op, type, all);
-  if (stores != Stores::cached) return fold_streaming(loop_of(kind, type), type, all, stores);
-  loop_of(kind, type)(all);
+  Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
+  if (op.kind() == ReduceOp::Kind::user) return fold_by_user(op, type, all);
+  const EqualReduction equal = equal_reduction(kind_of(op, finish_ranks), type);
+  const FoldLoop loop = loop_of(equal.kind, equal.type);
+  all.count *= equal.times;
+  if (stores != Stores::cached) return fold_streaming(loop, equal.type, all, stores);
+  loop(all);
 }
 
 Fold::Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept
     : op_(op), type_(type), finish_ranks_(finish_ranks) {
-  const ReduceOp::Kind kind = kind_of(op, finish_ranks);
-  if (kind != ReduceOp::Kind::user) loop_ = loop_of(kind, type);
+  if (op.kind() == ReduceOp::Kind::user) return;
+  const EqualReduction equal = equal_reduction(kind_of(op, finish_ranks), type);
+  loop_ = loop_of(equal.kind, equal.type);
+  times_ = equal.times;
 }
 
 void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t bytes, Stores stores) {
@@ -119,20 +139,15 @@ void copy(std::span<std::byte* const> outs, const std::byte* in, std::size_t byt
 void fence_streams() noexcept { hwy::FlushStream(); }
 
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept {
-  switch (op.kind()) {
-    case ReduceOp::Kind::min:
-    case ReduceOp::Kind::max: return false;
-    case ReduceOp::Kind::user:
-      if (!op.user_op()->commutative) return true;
-      break;
-    case ReduceOp::Kind::average:
-      if (!is_floating(type)) return true;
-      break;
-    case ReduceOp::Kind::sum:
-    case ReduceOp::Kind::product:
-    case ReduceOp::Kind::pre_scaled_sum: break;
-  }
-  return size_of(type) == 2 || (deterministic && is_floating(type));
+  using Kind = ReduceOp::Kind;
+  const Kind kind = op.kind();
+  if (kind == Kind::user && !op.user_op()->commutative) return true;
+  if (kind == Kind::average && class_of(type) == TypeClass::integer) return true;
+  const bool rounds = kind == Kind::sum || kind == Kind::average || kind == Kind::product ||
+                      kind == Kind::pre_scaled_sum || kind == Kind::user;
+  if (!rounds) return false;
+  if (is_floating(type) && size_of(type) <= 2) return true;
+  return deterministic && (is_floating(type) || class_of(type) == TypeClass::complex);
 }
 
 }  // namespace collectives

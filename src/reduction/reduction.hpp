@@ -1,7 +1,7 @@
 // Folds: the arithmetic of collectives. A fold combines several sources element by element, in the given order. It
 // writes the result to one or more destinations, the outs.
 //
-// 16-bit floats are accumulated in f32, and rounded to 16 bits once per fold. Integer averages are accumulated in wider
+// 16-bit and 8-bit floats are accumulated in f32, and rounded once per fold. Integer averages are accumulated in wider
 // types, and truncated once per fold. An input of pre_scaled_sum is multiplied by the op's factor once. The sum of an
 // average is divided once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
@@ -33,7 +33,8 @@ struct Source {
 ///
 /// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), and outs that are
 /// also sources. An out is also stored normally if its offset within a cache line differs from that of the first
-/// streamed out. Results of user ops and averages of 64-bit integers are stored normally, too.
+/// streamed out. Results of user ops, averages of 64-bit integers, and the results of float8.cpp and
+/// single_elements.cpp are stored normally, too.
 ///
 /// If a loop streams some outs, it stores the others by vector stores, never by memcpy(). The string instructions of
 /// memcpy() would wait until all earlier streaming stores have completed.
@@ -51,7 +52,7 @@ void fence_streams() noexcept;
 /// If `finish_ranks` > 0, the result is complete: an average is divided by `finish_ranks`. If it is 0, the result is a
 /// partial result of the element type. A fold of one unreduced source turns the source into a partial result.
 ///
-/// 16-bit floats and integer averages are accumulated in a wider type, and rounded or truncated when they are stored.
+/// Small floats and integer averages are accumulated in a wider type, and rounded or truncated when they are stored.
 /// Fold all their sources in one call, because a partial result would lose bits.
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores = Stores::cached);
@@ -61,8 +62,9 @@ inline void fold(const ReduceOp& op, DataType type, std::span<const Source> sour
 }
 
 /// Returns whether a fold of one source equals that source, bit for bit. Returns false if the source is multiplied or
-/// divided, for min and max, which change NaNs, and for user ops.
-bool keeps_one(const ReduceOp& op, int finish_ranks) noexcept;
+/// divided, for min and max, which change NaNs, and for user ops. Also returns false for booleans and logical ops,
+/// whose results are 0 or 1.
+bool keeps_one(const ReduceOp& op, DataType type, int finish_ranks) noexcept;
 
 /// Arguments of every loop; see fold().
 struct Operands {
@@ -86,7 +88,7 @@ class Fold {
   Fold(const ReduceOp& op, DataType type, int finish_ranks) noexcept;
   void operator()(std::span<const Source> sources, std::byte* out, std::size_t count) const {
     if (loop_ == nullptr || sources.size() == 1) return fold(op_, type_, sources, out, count, finish_ranks_);
-    loop_({sources, std::span<std::byte* const>(&out, 1), {}, count, op_.factor(), finish_ranks_});
+    loop_({sources, std::span<std::byte* const>(&out, 1), {}, count * times_, op_.factor(), finish_ranks_});
   }
 
  private:
@@ -94,6 +96,7 @@ class Fold {
   ReduceOp op_;
   DataType type_ = DataType::f32;
   int finish_ranks_ = 0;
+  std::size_t times_ = 1;  // elements of the loop per element
 };
 
 /// Copies `in` to every out. Loads each byte once. `in` may be equal to one of `outs`; other overlap is not allowed.
@@ -105,10 +108,10 @@ inline void copy(std::byte* out, const std::byte* in, std::size_t bytes, Stores 
 /// Returns whether ranks must send their inputs unreduced to the rank that combines them (direct exchange). Partial
 /// results would change the bits of the final result in these cases:
 ///
-///   - 16-bit floats, but not for min and max
+///   - floats of 16 and 8 bits, but not for min and max
 ///   - integer averages
 ///   - user ops that do not commute
-///   - all float reductions but min and max, if `deterministic` is set
+///   - all reductions of floats and complex numbers but min and max, if `deterministic` is set
 bool needs_direct(const ReduceOp& op, DataType type, bool deterministic) noexcept;
 
 }  // namespace collectives

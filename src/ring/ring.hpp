@@ -72,4 +72,22 @@ constexpr void reduce(const RankGroup& ring, int root, Range range, const Reduct
                  how.destination));
 }
 
+/// Emits a scan: the partial result passes from rank 0 to the last rank. Each rank adds its term and keeps the sum. In
+/// an exclusive scan, it keeps the sum before it adds its term.
+///
+/// Steps: n - 1 hops, pipelined over the rounds. A rank sends and receives the buffer at most once. Terms are added in
+/// rank order. A result is also passed on, so it is never divided or rounded as a final one.
+template <class Run>
+constexpr void scan(const RankGroup& ring, bool exclusive, Range range, Run&& run) {
+  const bool first = ring.self == 0, last = ring.self == ring.size() - 1;
+  const Rank arriving_and_mine[] = {ring.previous()[0], ring.me()[0]};
+  const Peers terms = first ? ring.me() : Peers(arriving_and_mine), onward = last ? Peers{} : ring.next();
+  if (!exclusive) return run(complete(terms, onward, range, Place::input, false, false, Place::output));
+  if (last && !first) return run(complete(ring.previous(), {}, range, Place::input, false, false, Place::output));
+  if (last) return;
+  Step sum = combine(terms, onward, range, Place::input, false);
+  if (!first) sum.before = Place::output;
+  run(sum);
+}
+
 }  // namespace collectives::ring

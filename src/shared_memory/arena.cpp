@@ -203,8 +203,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
   messages_at_ = channels_at_ + ranks * ranks * channel_stride_;
-  messages_stride_ = round_up(sizeof(MessageChannel), page) + kMessageRingBytes;
-  total_ = messages_at_ + ranks * ranks * messages_stride_;
+  total_ = messages_at_ + ranks * ranks * sizeof(MessageChannel);
 }
 
 std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {
@@ -309,7 +308,8 @@ void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds 
   std::uint64_t latest = searched().load(std::memory_order_relaxed);
   // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
-  if (!searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed)) return;
+  const bool is_first = searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed);
+  if (!is_first && every.count() > 0) return;
   mark_ended(*this);
 }
 

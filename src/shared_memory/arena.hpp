@@ -51,7 +51,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 21;
+inline constexpr std::uint64_t kProtocol = 22;
 
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
@@ -95,6 +95,21 @@ struct alignas(64) BufferRecord {
 /// have this many places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
+/// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
+inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
+
+/// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
+struct MemberBlock {
+  PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
+  PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
+  PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
+  std::atomic<std::uint64_t> name{0};     ///< hash of the name alone
+  std::atomic<std::uint64_t> refused{0};  ///< time at which it found another list of ranks; 0: it found none
+  std::atomic<std::uint64_t> left{0};     ///< bytes of the text from the shown piece on
+  std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
+  std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
+};
+
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that this rank has finished
@@ -109,6 +124,7 @@ struct RankBlock {
   /// address of a word in its own memory, and the value of that word: peers try whether the kernel lets them read it
   std::atomic<std::uint64_t> probe_address{0}, probe{0};
   ArrivalRecord records[kRecords];
+  MemberBlock member;
 };
 
 /// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece
@@ -205,13 +221,14 @@ struct SharedCopy {
 inline constexpr std::uint64_t kMessageLines = 64;           ///< lines of one message channel
 inline constexpr std::size_t kMessageRingBytes = 128 << 10;  ///< bytes of the ring of one message channel
 
-/// Memory of the point-to-point messages from one rank to another. The ring follows it.
+/// Memory of the point-to-point messages from one rank to another.
 struct MessageChannel {
   PolledWord lines_read;  ///< lines read, ever; written by the receiver
   PolledWord ring_read;   ///< bytes of the ring read, ever; written by the receiver
   PolledWord matched;     ///< bytes of eager messages that receives have taken, ever; written by the receiver
   SharedCopy copy;
   MessageLine lines[kMessageLines];
+  alignas(4096) std::byte ring[kMessageRingBytes];  ///< payloads that are too long for lines
 };
 
 /// Numbers that determine the layout of an arena. They are equal on all ranks of the host.
@@ -277,19 +294,14 @@ class Arena {
   }
   std::size_t staging_bytes() const noexcept { return staging_bytes_; }
   ChannelWords& channel(int from, int to) const noexcept {
-    return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
+    return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + place(from, to) * channel_stride_);
   }
   std::byte* frame(int from, int to, std::uint64_t number) const noexcept {
-    return base_ + channels_at_ + channel_index(from, to) * channel_stride_ + sizeof(ChannelWords) +
+    return base_ + channels_at_ + place(from, to) * channel_stride_ + sizeof(ChannelWords) +
            number % kFrames * frame_stride_;
   }
-
   MessageChannel& messages(int from, int to) const noexcept {
-    return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + channel_index(from, to) * messages_stride_);
-  }
-  /// Returns the ring of a message channel, kMessageRingBytes bytes.
-  std::byte* message_ring(int from, int to) const noexcept {
-    return reinterpret_cast<std::byte*>(&messages(from, to)) + messages_stride_ - kMessageRingBytes;
+    return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + place(from, to) * sizeof(MessageChannel));
   }
 
   /// Returns the process id of a local rank.
@@ -299,7 +311,8 @@ class Arena {
   /// Returns true if the process or thread of a local rank still holds its lock. Makes one system call.
   bool alive(int local) const noexcept;
   /// Marks the local ranks that no longer hold their locks. Does nothing if a rank of this host began the latest search
-  /// less than `every` before `now`, a time of the coarse clock. Makes one system call per rank that is not marked yet.
+  /// less than `every` before `now`, a time of the coarse clock. If `every` is 0, it always searches. Makes one system
+  /// call per rank that is not marked yet.
   void search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept;
   /// Returns the place of a local rank in the order in which the ranks of this host have found that ranks had ended,
   /// from 1. Returns 0 if no rank has found that this rank has ended.
@@ -308,12 +321,9 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
-  std::size_t place(int subgroup, int local) const noexcept {
-    return static_cast<std::size_t>(subgroup) * static_cast<std::size_t>(shape_.ranks) +
-           static_cast<std::size_t>(local);
-  }
-  std::size_t channel_index(int from, int to) const noexcept {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
+  /// Returns the place of a local rank in a table with a row per subgroup, or per local rank.
+  std::size_t place(int row, int local) const noexcept {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(local);
   }
   void hold_place();
   /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
@@ -329,8 +339,7 @@ class Arena {
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
               gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, messages_stride_ = 0,
-              total_ = 0;
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, total_ = 0;
 };
 
 /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls this

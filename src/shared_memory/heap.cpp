@@ -71,6 +71,7 @@ void Heap::release(void* data, std::size_t bytes) noexcept {
   std::unique_ptr<Block> goes;  // destroyed after the lock is released
   const auto guard = lock();
   leave_what_was_inherited();
+  frees_.fetch_add(1, std::memory_order_release);
   const auto at = block_of(data);
   if (at == blocks_.end()) return;
   const Block& block = *at->second;
@@ -97,6 +98,19 @@ void Heap::release(void* data, std::size_t bytes) noexcept {
 const Segment* Heap::find(const void* data) const {
   const auto at = block_of(data);
   return at == blocks_.end() ? nullptr : &at->second->segment;
+}
+
+bool Heap::is_allocated(const void* data, std::size_t bytes) const {
+  const auto at = block_of(data);
+  if (at == blocks_.end()) return false;
+  const Segment& segment = at->second->segment;
+  const auto* const first = static_cast<const std::byte*>(data);
+  if (bytes > static_cast<std::size_t>(segment.data() + segment.bytes() - first)) return false;
+  const auto after = free_.upper_bound(const_cast<std::byte*>(first));
+  if (after != free_.end() && after->first < first + bytes) return false;
+  if (after == free_.begin()) return true;
+  const auto [before, length] = *std::prev(after);
+  return before + length <= first;
 }
 
 Heap::Blocks::const_iterator Heap::block_of(const void* data) const {

@@ -65,6 +65,8 @@ class Heap {
 
   /// Returns a number that grows when a segment is added or removed.
   std::uint64_t changes() const noexcept { return changes_.load(std::memory_order_acquire); }
+  /// Returns a number that grows when a piece is freed.
+  std::uint64_t frees() const noexcept { return frees_.load(std::memory_order_acquire); }
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
   // These functions require the heap's lock.
@@ -72,6 +74,8 @@ class Heap {
   void detach(Listener& listener) { std::erase(listeners_, &listener); }
   /// Returns the segment that contains an address, or null for ordinary memory.
   const Segment* find(const void* data) const;
+  /// Returns whether all bytes of a range belong to the heap and none of them is free.
+  bool is_allocated(const void* data, std::size_t bytes) const;
   /// Visits the segments in the order of their addresses.
   template <class Visit>
   void for_each_segment(Visit&& visit) const {
@@ -95,7 +99,7 @@ class Heap {
   void leave_what_was_inherited();
 
   std::mutex mutex_;
-  std::atomic<std::uint64_t> changes_{1};
+  std::atomic<std::uint64_t> changes_{1}, frees_{0};
   Blocks blocks_;
   std::size_t total_ = 0;                                 // bytes of all segments
   std::map<std::byte*, std::size_t> free_;                // by address

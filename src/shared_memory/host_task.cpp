@@ -11,19 +11,32 @@
 
 #include <algorithm>
 
+#include "base/round_up.hpp"
 #include "base/text.hpp"
+#include "shared_memory/arena.hpp"
 
 namespace collectives {
 namespace {
 
 /// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
-/// vector, or only its slice if nothing is combined.
-std::size_t shown_bytes(const HostTask& task) { return (task.combines() ? task.total : task.longest) * task.element; }
+/// vector, or only its slice if nothing is combined. In an all-to-all, it publishes whole lines for each rank.
+std::size_t shown_bytes(const HostTask& task) {
+  if (task.deals())
+    return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
+  if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
+  std::size_t bytes = 0;  // each slice begins with a new line
+  for (int local = 0; local < task.ranks(); ++local)
+    if (local != task.root) bytes += round_up(task.slice(local).count * task.element, kLinePayload);
+  return bytes;
+}
 
 /// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than
 /// staging memory. Every peer reads these lines, so the limit of the tuning is divided by the number of peers. The
 /// limit is halved if every rank both publishes values and needs all values, because each rank then writes and reads.
+///
+/// In a scatter, each line is read by one rank only, so the limit of the tuning is not divided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
+  if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
   return tuning.inline_bytes / others / (task.every_rank_wants_all() && task.root < 0 ? 2 : 1);
 }
@@ -44,7 +57,7 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
 /// single-copy protocol. With two equal shares, the result is the length of the vector. The tuning states the limits of
 /// this protocol for two ranks.
 std::size_t copied_bytes(const HostTask& task) {
-  const std::size_t share = task.root < 0 ? task.longest : task.total / static_cast<std::size_t>(task.ranks());
+  const std::size_t share = task.has_one_owner() ? task.total / static_cast<std::size_t>(task.ranks()) : task.longest;
   return 2 * share * task.element;
 }
 
@@ -54,7 +67,7 @@ std::size_t copied_bytes(const HostTask& task) {
 /// peers will need. Staging is also better for vectors that exceed the caches: its streaming stores need not fetch the
 /// old lines first.
 std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
-  if (oversubscribed || task.stores == Stores::streaming) return Tuning::kNever;
+  if (oversubscribed || task.stores == Stores::streaming || task.scans()) return Tuning::kNever;
   return task.combines() ? tuning.single_copy_reduce_bytes : tuning.single_copy_bytes;
 }
 
@@ -72,6 +85,7 @@ HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParam
   if (total > 0 && copied_bytes(task) >= single_copy_limit(task, oversubscribed, tuning))
     return HostProtocol::single_copy;
   if (shown_bytes(task) <= inline_limit(task, tuning)) return HostProtocol::inlined;
+  if (task.scans()) return HostProtocol::one_shot;  // the vectors of all ranks before a rank, and no results of peers
   if (task.kind == Step::Kind::host_all_reduce && total <= one_shot_limit(task.ranks(), oversubscribed, tuning))
     return HostProtocol::one_shot;
   return HostProtocol::staged;
@@ -80,8 +94,15 @@ HostProtocol choose(const HostTask& task, bool oversubscribed, const TuningParam
 }  // namespace
 
 Range HostTask::held(int local, bool destination) const {
-  if (!(destination ? every_rank_wants_all() : combines())) return slice(local);
-  Range all{};
+  if (deals() && !blocks.empty()) return destination ? destination_held : source_held;
+  const bool rooted = gathers() || scatters();
+  if (rooted && gathers() == destination && local != root) return {};
+  if (scans() && destination && terms(local) == 0) return {};
+  const bool all_slices = deals() || (rooted        ? gathers() == destination
+                                      : destination ? every_rank_wants_all()
+                                                    : combines());
+  if (!all_slices) return slice(local);
+  Range all{};  // from the first element of any slice to the last one
   for (const Range& one : slices) {
     if (one.count == 0) continue;
     if (all.count == 0) all = one;
@@ -111,6 +132,7 @@ std::string reason(const HostTask& task, bool oversubscribed, const TuningParame
       return fmt::format("a rank shows {}, inline up to {}", bytes_text(shown_bytes(task)),
                          limit(inline_limit(task, tuning)));
     case HostProtocol::one_shot:
+      if (task.scans()) return fmt::format("{} in all, more than inline{}", bytes_text(total), staging);
       return fmt::format("{} in all, one shot up to {} with {} ranks{}{}", bytes_text(total),
                          limit(one_shot_limit(task.ranks(), oversubscribed, tuning)), task.ranks(),
                          oversubscribed ? ", more than cores" : "", staging);
@@ -127,13 +149,33 @@ std::string reason(const HostTask& task, bool oversubscribed, const TuningParame
                                                         : "");
 }
 
+namespace {
+
+/// Describes the blocks of an all-to-all whose pairs have counts of their own. The numbers on which the protocol
+/// depends become equal on all ranks.
+void describe_blocks(const Step& step, HostTask& task) {
+  task.blocks.clear();
+  task.swaps = step.blocks == nullptr || step.blocks->swaps;
+  if (step.blocks == nullptr) return;
+  const Parts incoming = step.blocks->incoming.in_round_of(step.parts);
+  const Parts sources = step.blocks->peer_sources.in_round_of(step.parts);
+  const Parts destinations = step.blocks->peer_destinations.in_round_of(step.parts);
+  task.source_held = step.blocks->source_held;
+  task.destination_held = step.blocks->destination_held;
+  for (const Rank rank : step.owners) task.blocks.push_back({incoming[rank], sources[rank], destinations[rank]});
+  task.longest = step.blocks->longest;
+  task.total = task.longest * task.slices.size();
+}
+
+}  // namespace
+
 void describe(const Step& step, std::size_t element_bytes, int ranks, bool oversubscribed,
               const TuningParameters& tuning, HostTask& task) {
   task.kind = step.kind;
   task.root = step.root;
   task.element = element_bytes;
   task.slices.assign(static_cast<std::size_t>(ranks), Range{});
-  if (step.root >= 0)
+  if (step.has_one_owner())
     task.slices[static_cast<std::size_t>(step.root)] = step.parts[0];
   else
     for (std::size_t local = 0; local < std::min(task.slices.size(), step.owners.size()); ++local)
@@ -151,7 +193,9 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool overs
   // Results bypass the caches if the inputs and outputs of all ranks exceed them, because the caches would evict the
   // results before they are read.
   const auto p = static_cast<std::size_t>(ranks);
-  const std::size_t inputs = task.combines() ? p : 1, outputs = task.every_rank_wants_all() ? p : 1;
+  if (task.deals()) describe_blocks(step, task);
+  const std::size_t inputs = task.combines() || task.deals() ? p : 1;
+  const std::size_t outputs = task.every_rank_wants_all() || task.deals() ? p : 1;
   const std::size_t touched = task.total * task.element * (inputs + outputs);
   task.stores = touched >= tuning.streaming_bytes ? Stores::streaming : Stores::cached;
   task.stores_to_staging =

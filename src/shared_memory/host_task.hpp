@@ -1,16 +1,23 @@
 // Host task: the description of one collective between ranks of a host, with the protocol that performs the collective.
 // All ranks that perform the collective have equal tasks.
 //
-// The vector is divided into slices. Each slice has one rank as its owner. There are four kinds of collectives:
+// The vector is divided into slices. Each slice has one rank as its owner. There are these kinds of collectives:
 //
 //   host_all_reduce      the values of all ranks are combined; all ranks get all slices
 //   host_reduce_scatter  the values of all ranks are combined; each owner gets its slice
 //   host_all_gather      each owner contributes its slice; all ranks get all slices
 //   host_barrier         no rank leaves before all have entered
+//   host_all_to_all      each rank sends one block to each rank
+//   host_gather          each owner contributes its slice; the root gets all slices
+//   host_scatter         each owner gets its slice from the root
+//   host_scan            rank l gets the combined values of ranks 0 to l; host_exclusive_scan: of ranks 0 to l - 1
 //
-// If the task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather with
-// a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of the
-// protocol depends mainly on the size of the vector.
+// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block
+// from rank l.
+//
+// If another task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather
+// with a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of
+// the protocol depends mainly on the size of the vector.
 //
 // Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
 // results before they are read. A reduction in place uses normal stores, because the cache holds the lines of its
@@ -39,32 +46,69 @@ enum class HostProtocol : std::uint8_t {
 };
 std::string_view to_string(HostProtocol) noexcept;
 
+/// Ranges of the two blocks that this rank and a peer exchange, except for the block in this rank's source. The ranges
+/// of the peer count from the beginning of the buffer that the peer has published.
+struct BlockRanges {
+  Range incoming;          ///< in this rank's destination: the block from the peer
+  Range peer_source;       ///< in the peer's source: the block for this rank
+  Range peer_destination;  ///< in the peer's destination: the block from this rank
+};
+
 /// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
 /// collective.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
-  int root = -1;              ///< local rank of the only owner, or -1
+  int root = -1;              ///< local rank of the only owner, or of the rank with all slices; -1: none
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
-  std::size_t longest = 0;    ///< elements of the longest slice
-  bool adjacent = true;       ///< each slice begins where the one before it ends
+  std::size_t longest = 0;    ///< elements of the longest slice; in an all-to-all, of the longest block of any pair
+  /// Ranges of the blocks of an all-to-all whose pairs have counts of their own. Only this rank knows them. Empty:
+  /// `slices` apply to sources and destinations of all ranks.
+  std::vector<BlockRanges> blocks;
+  Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
+  bool swaps = true;                    ///< Blocks::swaps
+  bool adjacent = true;                 ///< each slice begins where the one before it ends
   HostProtocol protocol = HostProtocol::inlined;
   bool zero_copy = false;                     ///< whether zero copy replaces the protocol if all buffers are mapped
   Stores stores = Stores::cached;             ///< stores that write results
   Stores stores_to_staging = Stores::cached;  ///< stores that write staging memory
 
-  bool combines() const { return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter; }
-  bool every_rank_wants_all() const {
-    return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather;
+  bool gathers() const { return kind == Step::Kind::host_gather; }
+  bool scatters() const { return kind == Step::Kind::host_scatter; }
+  bool scans() const { return collectives::scans(kind); }
+  bool has_one_owner() const { return root >= 0 && !gathers() && !scatters(); }
+  bool combines() const {
+    return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter || scans();
   }
+  bool every_rank_wants_all() const {
+    return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_all_gather || scans();
+  }
+  /// Returns whether rank `local` copies or combines whole slices of peers, or its own slices, for itself.
+  bool collects(int local) const {
+    if (gathers()) return local == root;
+    return scatters() || (every_rank_wants_all() && terms(local) > 0);
+  }
+  /// Returns the number of ranks, from 0 on, whose values rank `local` combines.
+  int terms(int local) const {
+    return kind == Step::Kind::host_scan ? local + 1 : kind == Step::Kind::host_exclusive_scan ? local : ranks();
+  }
+  bool deals() const { return kind == Step::Kind::host_all_to_all; }
   const Range& slice(int local) const { return slices[static_cast<std::size_t>(local)]; }
+  /// Returns the range of an all-to-all's destination for the block from `local`.
+  const Range& incoming(int local) const {
+    return blocks.empty() ? slice(local) : blocks[static_cast<std::size_t>(local)].incoming;
+  }
   int ranks() const { return static_cast<int>(slices.size()); }
   /// Returns true if peers need the values of rank `local`.
   bool shows(int local) const {
+    if (scans()) return local < ranks() - 1;
+    if (gathers()) return local != root;
     if (root < 0) return true;
     return (local == root) != combines();
   }
+  /// Returns true if rank `local` needs the values of rank `of`, a peer that shows them.
+  bool needs(int local, int of) const { return scans() ? of < terms(local) : !gathers() || local == root; }
 
   // In zero copy and single copy, each rank has one share of the vector to work on. The share is the rank's slice, or
   // an equal part of the vector if the task has a root.
@@ -73,12 +117,15 @@ struct HostTask {
   /// the rank's destination buffer instead.
   Range held(int local, bool destination) const;
   /// Returns the share of a rank, as a range of elements.
-  Range share(int local) const { return root < 0 ? slice(local) : part(slice(root), ranks(), local); }
+  Range share(int local) const { return has_one_owner() ? part(slice(root), ranks(), local) : slice(local); }
   /// Returns true if the share of rank `of_share` is computed from the values of `local`.
-  bool is_source(int local, int of_share) const { return combines() || local == (root < 0 ? of_share : root); }
+  bool is_source(int local, int of_share) const {
+    return combines() || local == (root < 0 || gathers() ? of_share : root);
+  }
   /// Returns true if the share of rank `of_share` belongs to the results of `local`.
   bool is_destination(int local, int of_share) const {
-    return every_rank_wants_all() || local == (root < 0 ? of_share : root);
+    if (scans()) return terms(local) > 0;
+    return every_rank_wants_all() || local == (root < 0 || scatters() ? of_share : root);
   }
 };
 

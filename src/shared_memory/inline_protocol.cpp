@@ -86,12 +86,19 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
     for (std::byte* const slots : slots_) prefault(slots, kCollectivesAhead * slot_bytes_);
+  parcels_.clear();
+  if (task.deals()) {
+    prepare_to_deal(task, with);
+    known_as_ = with.known_as;
+    return;
+  }
   const bool signal_only = task.kind == Step::Kind::host_barrier;
   const Span mine = combined(task);
   prepare_to_show(task, with, mine);
   wanted_.clear();
-  for (int local = 0; local < ranks_; ++local) {
-    if (local == self_ || !task.shows(local)) continue;
+  if (task.scatters()) prepare_to_scatter(task, with);
+  for (int local = 0; local < ranks_ && !task.scatters(); ++local) {
+    if (local == self_ || !task.shows(local) || !task.needs(self_, local)) continue;
     const Range& slice = task.slice(local);
     if (signal_only)
       wanted_.push_back({local, 0, 1, 0, nullptr});
@@ -111,8 +118,8 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
 
 /// Returns the part of every payload that this rank combines: all of it, or the slice that it owns.
 InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
-  if (!task.combines()) return {};
-  if (task.kind == Step::Kind::host_all_reduce) return {0, task.total * task.element};
+  if (!task.combines() || task.terms(self_) == 0) return {};
+  if (task.every_rank_wants_all()) return {0, task.total * task.element};
   std::size_t before = 0;
   for (int local = 0; local < self_; ++local) before += task.slice(local).count;
   return {before * task.element, (before + task.slice(self_).count) * task.element};
@@ -125,14 +132,14 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   signal_only_ = task.kind == Step::Kind::host_barrier;
   shown_[0] = shown_[1] = {};
   shown_bytes_ = own_bytes_ = 0;
-  if (signal_only_) return;
+  if (signal_only_ || task.scatters()) return;
 
   const Range& slice = task.slice(self_);
   if (!task.combines()) {
     own_ = element_at(with.source, slice.first, task.element);
     own_bytes_ = slice.count * task.element;
     std::byte* const to = element_at(with.destination, slice.first, task.element);
-    if (own_ != to) kept_ = {own_, to, own_bytes_};
+    if (own_ != to && task.collects(self_)) kept_ = {own_, to, own_bytes_};
   } else {
     own_ = gathered(self_);
     for (const Range& one : task.slices) {
@@ -157,9 +164,34 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   }
 }
 
+/// Determines the slices that the root of a scatter shows, or the slice that another rank needs. Each slice begins with
+/// a line of its own, so that no two ranks read one line.
+void InlineProtocol::prepare_to_scatter(const HostTask& task, const HostOperands& with) {
+  std::size_t first_line = 0;
+  for (int local = 0; local < ranks_; ++local) {
+    const Range& slice = task.slice(local);
+    const std::size_t bytes = slice.count * task.element, begin = first_line * kLinePayload;
+    const std::byte* const from = element_at(with.source, slice.first, task.element);
+    std::byte* const to = element_at(with.destination, slice.first, task.element);
+    if (local == task.root) {
+      if (self_ == local && from != to) kept_ = {from, to, bytes};
+      continue;
+    }
+    if (bytes == 0) continue;
+    if (self_ == task.root) {
+      parcels_.push_back({from, first_line, bytes});
+      shown_bytes_ += bytes;
+    } else if (self_ == local) {
+      wanted_.push_back({task.root, first_line, first_line + lines_for(bytes), begin + bytes, to - begin});
+    }
+    first_line += lines_for(bytes);
+  }
+}
+
 /// Determines the pieces to combine. A piece holds slices that are adjacent in the vector.
 void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands& with, Span mine) {
   fold_ = Fold(with.op, with.type, with.finish_ranks);
+  terms_ = static_cast<std::size_t>(task.terms(self_));
   for (Source& source : sources_) source.unreduced = with.unreduced;
   std::size_t at = mine.begin;
   for (int local = 0; local < ranks_ && at < mine.end; ++local) {
@@ -168,6 +200,34 @@ void InlineProtocol::prepare_to_combine(const HostTask& task, const HostOperands
     const std::size_t bytes = task.adjacent ? mine.end - at : slice.count * task.element;
     pieces_.push_back({element_at(with.destination, slice.first, task.element), bytes / task.element, bytes});
     at += bytes;
+  }
+}
+
+/// Determines the lines and the memory of all blocks of an all-to-all. A line without elements only signals.
+void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& with) {
+  packed_.clear();
+  pieces_.clear();
+  wanted_.clear();
+  kept_ = {};
+  signal_only_ = false;
+  shown_[0] = shown_[1] = {};
+  shown_bytes_ = 0;
+  const std::size_t lines = std::max<std::size_t>(1, lines_for(task.longest * task.element));
+  for (int local = 0; local < ranks_; ++local) {
+    const Range sent = task.slice(local), received = task.incoming(local);
+    const std::byte* const from = element_at(with.source, sent.first, task.element);
+    std::byte* const to = element_at(with.destination, received.first, task.element);
+    const std::size_t out = sent.count * task.element, in = received.count * task.element;
+    if (local == self_) {
+      if (from != to) kept_ = {from, to, in};
+      continue;
+    }
+    parcels_.push_back({from, static_cast<std::size_t>(local) * lines, out});
+    shown_bytes_ += out;
+    const std::size_t first = static_cast<std::size_t>(self_) * lines;
+    // read() copies line l of a payload to `to + l * kLinePayload`.
+    std::byte* const base = element_at(to, 0 - first, kLinePayload);
+    wanted_.push_back({local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
   }
 }
 
@@ -189,7 +249,12 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
   }
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
+  for (const Parcel& parcel : parcels_) write(parcel);
   for (const Span span : shown_) prefetch(next, span);
+  for (const Parcel& parcel : parcels_) {
+    const std::size_t begin = parcel.first_line * kLinePayload;
+    prefetch(next, {begin, begin + parcel.bytes});
+  }
   bytes_shown_ += shown_bytes_;
 }
 
@@ -200,6 +265,15 @@ void InlineProtocol::write(Span span) {
   std::byte* line = slot(self_) + first * kLineBytes;
   for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
     copy_payload(line, own_ + at, own_bytes_ - at);
+    tag_of(line).store(tag_, std::memory_order_release);
+  }
+}
+
+/// Writes the lines of a parcel. A parcel without elements is one line in an all-to-all, which only signals.
+void InlineProtocol::write(const Parcel& parcel) {
+  std::byte* line = slot(self_) + parcel.first_line * kLineBytes;
+  for (std::size_t at = 0; at < std::max<std::size_t>(1, parcel.bytes); at += kLinePayload, line += kLineBytes) {
+    copy_payload(line, parcel.from + at, parcel.bytes - at);
     tag_of(line).store(tag_, std::memory_order_release);
   }
 }
@@ -240,7 +314,7 @@ void InlineProtocol::finish() {
   if (pieces_.empty()) return;
   sources_[static_cast<std::size_t>(self_)].data = own_ + pieces_at_;
   for (const Piece& piece : pieces_) {
-    fold_(sources_, piece.to, piece.count);
+    fold_({sources_.data(), terms_}, piece.to, piece.count);
     if (&piece != &pieces_.back())
       for (Source& source : sources_) source.data += piece.bytes;
   }

@@ -5,6 +5,8 @@
 // therefore delivers both data and signal. The misses of consecutive lines overlap in time. In a reduction, each rank
 // that needs a result combines the values of all ranks for itself, in rank order.
 //
+// In an all-to-all, each block begins with a line of its own. Every rank thus reads only the lines with its block.
+//
 // A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
 // because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
 // then.
@@ -53,6 +55,12 @@ class InlineProtocol {
     std::byte* to;
     std::size_t bytes;
   };
+  /// Slice that the root of a scatter writes into lines of its own, for the only rank that reads them. In an
+  /// all-to-all, every rank writes such a slice for each peer.
+  struct Parcel {
+    const std::byte* from;
+    std::size_t first_line, bytes;
+  };
   /// Elements that are combined together, because they are adjacent in every payload and in the result.
   struct Piece {
     std::byte* to;
@@ -63,7 +71,10 @@ class InlineProtocol {
   Span combined(const HostTask&) const;
   void prepare_to_show(const HostTask&, const HostOperands&, Span mine);
   void prepare_to_combine(const HostTask&, const HostOperands&, Span mine);
+  void prepare_to_scatter(const HostTask&, const HostOperands&);
+  void prepare_to_deal(const HostTask&, const HostOperands&);
   void write(Span);
+  void write(const Parcel&);
   void prefetch(std::byte* next, Span) const;
   bool read(const Wanted&);
   void finish();
@@ -88,10 +99,12 @@ class InlineProtocol {
   std::size_t own_bytes_ = 0;       // length of this rank's payload in bytes
   Span shown_[2];                   // parts of this rank's payload that peers need
   std::size_t shown_bytes_ = 0;     // length of these parts
+  std::vector<Parcel> parcels_;     // slices that this rank scatters, or its blocks for the peers in an all-to-all
   std::vector<Wanted> wanted_;      // parts of the peers' payloads that this rank needs
   Own kept_{};                      // this rank's payload and its place in the result, if nothing is combined
   std::vector<Piece> pieces_;       // pieces to combine, in the order of the payload
   std::size_t pieces_at_ = 0;       // offset in bytes of the first piece in each payload
+  std::size_t terms_ = 0;           // number of ranks, from 0 on, whose payloads this rank combines
   Fold fold_;
 
   std::uint64_t tag_ = 0;        // tag of the current collective

@@ -3,14 +3,16 @@
 // A rank performs up to three actions on each chunk, called moves. One function performs each move:
 //
 //   stage()    copies values from this rank's input to its ring
-//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result
+//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result; in an all-to-all,
+//              take() copies this rank's slices from the rings of all ranks to the result
 //   collect()  copies slices of peers from their rings to the result
 //
 // In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. In an all-gather
 // that is not in place, collect() also copies this rank's own slice from the input to the result. In a broadcast that
 // is not in place, the root copies its whole vector. In a one-shot all-reduce, no rank owns a slice. Every rank stages
-// its whole vector, and collect() reduces the vectors of all ranks. A chunk of a one-shot all-reduce is one contiguous
-// range of the vector. In all other collectives, a chunk has elements of every slice.
+// its whole vector, and collect() reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector
+// and those of the ranks before it. A chunk of a one-shot collective is one contiguous range of the vector. In all
+// other collectives, a chunk has elements of every slice. In a scatter, the root stages the slices of all other ranks.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
 // ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is
@@ -21,6 +23,7 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "base/round_up.hpp"
 #include "shared_memory/prefault.hpp"
@@ -78,8 +81,8 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   number_ = number;
   tag_ = renumbered(with.tag, number);
   one_shot_ = task.protocol == HostProtocol::one_shot;
-  owners_ = task.combines() && !one_shot_;
-  collects_ = task.every_rank_wants_all();
+  owners_ = (task.combines() || task.deals()) && !one_shot_;
+  collects_ = task.collects(self_);
   choose_stores();
   cut_into_chunks();
   std::ranges::fill(known_staged_, 0);
@@ -96,7 +99,8 @@ void Staged::choose_stores() {
   // rank that streams its results therefore stages by streaming_but_first, a loop of normal stores. There are two
   // exceptions. With one root, no rank both stages and streams. An oversubscribed rank stages much data at once, and
   // memcpy is faster for that.
-  results_ = task_->combines() && with_->source == with_->destination ? Stores::cached : task_->stores;
+  results_ =
+      (task_->combines() || task_->deals()) && with_->source == with_->destination ? Stores::cached : task_->stores;
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
@@ -128,11 +132,12 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
 void Staged::cut_into_chunks() {
   const HostTask& task = *task_;
   // In a ring, a chunk has one place for each slice that this rank stages. A reduction stages the slices of all other
-  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone.
-  const auto sharers =
-      static_cast<std::size_t>(owners_ && task.root < 0 ? std::max(1, collects_ ? ranks_ : ranks_ - 1) : 1);
+  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone. The root of a
+  // scatter stages all slices but its own.
+  const bool shared = task.scatters() || (owners_ && task.root < 0);
+  const auto sharers = static_cast<std::size_t>(shared ? std::max(1, owners_ && collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
-  const auto [min, max] = chunk_limits(longest * task.element);
+  const auto [min, max] = chunk_limits(longest * (task.scatters() ? sharers : 1) * task.element);
   const std::size_t space = std::clamp(longest * sharers * task.element / kChunks, min, max);
   segment_ = std::max<std::size_t>(1, space / task.element / sharers);
   chunks_ = (longest + segment_ - 1) / segment_;
@@ -148,10 +153,10 @@ void Staged::cut_into_chunks() {
 void Staged::choose_positions() {
   const std::uint64_t ring = subgroup_.staging_bytes();
   Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
-  wrap(first);
+  first.wrap(stride_, ring);
   const std::uint64_t all = chunks_ * stride_;
   if (oversubscribed_ && task_->root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
-    to_front(first);
+    first.to_front(ring);
   staged_ = combined_ = collected_ = first;
   // Staging runs up to twice the distance ahead of collecting. Memory of the ring is free again after collecting, so
   // twice the distance must fit into the ring.
@@ -160,28 +165,11 @@ void Staged::choose_positions() {
   ahead_ = oversubscribed_ ? chunks_ : 1 + (owners_ ? 2 : 1) * apart_;
 }
 
-/// Moves a chunk to the beginning of the ring. The bytes between count as used and as free again.
-void Staged::to_front(Chunk& chunk) const {
-  chunk.position += subgroup_.staging_bytes() - chunk.offset;
-  chunk.offset = 0;
-}
-
-/// Moves a chunk to the beginning of the ring if it would cross the end.
-void Staged::wrap(Chunk& chunk) const {
-  if (chunk.offset + stride_ > subgroup_.staging_bytes()) to_front(chunk);
-}
-
-/// Replaces `chunk` by the next one.
-void Staged::to_next(Chunk& chunk) const {
-  ++chunk.number;
-  chunk.position += stride_;
-  chunk.offset += stride_;
-  wrap(chunk);
-}
-
 /// Returns the elements of the slice of rank `local` that are in a chunk.
-Range Staged::slice(int local, const Chunk& chunk) const {
-  const Range& all = task_->slice(local);
+Range Staged::slice(int local, const Chunk& chunk) const { return segment_of(task_->slice(local), chunk); }
+
+/// Returns the elements of a slice that are in a chunk.
+Range Staged::segment_of(const Range& all, const Chunk& chunk) const {
   const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
 }
@@ -194,8 +182,9 @@ Range Staged::whole(const Chunk& chunk) const {
 
 /// Returns the offset in bytes of the slice of rank `local` in a chunk that rank `whose` has staged.
 std::size_t Staged::place(int whose, int local) const {
-  if (!owners_ || task_->root >= 0) return 0;
-  return static_cast<std::size_t>(local - (!collects_ && local > whose ? 1 : 0)) * segment_ * task_->element;
+  if (!task_->scatters() && (!owners_ || task_->root >= 0)) return 0;
+  return static_cast<std::size_t>(local - ((!collects_ || task_->scatters()) && local > whose ? 1 : 0)) * segment_ *
+         task_->element;
 }
 
 /// Returns the address of a chunk in the ring of rank `local`.
@@ -313,7 +302,7 @@ bool Staged::stage(const Chunk& chunk) {
   if (one_shot_) {
     const Range range = whole(chunk);
     show(payload(self_, chunk), source(range), range.count * task_->element);
-  } else if (task_->combines()) {
+  } else if (task_->combines() || task_->scatters() || task_->deals()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
@@ -328,6 +317,7 @@ bool Staged::stage(const Chunk& chunk) {
 
 bool Staged::combine(const Chunk& chunk) {
   if (!owners_) return true;
+  if (task_->deals()) return take(chunk);
   const Range range = slice(self_, chunk);
   if (range.count == 0) return true;
   for (int local = 0; local < ranks_; ++local)
@@ -356,20 +346,26 @@ bool Staged::combine(const Chunk& chunk) {
   return true;
 }
 
+/// Copies this rank's blocks of an all-to-all from the rings of all peers, and its own block from its source.
+bool Staged::take(const Chunk& chunk) {
+  for (int local = 0; local < ranks_; ++local)
+    if (local != self_ && segment_of(task_->incoming(local), chunk).count > 0 && !staged(local, chunk)) return false;
+  for (int turn = 1; turn <= ranks_; ++turn) {
+    const int local = (self_ + turn) % ranks_;
+    const Range range = segment_of(task_->incoming(local), chunk);
+    if (range.count == 0) continue;
+    std::byte* const to = element_at(with_->destination, range.first, task_->element);
+    const std::byte* const from = local != self_ ? payload(local, chunk) + place(local, self_)
+                                                 : element_at(with_->source, slice(self_, chunk).first, task_->element);
+    if (to != from) copy(to, from, range.count * task_->element, results_);
+  }
+  return true;
+}
+
 bool Staged::collect(const Chunk& chunk) {
   if (!collects_) return true;
-  if (one_shot_) {
-    for (int local = 0; local < ranks_; ++local)
-      if (local != self_ && !staged(local, chunk)) return false;
-    const Range range = whole(chunk);
-    for (int local = 0; local < ranks_; ++local)
-      sources_[static_cast<std::size_t>(local)] = {
-          local == self_ ? element_at(with_->source, range.first, task_->element) : payload(local, chunk),
-          with_->unreduced};
-    fold(with_->op, with_->type, sources_, element_at(with_->destination, range.first, task_->element), range.count,
-         with_->finish_ranks, results_);
-    return true;
-  }
+  if (one_shot_) return collect_one_shot(chunk);
+  if (task_->scatters()) return collect_from_root(chunk);
   for (int local = 0; local < ranks_; ++local)
     if (local != self_ && slice(local, chunk).count > 0 && !(owners_ ? combined(local, chunk) : staged(local, chunk)))
       return false;
@@ -383,6 +379,35 @@ bool Staged::collect(const Chunk& chunk) {
     else if (const std::byte* source = element_at(with_->source, range.first, task_->element); !owners_ && to != source)
       copy(to, source, range.count * task_->element, results_);
   }
+  return true;
+}
+
+/// Reduces the vectors of all ranks whose values this rank needs.
+bool Staged::collect_one_shot(const Chunk& chunk) {
+  const int terms = task_->terms(self_);
+  for (int local = 0; local < terms; ++local)
+    if (local != self_ && !staged(local, chunk)) return false;
+  const Range range = whole(chunk);
+  for (int local = 0; local < terms; ++local)
+    sources_[static_cast<std::size_t>(local)] = {
+        local == self_ ? element_at(with_->source, range.first, task_->element) : payload(local, chunk),
+        with_->unreduced};
+  fold(with_->op, with_->type, std::span(sources_).first(static_cast<std::size_t>(terms)),
+       element_at(with_->destination, range.first, task_->element), range.count, with_->finish_ranks, results_);
+  return true;
+}
+
+/// Copies this rank's slice from the ring of the root, or from its own input.
+bool Staged::collect_from_root(const Chunk& chunk) {
+  const Range range = slice(self_, chunk);
+  if (range.count == 0) return true;
+  std::byte* const to = element_at(with_->destination, range.first, task_->element);
+  const std::byte* from = element_at(with_->source, range.first, task_->element);
+  if (self_ != task_->root) {
+    if (!staged(task_->root, chunk)) return false;
+    from = payload(task_->root, chunk) + place(task_->root, self_);
+  }
+  if (to != from) copy(to, from, range.count * task_->element, results_);
   return true;
 }
 

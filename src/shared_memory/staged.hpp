@@ -9,6 +9,9 @@
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
 //   collect  copies the slices of its peers from their rings into its result
 //
+// In an all-to-all, a rank stages the blocks for its peers like the slices of a reduction. The second move then copies
+// the blocks from the rings of all peers instead of reducing them.
+//
 // A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
 // itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
 // protocol with owners.
@@ -77,6 +80,23 @@ class Staged {
     std::uint64_t number = 0;    ///< number in the collective
     std::uint64_t position = 0;  ///< bytes that passed through the ring before the chunk, since the beginning
     std::size_t offset = 0;      ///< beginning of the chunk in the ring, in bytes
+
+    /// Moves the chunk to the beginning of a ring of `ring` bytes. The bytes between count as used and as free again.
+    void to_front(std::size_t ring) {
+      position += ring - offset;
+      offset = 0;
+    }
+    /// Moves the chunk, which has `stride` bytes, to the beginning of the ring if it would cross the end.
+    void wrap(std::size_t stride, std::size_t ring) {
+      if (offset + stride > ring) to_front(ring);
+    }
+    /// Replaces the chunk by the next one.
+    void to_next(std::size_t stride, std::size_t ring) {
+      ++number;
+      position += stride;
+      offset += stride;
+      wrap(stride, ring);
+    }
   };
   /// Limits of the length of a chunk in bytes.
   struct ChunkLimits {
@@ -86,16 +106,18 @@ class Staged {
   inline ChunkLimits chunk_limits(std::size_t bytes) const;
   inline void cut_into_chunks();
   inline void choose_positions();
-  void to_front(Chunk&) const;
-  void wrap(Chunk&) const;
-  void to_next(Chunk&) const;
+  void to_next(Chunk& chunk) const { chunk.to_next(stride_, subgroup_.staging_bytes()); }
   Range slice(int local, const Chunk&) const;
+  Range segment_of(const Range&, const Chunk&) const;
   Range whole(const Chunk&) const;
   std::size_t place(int whose, int local) const;
   bool stage_next();
   bool stage(const Chunk&);
   bool combine(const Chunk&);
+  bool take(const Chunk&);
   bool collect(const Chunk&);
+  bool collect_one_shot(const Chunk&);
+  bool collect_from_root(const Chunk&);
   bool has_space_for(const Chunk&);
   void prefault_chunk(int local, const Chunk&);
   using Counts = ChunkCount (HostCollectiveBlock::*)[kCollectivesAhead];

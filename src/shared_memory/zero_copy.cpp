@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "shared_memory/prefetch.hpp"
 
@@ -36,6 +37,11 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 
 /// Returns whether any rank but `local` accesses the source or the destination of rank `local`.
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
+  if (task_->deals()) return claims_ || !destination || in_place(local);
+  // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
+  // root. Only if any rank may take any piece, peers access the other buffers, too.
+  if (task_->gathers() || task_->scatters())
+    return claims_ || (local == task_->root && destination == task_->gathers());
   if (claims_ || task_->root >= 0)
     return destination ? task_->is_destination(local, local) : task_->is_source(local, local);
   return destination ? task_->every_rank_wants_all() : task_->combines();
@@ -58,7 +64,7 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   phase_ = Phase::gathering;
   peer_ = 0;
   done_ = 0;
-  claims_ = oversubscribed_;
+  claims_ = oversubscribed_ && task.blocks.empty();  // a rank knows only its own blocks
 
   const auto describe = [&](const std::byte* base, bool destination) {
     const Range range = task_->held(self_, destination);
@@ -90,27 +96,26 @@ ZeroCopy::State ZeroCopy::progress() {
     if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::in_progress : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
       Peer& one = peer(local);
-      const auto at = [&](const RemoteBuffer& buffer, bool destination) -> std::byte* {
-        const Range range = task_->held(local, destination);
-        std::byte* const first = peer_memory_.pointer(subgroup_.local(local), buffer, range.count * task_->element);
-        return first == nullptr ? nullptr
-                                : reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(first) -
-                                                               range.first * task_->element);
-      };
-      one.source_at = at(one.source, false);
-      one.destination_at = at(one.destination, true);
+      if (!works_with(local)) {
+        one = {};
+        continue;
+      }
+      one.source_at = address_of_first(local, one.source, false);
+      one.destination_at = address_of_first(local, one.destination, true);
     }
-    if (claims_) {
-      piece_ = std::max<std::size_t>(1, kPieceBytes / task_->element);
-      pieces_ = 0;
-      for (int local = 0; local < ranks_; ++local) pieces_ += (task_->share(local).count + piece_ - 1) / piece_;
-    }
+    const std::size_t most = task_->combines() || claims_ ? kPieceBytes : kPieceOfGather;
+    const std::size_t usual = (task_->combines() ? 2 : 16) * tuning_.chunk_bytes;
+    piece_ = std::max<std::size_t>(1, (claims_ ? most : std::min(usual, most)) / task_->element);
+    pieces_ = 0;
+    if (claims_)
+      for (int local = 0; local < ranks_; ++local) pieces_ += pieces_of(local);
     phase_ = Phase::working;
     peer_ = 0;
   }
   if (phase_ == Phase::working) {
-    if (!(claims_ ? work_on_claims() : work())) return State::in_progress;
+    if (!(claims_ ? work_on_claims() : task_->deals() ? work_on_blocks() : work())) return State::in_progress;
     phase_ = Phase::leaving;
+    peer_ = 0;
   }
   if (claims_) {
     if (subgroup_.claims().done.value.load(std::memory_order_acquire) < claims_before_ + pieces_)
@@ -118,15 +123,31 @@ ZeroCopy::State ZeroCopy::progress() {
     claims_before_ += pieces_;
     return State::finished;
   }
+  if (!claims_ && (task_->gathers() || task_->scatters()) && self_ != task_->root) return State::finished;
   for (; peer_ < ranks_; ++peer_)
     if (subgroup_.block(peer_).worked.value.load(std::memory_order_acquire) < number_) return State::in_progress;
   return State::finished;
 }
 
+/// Returns the address of element 0 of a rank's buffer in this process. Returns null if the buffer is not mapped.
+std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, bool destination) {
+  std::byte* const first =
+      peer_memory_.pointer(subgroup_.local(local), buffer, extent(local, destination) * task_->element);
+  if (first == nullptr) return nullptr;
+  return element_at(first, 0 - origin(local, destination), task_->element);
+}
+
+/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
+/// for this rank itself.
+bool ZeroCopy::works_with(int local) const {
+  return claims_ || !(task_->gathers() || task_->scatters()) || self_ == task_->root || local == task_->root ||
+         local == self_;
+}
+
 /// Reads the records in which the peers publish where their buffers are.
 ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
-    if (peer_ == self_) continue;
+    if (peer_ == self_ || !works_with(peer_)) continue;
     const HostCollectiveBlock& block = subgroup_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
     // If other ranks did the work of a rank, that rank may be some collectives ahead. Its `hidden` may then concern a
@@ -146,12 +167,9 @@ ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
 /// Performs this rank's share, piece by piece. Returns false if the communicator has failed or a peer has ended.
 bool ZeroCopy::work() {
   const Range all = task_->share(self_);
-  const std::size_t bytes = task_->combines() ? std::min(2 * tuning_.chunk_bytes, kPieceBytes)
-                                              : std::min(16 * tuning_.chunk_bytes, kPieceOfGather);
-  const std::size_t piece = std::max<std::size_t>(1, bytes / task_->element);
   while (done_ < all.count) {
-    const Range range{all.first + done_, std::min(piece, all.count - done_)};
-    if (!perform_unless_failed(self_, range)) return false;
+    const Range range{all.first + done_, std::min(piece_, all.count - done_)};
+    if (!unless_failed([&] { return perform(self_, range); })) return false;
     done_ += range.count;
     ++moves_;
   }
@@ -166,13 +184,7 @@ bool ZeroCopy::work_on_claims() {
   const std::uint64_t end = claims_before_ + pieces_;
   for (std::uint64_t next = claims.taken.value.load(std::memory_order_relaxed); next < end;) {
     if (!claims.taken.value.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
-    std::uint64_t index = next - claims_before_;
-    int owner = 0;
-    const auto pieces_of = [&](int local) { return (task_->share(local).count + piece_ - 1) / piece_; };
-    for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
-    const Range all = task_->share(owner);
-    const std::size_t skipped = index * piece_;
-    if (!perform_unless_failed(owner, {all.first + skipped, std::min(piece_, all.count - skipped)})) return false;
+    if (!unless_failed([&] { return perform_claim(next - claims_before_); })) return false;
     claims.done.value.fetch_add(1, std::memory_order_acq_rel);
     ++moves_;
     next = claims.taken.value.load(std::memory_order_relaxed);
@@ -180,23 +192,28 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
-/// Performs a piece. Returns false if the communicator has failed or a peer has ended.
-///
-/// This rank raises its flag remote_access first and checks for a failure second. A peer that fails reports the failure
-/// first and reads the flags second. So either the peer sees this flag, or this rank sees the failure.
-bool ZeroCopy::perform_unless_failed(int share, Range range) {
-  struct Flag {
-    std::atomic<std::uint64_t>& value;
-    explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
-    ~Flag() { value.store(0, std::memory_order_release); }
-  };
-  const Flag remote_access(subgroup_.remote_access());
-  return !subgroup_.failed() && perform(share, range);
+/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and
+/// from all ranks with higher numbers, and the blocks that it sends to these.
+std::uint64_t ZeroCopy::pieces_of(int local) const {
+  const auto in_pieces = [this](std::size_t count) { return (count + piece_ - 1) / piece_; };
+  if (task_->deals()) return static_cast<std::uint64_t>(ranks_ - local) * in_pieces(task_->longest);
+  return in_pieces(task_->share(local).count);
+}
+
+/// Performs the piece with this number. Returns false if a peer has ended.
+bool ZeroCopy::perform_claim(std::uint64_t index) {
+  if (task_->deals()) return perform_block_claim(index);
+  int owner = 0;
+  for (; index >= pieces_of(owner); ++owner) index -= pieces_of(owner);
+  const Range all = task_->share(owner);
+  const std::size_t skipped = index * piece_;
+  return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
 /// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every
 /// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
+  if (task_->scans()) return scan(range), true;
   const std::size_t element = task_->element, bytes = range.count * element;
   std::size_t sources = 0, destinations = 0, shown = 0;
   bool direct = true, in_place = task_->combines();
@@ -227,6 +244,28 @@ bool ZeroCopy::perform(int share, Range range) {
     copy({destinations_.data(), destinations}, sources_[0].data, bytes, stores);
   if (stores == Stores::streaming) fence_streams();
   return true;
+}
+
+/// Performs one piece of a scan. Begins with the last rank: in place, its result overwrites only its own values, which
+/// no other result needs.
+void ZeroCopy::scan(Range range) {
+  const std::size_t element = task_->element;
+  bool in_place = true;
+  for (int local = 0; local < ranks_; ++local) {
+    const Peer& one = peer(local);
+    in_place = in_place && one.destination_at == one.source_at;
+    sources_[static_cast<std::size_t>(local)] = {element_at(one.source_at, range.first, element), with_->unreduced};
+  }
+  const Stores stores = in_place ? Stores::cached : task_->stores;
+  for (int local = ranks_ - 1; local >= 0; --local) {
+    const int terms = task_->terms(local);
+    if (terms == 0) continue;
+    fold(with_->op, with_->type, std::span(sources_).first(static_cast<std::size_t>(terms)),
+         element_at(peer(local).destination_at, range.first, element), range.count, with_->finish_ranks > 0 ? terms : 0,
+         stores);
+    if (local != self_) bytes_shown_ += range.count * element;
+  }
+  if (stores == Stores::streaming) fence_streams();
 }
 
 /// Performs one piece by copies of the kernel. Returns false if a peer has ended.

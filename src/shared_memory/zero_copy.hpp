@@ -6,6 +6,10 @@
 // the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
 // ranks have finished their shares.
 //
+// In an all-to-all, each rank copies its blocks from the buffers of its peers. If a peer works in place, the rank also
+// copies its own block into the place from which it has read. If both ranks of a pair work in place, each rank swaps
+// one half of the two blocks through scratch memory that fits into the cache.
+//
 // Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
 // ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
 // ranks.
@@ -61,14 +65,61 @@ class ZeroCopy {
     std::byte *source_at = nullptr, *destination_at = nullptr;
   };
   bool needed_by_others(int local, bool destination) const;
+  bool works_with(int local) const;
   bool hidden() const;
   enum class Arrivals { not_all, all, one_hidden };
   Arrivals check_arrivals();
   bool work();
   bool work_on_claims();
-  bool perform_unless_failed(int share, Range);
+  /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or
+  /// if perform() returns false because a peer has ended.
+  ///
+  /// This rank raises its flag first and checks for a failure second. A peer that fails reports the failure first and
+  /// reads the flags second. So either the peer sees this flag, or this rank sees the failure.
+  template <class Perform>
+  bool unless_failed(Perform&& perform) {
+    struct Flag {
+      std::atomic<std::uint64_t>& value;
+      explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
+      ~Flag() { value.store(0, std::memory_order_release); }
+    };
+    const Flag remote_access(subgroup_.remote_access());
+    return !subgroup_.failed() && perform();
+  }
+  std::byte* address_of_first(int local, const RemoteBuffer&, bool destination);
+  std::uint64_t pieces_of(int local) const;
+  bool perform_claim(std::uint64_t index);
   bool perform(int share, Range);
+  void scan(Range);
   bool perform_through_kernel(int share, Range);
+
+  // Functions for the blocks of an all-to-all (zero_copy_blocks.cpp).
+
+  /// Place of elements in a buffer of rank `local`, counted as that rank's ranges are.
+  struct Spot {
+    int local;
+    bool destination;
+    std::size_t first;
+  };
+  bool in_place(int local) const {
+    return task_->swaps && peer(local).source.address == peer(local).destination.address;
+  }
+  std::size_t origin(int local, bool destination) const;
+  std::size_t extent(int local, bool destination) const;
+  Range outgoing(int local, int to) const;
+  Range incoming(int local, int from) const;
+  Range block_share(int other) const;
+  bool work_on_blocks();
+  bool perform_block_claim(std::uint64_t index);
+  bool exchange(int a, int b, Range part);
+  bool swap(int a, int b, Range part);
+  Spot source_spot(int local, int to, const Range& part) const;
+  Spot destination_spot(int local, int from, const Range& part) const;
+  std::byte* pointer_to(const Spot&) const;
+  std::uint64_t address_of(const Spot&) const;
+  bool load(std::byte* to, const Spot& from, std::size_t bytes);
+  bool store(const Spot& to, const std::byte* from, std::size_t bytes);
+  bool move(const Spot& to, const Spot& from, std::size_t bytes);
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
@@ -92,6 +143,7 @@ class ZeroCopy {
   std::vector<Source> sources_;
   std::vector<std::byte*> destinations_;
   std::vector<std::byte> scratch_;
+  std::vector<std::byte> bounced_;  // bytes between two buffers that are not mapped
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };
 

@@ -87,6 +87,10 @@ struct CollectiveSpec {
   /// slice. Values and result lie in the output buffers.
   bool inter_host_only = false;
 
+  /// True if the parts have gaps between them or lie in another order than their ranks. A message then holds elements
+  /// of one part only.
+  bool displaced = false;
+
   /// Returns whether no message may hold a partial sum of several hosts. The owner of a part then adds the inputs of
   /// all ranks, or the sums of all hosts.
   constexpr bool needs_unreduced_exchange() const { return partial_sums != PartialSums::allowed; }
@@ -100,6 +104,9 @@ struct RoundArgs : CollectiveSpec {
   Rank root = 0;
   /// Parts that this rank receives from its peers in the all-to-all of a sparse exchange. Otherwise empty.
   Parts incoming = {};
+  /// Ranges of an all-to-all whose pairs of ranks have counts of their own. `parts` are then the blocks that this rank
+  /// sends. Null: all blocks are equally long.
+  const Blocks* blocks = nullptr;
 };
 
 /// Receives the Steps of a rank in order.
@@ -132,7 +139,21 @@ struct Algorithm {
   /// Returns the number of slices into which an all-reduce on several hosts cuts the vector. Each slice belongs to one
   /// rank of each host. Null: the algorithm does not cut the vector.
   int (*slices)(const Topology&) = nullptr;
+  /// Returns whether the algorithm has a form of the collective. Null: performs_common() answers.
+  bool (*performs)(Collective) = nullptr;
+  /// Returns the number of elements of the longest message if `in_one_message` returns true. `part`: elements of the
+  /// longest part. Null: the message may hold the whole vector.
+  std::size_t (*longest_message)(const Topology&, std::size_t part) = nullptr;
 };
+
+/// Returns whether the collective is one of those that every backend with Steps performs.
+constexpr bool performs_common(Collective collective) {
+  return static_cast<std::size_t>(collective) <= static_cast<std::size_t>(Collective::barrier);
+}
+/// Returns whether the algorithm has a form of the collective.
+constexpr bool performs(const Algorithm& algorithm, Collective collective) {
+  return algorithm.performs == nullptr ? performs_common(collective) : algorithm.performs(collective);
+}
 
 /// Returns all algorithms. If two have equal cost estimates, the planner prefers the earlier one.
 std::span<const Algorithm> algorithms();

@@ -4,7 +4,8 @@
 // The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Without a
 // codec, the result therefore has the same bits on every backend. Between hosts, all backends with Steps use a direct
 // exchange if needs_direct() returns true (reduction/reduction.hpp). The function returns true for integer averages and
-// for ops that do not commute. It also returns true for 16-bit floats, and for all floats in `deterministic` calls.
+// for ops that do not commute. It also returns true for floats of 16 and 8 bits, and for all floats in
+// `deterministic` calls.
 // Only min and max of floats are exceptions. In a reduce-scatter, a rank sends as many bytes as in a ring. explain()
 // prints "contributions travel unsummed".
 //
@@ -37,6 +38,37 @@ template <class Run>
 constexpr void reduce(const RankGroup& group, int root, Range range, const Reduction& how, Run&& run) {
   if (group.self != root) return run(send(group.at(root), range, how.source));
   run(complete(group.members, {}, range, how.source, how.unreduced(), how.finish, how.destination));
+}
+
+/// Emits the Steps of a scan: every rank sends its whole input to all ranks after it.
+///
+/// The rank at position r sends n - 1 - r messages and receives r of n ranks. Price: the last rank receives the inputs
+/// of all others.
+template <class Run>
+constexpr void scan(const RankGroup& group, bool exclusive, Range range, Run&& run) {
+  const std::size_t self = static_cast<std::size_t>(group.self);
+  if (group.self + 1 < group.size()) run(send(group.members.subspan(self + 1), range, Place::input));
+  const Peers terms = group.members.first(exclusive ? self : self + 1);
+  if (!terms.empty()) run(complete(terms, {}, range, Place::input, true, true, Place::output));
+}
+
+/// Emits the Steps of a gather: every rank sends its part to the member at position `root`.
+///
+/// The root receives from the rank after it first, and so on around the end.
+template <class Run>
+constexpr void gather(const RankGroup& group, int root, const Parts& parts, Run&& run) {
+  if (group.self != root) return run(send(group.at(root), parts[group.self], Place::input));
+  run(copy(parts[root], Place::input, Place::output));
+  for (int stop = 1; stop < group.size(); ++stop) run(receive(group.at(group.ahead(stop)), parts[group.ahead(stop)]));
+}
+
+/// Emits the Steps of a scatter: the member at position `root` sends every rank its part, the rank after it first.
+template <class Run>
+constexpr void scatter(const RankGroup& group, int root, const Parts& parts, Run&& run) {
+  if (group.self != root) return run(receive(group.at(root), parts[group.self]));
+  for (int stop = 1; stop < group.size(); ++stop)
+    run(send(group.at(group.ahead(stop)), parts[group.ahead(stop)], Place::input));
+  run(copy(parts[root], Place::input, Place::output));
 }
 
 }  // namespace collectives::direct_exchange

@@ -39,7 +39,17 @@ class Parts {
   /// parts.
   static constexpr Parts listed(const std::size_t* offsets, int size) {
     Parts parts = equal({offsets[0], offsets[size] - offsets[0]}, size);
-    parts.offsets_ = offsets;
+    parts.firsts_ = offsets;
+    parts.ends_ = offsets + 1;
+    return parts;
+  }
+  /// Returns parts of which part i is [firsts[i], ends[i]). Parts may have gaps between them and any order. whole() is
+  /// the range from the first element to the last one. Both lists must outlive the parts.
+  static constexpr Parts displaced(const std::size_t* firsts, const std::size_t* ends, int size) {
+    const std::size_t first = *std::min_element(firsts, firsts + size);
+    Parts parts = equal({first, *std::max_element(ends, ends + size) - first}, size);
+    parts.firsts_ = firsts;
+    parts.ends_ = ends;
     return parts;
   }
 
@@ -53,6 +63,8 @@ class Parts {
     parts.round_ = index;
     return parts;
   }
+  /// Returns these parts in the round of `other`.
+  constexpr Parts in_round_of(const Parts& other) const { return round(other.segment_, other.round_); }
 
   constexpr Range operator[](int i) const {
     const Range all = full(i);
@@ -63,7 +75,7 @@ class Parts {
 
   /// Returns the number of elements of the longest part.
   constexpr std::size_t longest() const {
-    if (offsets_ == nullptr) return size_ == 0 ? 0 : full(0).count;
+    if (firsts_ == nullptr) return size_ == 0 ? 0 : full(0).count;
     std::size_t most = 0;
     for (int i = 0; i < size_; ++i) most = std::max(most, full(i).count);
     return most;
@@ -71,15 +83,20 @@ class Parts {
 
   /// Returns all of part `i`, not only its segment in this round.
   constexpr Range full(int i) const {
-    if (offsets_ == nullptr) return part(whole_, size_, i);
-    return {offsets_[i], offsets_[i + 1] - offsets_[i]};
+    if (firsts_ == nullptr) return part(whole_, size_, i);
+    return {firsts_[i], ends_[i] - firsts_[i]};
   }
 
  private:
   Range whole_;
   int size_ = 0;
-  const std::size_t* offsets_ = nullptr;
-  std::size_t segment_ = 0, round_ = 0;  // segment_ == 0: whole parts, one round
+  const std::size_t *firsts_ = nullptr, *ends_ = nullptr;  // null: nearly equal parts
+  std::size_t segment_ = 0, round_ = 0;                    // segment_ == 0: whole parts, one round
 };
+
+/// Returns the first element of the part of rank `rank`; 0 if the vector is not divided.
+constexpr std::size_t first_of(const Parts& parts, int rank) {
+  return rank < parts.size() ? parts.full(rank).first : 0;
+}
 
 }  // namespace collectives

@@ -48,8 +48,34 @@ enum class Subgroup : std::uint8_t {
   rail     ///< one rank of each domain of this host, all with the same number in their domain
 };
 
+/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block is the elements that one rank
+/// sends to another. Each list has one range per rank.
+struct Blocks {
+  Parts incoming;  ///< in this rank's destination: the block from each rank
+  /// In each rank's source: the block for this rank. Counts from the beginning of that rank's `source_held`.
+  Parts peer_sources;
+  /// In each rank's destination: the block from this rank. Counts from the beginning of that rank's `destination_held`.
+  Parts peer_destinations;
+  Range source_held;        ///< this rank's source from the first element of any block to the last
+  Range destination_held;   ///< this rank's destination in the same way
+  std::size_t longest = 0;  ///< elements of the longest block of any pair
+  /// Whether the two blocks of a pair are equally long if one of the ranks works in place.
+  bool swaps = true;
+};
+
 struct Step {
-  enum class Kind : std::uint8_t { exchange, host_reduce_scatter, host_all_gather, host_all_reduce, host_barrier };
+  enum class Kind : std::uint8_t {
+    exchange,
+    host_reduce_scatter,
+    host_all_gather,
+    host_all_reduce,
+    host_barrier,
+    host_all_to_all,     ///< each rank sends a block to each rank
+    host_gather,         ///< the rank with index `root` gets the parts of all owners
+    host_scatter,        ///< each owner gets its part from the rank with index `root`
+    host_scan,           ///< the rank with index l gets the combined values of the ranks with index 0 to l
+    host_exclusive_scan  ///< as host_scan, without the rank's own value; the rank with index 0 gets nothing
+  };
 
   Kind kind = Kind::exchange;
   Peers from = {};         ///< ranks whose values the Step takes, which may include this rank; empty: this rank only
@@ -60,15 +86,46 @@ struct Step {
   bool finish = false;     ///< whether the value is the final result, which is divided and rounded
   Place source = Place::input;         ///< place of this rank's own value
   Place destination = Place::nowhere;  ///< place to which the value is written
-  int depth = 0;                       ///< position in its round if rounds overlap (schedule.hpp)
+  /// Whether the values of all ranks in `from` go out as one message, one after another. Each has as many elements as
+  /// `range`, which is this rank's own value.
+  bool joins = false;
+  /// If > 0: number of rows of the incoming message, which is divided among all ranks in `to`. A row holds one piece
+  /// for each of them. A rank gets its pieces of all rows, which are as many elements as `range`, this rank's own
+  /// share.
+  int rows = 0;
+  /// Place to which the value without this rank's own one is written, in an exclusive scan. A reduction whose `from`
+  /// holds a peer and then this rank stores the peer's value there.
+  Place before = Place::nowhere;
+  Range work = {};  ///< elements for which Place::work must have room, if it is not only `range`
+  int depth = 0;    ///< position in its round if rounds overlap (schedule.hpp)
 
   // Fields of host Steps only. A part is the range of the vector that one rank owns. The rank with index l in the
   // subgroup owns parts[owners[l]]. A rank whose index is beyond the end of `owners` owns nothing.
   Subgroup subgroup = Subgroup::host;
   Parts parts = {};
   Peers owners = {};
-  int root = -1;  ///< if >= 0: index of the only rank that owns a part, which is parts[0]
+  /// If >= 0: index of the only rank that owns a part, which is parts[0]. In a gather or a scatter: index of the rank
+  /// with the whole vector, of which the others own parts.
+  int root = -1;
+  /// In an all-to-all, parts[owners[l]] of a rank's source is its block for the rank with index l. The block from that
+  /// rank goes to the same range of the destination. If `blocks` is set, it goes to blocks->incoming[owners[l]]
+  /// instead.
+  const Blocks* blocks = nullptr;
+
+  /// Returns whether one rank owns the only part of a host Step.
+  constexpr bool has_one_owner() const { return root >= 0 && kind != Kind::host_gather && kind != Kind::host_scatter; }
 };
+
+/// Returns the number of elements of each message that the Step sends, or receives.
+constexpr std::size_t sent_elements(const Step& step) { return step.range.count * (step.joins ? step.from.size() : 1); }
+constexpr std::size_t received_elements(const Step& step) {
+  return step.range.count * (step.rows > 0 ? step.to.size() : 1);
+}
+
+/// Returns whether the ranks of a host Step get the combined values of the ranks before them.
+constexpr bool scans(Step::Kind kind) {
+  return kind == Step::Kind::host_scan || kind == Step::Kind::host_exclusive_scan;
+}
 
 /// Returns a Step that sends this rank's own value unchanged.
 constexpr Step send(Peers to, Range range, Place source) { return {.to = to, .range = range, .source = source}; }
@@ -147,10 +204,13 @@ constexpr HostStepWork host_step_work(const Step& step, std::size_t ranks) {
     all += elements;
     longest = std::max(longest, elements);
   };
-  if (step.root >= 0)
+  if (step.has_one_owner()) {
     count(step.parts[0].count);
-  else
-    for (const Rank part : step.owners) count(step.parts[part].count);
+  } else {
+    const bool rooted = step.root >= 0;  // the rank with the whole vector has its own part already
+    for (std::size_t i = 0; i < step.owners.size(); ++i)
+      if (!rooted || static_cast<int>(i) != step.root) count(step.parts[step.owners[i]].count);
+  }
   const bool alone = step.kind == Step::Kind::host_reduce_scatter && (step.root < 0 || step.destination == Place::work);
   return {all, alone ? ranks * longest : all};
 }

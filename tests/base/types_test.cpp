@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <random>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -166,10 +168,15 @@ TEST(Names, AreDistinctAndKnown) {
   std::set<std::string_view> names;
   for (const DataType type : kDataTypes) names.insert(to_string(type));
   for (const Collective collective : kCollectives) names.insert(to_string(collective));
-  for (int kind = 0; kind <= static_cast<int>(ReduceOp::Kind::user); ++kind) {
-    names.insert(to_string(static_cast<ReduceOp::Kind>(kind)));
-  }
-  EXPECT_EQ(names.size(), std::size(kDataTypes) + std::size(kCollectives) + 7);
+  for (const ReduceOp::Kind kind : kReduceKinds) names.insert(to_string(kind));
+  EXPECT_EQ(names.size(), std::size(kDataTypes) + std::size(kCollectives) + std::size(kReduceKinds));
+  for (std::size_t i = 0; i < std::size(kDataTypes); ++i) EXPECT_EQ(static_cast<std::size_t>(kDataTypes[i]), i);
+  for (std::size_t i = 0; i < std::size(kReduceKinds); ++i) EXPECT_EQ(static_cast<std::size_t>(kReduceKinds[i]), i);
+  EXPECT_EQ(to_string(DataType::boolean), "boolean");
+  EXPECT_EQ(to_string(DataType::i16_index), "i16_index");
+  EXPECT_EQ(to_string(ReduceOp::max_loc.kind()), "max_loc");
+  EXPECT_EQ(to_string(static_cast<DataType>(std::size(kDataTypes))), "unknown type");
+  EXPECT_EQ(to_string(static_cast<ReduceOp::Kind>(std::size(kReduceKinds))), "unknown op");
   EXPECT_EQ(to_string(DataType::bf16), "bf16");
   EXPECT_EQ(to_string(Collective::reduce_scatter), "reduce_scatter");
   EXPECT_EQ(to_string(ReduceOp::pre_scaled_sum(2).kind()), "pre_scaled_sum");
@@ -192,7 +199,7 @@ TEST(Buffer, ViewsVectorsArraysAndSpans) {
   EXPECT_EQ(ConstBuffer(of_vector).data, vector.data());
   static_assert(!std::is_constructible_v<Buffer, const std::vector<float>&>);
   static_assert(!std::is_constructible_v<Buffer, std::vector<bool>&>);
-  static_assert(!Element<std::int16_t>);
+  static_assert(!Element<long double> && !Element<ValueIndex<std::uint32_t>> && !Element<std::complex<long double>>);
 }
 
 TEST(Types, SizesAndWhichAreFloating) {
@@ -204,6 +211,45 @@ TEST(Types, SizesAndWhichAreFloating) {
   EXPECT_FALSE(supports(DataType::i32, ReduceOp::pre_scaled_sum(0.5)));
   EXPECT_TRUE(supports(DataType::bf16, ReduceOp::pre_scaled_sum(0.5)));
   EXPECT_TRUE(supports(DataType::u8, ReduceOp::average));
+  EXPECT_EQ(size_of(static_cast<DataType>(std::size(kDataTypes))), 0U);
+}
+
+template <class T>
+void expect_type(DataType type) {
+  EXPECT_EQ(data_type_v<T>, type);
+  EXPECT_EQ(size_of(type), sizeof(T)) << to_string(type);
+}
+
+TEST(Types, AreThoseOfTheirCppTypes) {
+  expect_type<bool>(DataType::boolean);
+  expect_type<std::int16_t>(DataType::i16);
+  expect_type<std::uint16_t>(DataType::u16);
+  expect_type<float8_e4m3>(DataType::f8e4m3);
+  expect_type<float8_e5m2>(DataType::f8e5m2);
+  expect_type<std::complex<float>>(DataType::complex64);
+  expect_type<std::complex<double>>(DataType::complex128);
+  expect_type<ValueIndex<float>>(DataType::f32_index);
+  expect_type<ValueIndex<double>>(DataType::f64_index);
+  expect_type<ValueIndex<long>>(DataType::i64_index);
+  expect_type<ValueIndex<int>>(DataType::i32_index);
+  expect_type<ValueIndex<short>>(DataType::i16_index);
+  const std::array<bool, 3> flags{};
+  EXPECT_EQ(ConstBuffer(flags).type, DataType::boolean);
+}
+
+TEST(Types, SupportTheOpsOfTheirClass) {
+  const auto ops_of = [](DataType type) {
+    std::string ops;
+    for (const ReduceOp::Kind kind : kReduceKinds)
+      if (supports(type, kind)) ops += std::string(to_string(kind)) + " ";
+    return ops;
+  };
+  const std::string bits = "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor ";
+  EXPECT_EQ(ops_of(DataType::f8e4m3), "sum average product min max pre_scaled_sum user ");
+  EXPECT_EQ(ops_of(DataType::u16), "sum average product min max user " + bits);
+  EXPECT_EQ(ops_of(DataType::boolean), "sum product min max user " + bits);
+  EXPECT_EQ(ops_of(DataType::complex128), "sum average product pre_scaled_sum user ");
+  EXPECT_EQ(ops_of(DataType::f32_index), "user min_loc max_loc ");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ static void put(collectives_data_type type, void* list, size_t i, double value) 
     case COLLECTIVES_U32: ((uint32_t*)list)[i] = (uint32_t)value; return;
     case COLLECTIVES_I64: ((int64_t*)list)[i] = (int64_t)value; return;
     case COLLECTIVES_U64: ((uint64_t*)list)[i] = (uint64_t)value; return;
+    default: CHECK(0);
   }
 }
 
@@ -56,6 +57,77 @@ void ReduceEveryTypeByEveryOp(Comm* comm) {
       check_same_everywhere(comm, result, kCount * collectives_size_of((collectives_data_type)type));
     }
   }
+}
+
+// Reduces one element of `type` over all ranks by `op`. All ranks must get the same bits.
+static void reduce_one(Comm* comm, const void* mine, void* result, collectives_data_type type, collectives_op op) {
+  const size_t bytes = collectives_size_of(type);
+  memset(result, 0, bytes);
+  OK(collectives_all_reduce(comm, mine, result, 1, type, op, NULL));
+  check_same_everywhere(comm, result, bytes);
+}
+
+void ReduceBooleansBitsAndPairs(Comm* comm) {
+  const int p = collectives_size(comm), rank = collectives_rank(comm);
+  const _Bool last = rank == p - 1;
+  _Bool truth;
+  CHECK(collectives_size_of(COLLECTIVES_BOOLEAN) == sizeof truth);
+  reduce_one(comm, &last, &truth, COLLECTIVES_BOOLEAN, COLLECTIVES_SUM);
+  CHECK(truth);
+  reduce_one(comm, &last, &truth, COLLECTIVES_BOOLEAN, COLLECTIVES_LOGICAL_AND);
+  CHECK(truth == (p == 1));
+  const uint8_t two = 2;
+  uint8_t byte;
+  reduce_one(comm, &two, &byte, COLLECTIVES_BOOLEAN, COLLECTIVES_BITWISE_OR);
+  CHECK(byte == 1);
+  INVALID("boolean has no average",
+          collectives_all_reduce(comm, &two, &byte, 1, COLLECTIVES_BOOLEAN, COLLECTIVES_AVERAGE, NULL));
+
+  const uint16_t bit = (uint16_t)(1 << rank);
+  uint16_t bits;
+  reduce_one(comm, &bit, &bits, COLLECTIVES_U16, COLLECTIVES_BITWISE_XOR);
+  CHECK(bits == (1 << p) - 1);
+
+  struct {
+    double value;
+    int32_t index;
+  } pair, best;
+  CHECK(collectives_size_of(COLLECTIVES_F64_INDEX) == sizeof pair);
+  memset(&pair, 0, sizeof pair);
+  pair.value = rank / 2;
+  pair.index = 100 - rank;
+  reduce_one(comm, &pair, &best, COLLECTIVES_F64_INDEX, COLLECTIVES_MIN_LOC);
+  CHECK(best.value == 0 && best.index == (p > 1 ? 99 : 100));
+  reduce_one(comm, &pair, &best, COLLECTIVES_F64_INDEX, COLLECTIVES_MAX_LOC);
+  CHECK(best.value == (p - 1) / 2 && best.index == 100 - (p - 1));
+  INVALID("f64_index has no sum",
+          collectives_all_reduce(comm, &pair, &best, 1, COLLECTIVES_F64_INDEX, COLLECTIVES_SUM, NULL));
+}
+
+void ReduceComplexNumbersAndSmallFloats(Comm* comm) {
+  const int p = collectives_size(comm);
+  const float mine[2] = {1, 2};
+  float result[2];
+  CHECK(collectives_size_of(COLLECTIVES_COMPLEX64) == sizeof mine);
+  reduce_one(comm, mine, result, COLLECTIVES_COMPLEX64, COLLECTIVES_SUM);
+  CHECK(result[0] == (float)p && result[1] == (float)(2 * p));
+  reduce_one(comm, mine, result, COLLECTIVES_COMPLEX64, COLLECTIVES_PRODUCT);
+  float product[2] = {1, 0};
+  for (int r = 0; r < p; ++r) {
+    const float real = product[0];
+    product[0] = real * mine[0] - product[1] * mine[1];
+    product[1] = real * mine[1] + product[1] * mine[0];
+  }
+  CHECK(result[0] == product[0] && result[1] == product[1]);
+  INVALID("complex64 has no max",
+          collectives_all_reduce(comm, mine, result, 1, COLLECTIVES_COMPLEX64, COLLECTIVES_MAX, NULL));
+
+  const uint8_t four = 0x48, most = 0x7e;  // 4 and 448 in f8e4m3
+  uint8_t sum;
+  reduce_one(comm, &four, &sum, COLLECTIVES_F8E4M3, COLLECTIVES_AVERAGE);
+  CHECK(sum == four);
+  reduce_one(comm, &most, &sum, COLLECTIVES_F8E4M3, COLLECTIVES_SUM);
+  CHECK(sum == most);
 }
 
 void ScaleByNothing(Comm* comm) {

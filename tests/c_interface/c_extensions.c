@@ -123,7 +123,7 @@ void SendBf16(Comm* comm) {
   float value = 1;
   OK(collectives_all_reduce(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
   options.wire = "bf17";
-  INVALID("unknown wire \"bf17\"; known: f32, bf16, f16, int8",
+  INVALID("unknown wire \"bf17\"; known: f32, bf16, f16, int8, mx_f8e4m3, mx_f8e5m2",
           collectives_all_reduce(comm, &value, &value, 1, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
   options.wire = "i8";
   INVALID("nothing travels as i8",

@@ -1,9 +1,10 @@
 // The test of the C interface: its situations, and helpers that they share.
 //
 // A situation is a function that every rank runs on a communicator. CMakeLists.txt reads the list below and enters each
-// situation into ctest. The situations are defined in four files:
+// situation into ctest. The situations are defined in five files:
 //
 //   c_calls.c        collectives, operations under way, groups, split, memory, plans and properties
+//   c_parts.c        gather, scatter, scans, and displaced parts
 //   c_extensions.c   the program's own operators and codecs, compression by top-k
 //   c_errors.c       errors that all ranks report, and what remains afterwards
 //   c_refusals.c     arguments, options and structs that a call refuses
@@ -23,15 +24,28 @@ typedef collectives_communicator Comm;
 //   alone      one process that no launcher started
 #define SITUATIONS(S)                                \
   S(ReduceEveryTypeByEveryOp, 1, together)           \
+  S(ReduceBooleansBitsAndPairs, 1, together)         \
+  S(ReduceComplexNumbersAndSmallFloats, 1, together) \
   S(ScaleByNothing, 1, together)                     \
   S(ScatterGatherAndBroadcast, 1, together)          \
   S(ScatterGatherAndBroadcastApart, 2, apart)        \
   S(SendAndReceive, 1, together)                     \
   S(SendAndReceiveApart, 2, apart)                   \
+  S(GatherAndScatter, 1, together)                   \
+  S(GatherAndScatterApart, 2, apart)                 \
+  S(SendABlockToEachRank, 1, together)               \
+  S(SendABlockToEachRankApart, 2, apart)             \
+  S(AreToldWhichBlockDiffers, 2, together)           \
+  S(ScanInRankOrder, 1, together)                    \
+  S(PlacePartsByDisplacements, 1, together)          \
+  S(RefuseWrongParts, 1, together)                   \
   S(OverlapOperations, 1, together)                  \
   S(WaitForALittleTellsWhetherItIsDone, 2, together) \
   S(FuseAGroup, 1, together)                         \
   S(RefuseAGroupThatOverlaps, 1, together)           \
+  S(StartPersistentCalls, 1, together)               \
+  S(GroupAnyCollectives, 1, together)                \
+  S(CreateAGroup, 1, together)                       \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \
   S(NoMemoryOfAGpu, 1, together)                     \

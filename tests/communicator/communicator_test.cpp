@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -497,6 +498,43 @@ TEST(Split, RefusesALengthThatNoRankCanSend) {
   });
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_LE(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB";
+}
+
+TEST(Communicator, RefusesASecondThreadDuringACall) {
+  std::atomic<bool> refused{false};
+  run_communicators(2, [&](Communicator& comm) {
+    const auto call = [&] {
+      try {
+        comm.barrier();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_argument);
+        EXPECT_NE(std::string_view(error.what()).find("another thread is in a call of this communicator"),
+                  std::string_view::npos)
+            << error.what();
+        refused = true;
+      }
+    };
+    if (comm.rank() == 0) {
+      std::thread other(call);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      call();
+      other.join();
+      EXPECT_TRUE(refused);
+    } else {
+      while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      call();
+    }
+    comm.barrier();
+  });
+}
+
+TEST(Communicator, ExplainsACallWithTheUserOpOfThatCall) {
+  run_communicators(2, [](Communicator& comm) {
+    for (int lap = 0; lap < 3; ++lap) {
+      const auto op = std::make_unique<UserOp>(UserOp{"largest", [](const void*, void*, std::size_t, DataType) {}});
+      EXPECT_NE(comm.explain(Collective::all_reduce, 8, DataType::f32, ReduceOp::user(*op)), "");
+    }
+  });
 }
 
 }  // namespace

@@ -159,14 +159,14 @@ TEST(GroupRefusal, OfOverlapIsReportedToTheOtherRanks) {
   }
 }
 
-/// Adds two tensors whose copies exceed every memory. They are never read.
-void add_too_much(Group& group, ReduceOp op) {
-  constexpr std::size_t kCount = std::size_t{1} << 60;
-  // These addresses lie above those of a process.
-  for (const std::uintptr_t address : {std::uintptr_t{1} << 62, std::uintptr_t{1} << 63 | std::uintptr_t{1} << 12}) {
-    const Buffer tensor(reinterpret_cast<void*>(address), kCount, DataType::f32);
-    group.all_reduce(tensor, tensor, op);
-  }
+/// Adds an all-gather into tensors whose copy exceeds every memory. They are never read.
+void add_too_much(Group& group, int size) {
+  constexpr std::size_t kCount = std::size_t{1} << 59;
+  std::vector<Buffer> outputs;
+  for (std::uintptr_t r = 0; r < static_cast<std::uintptr_t>(size); ++r)  // addresses above those of a process
+    outputs.emplace_back(reinterpret_cast<void*>((std::uintptr_t{1} << 62) + (r << 60)), r < 2 ? kCount : 0,
+                         DataType::u8);
+  group.all_gather(ConstBuffer(outputs[static_cast<std::size_t>(rank_of_thread)]), outputs);
 }
 
 TEST(GroupRefusal, OfMissingMemoryIsReportedToTheOtherRanks) {
@@ -175,10 +175,10 @@ TEST(GroupRefusal, OfMissingMemoryIsReportedToTheOtherRanks) {
     const std::string text = mismatch_after(hosts, Errc::system, [&](Group& group, bool bad) {
       const std::span<float> all(data[static_cast<std::size_t>(rank_of_thread)]);
       group.all_reduce(all.first(10), all.first(10));
-      if (bad) return add_too_much(group, ReduceOp::max);
+      if (bad) return add_too_much(group, static_cast<int>(hosts.size()));
       group.all_reduce(all.first(0), all.first(0), ReduceOp::max);
     });
-    EXPECT_SAYS(text, "all_reduce #3: rank 1 refused all_reduce #3: no memory for the ");
+    EXPECT_SAYS(text, "rank 1 refused all_gather #3: no memory for the ");
   }
 }
 
@@ -192,7 +192,7 @@ TEST(GroupRefusal, LeavesTheCommunicatorGoodIfAllRanksRefuse) {
                   group.all_reduce(data, data);
                   group.all_reduce(data, data);
                   EXPECT_EQ(error_of([&] { group.run(); }).code(), Errc::invalid_argument);
-                  add_too_much(group, ReduceOp::sum);
+                  add_too_much(group, comm.size());
                   EXPECT_EQ(error_of([&] { group.run(); }).code(), Errc::system);
                   EXPECT_EQ(error_of([&] { group.all_reduce(data, std::span(data).first(3)); }).code(),
                             Errc::invalid_argument);

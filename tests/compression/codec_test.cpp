@@ -143,11 +143,13 @@ TEST_P(OwnCodec, LongVectorsHaveTheBitsOfTheirPieces) {
 }
 
 TEST(Codecs, AreFoundByName) {
-  EXPECT_EQ(codecs().size(), 3u);
+  EXPECT_EQ(codecs().size(), 5u);
   for (const Codec* const codec : codecs()) EXPECT_EQ(find_codec(codec->name()), codec);
   EXPECT_EQ(find_codec("bf16"), &bf16_codec());
   EXPECT_EQ(find_codec("f16"), &f16_codec());
   EXPECT_EQ(find_codec("int8"), &int8_codec());
+  EXPECT_EQ(find_codec("mx_f8e4m3"), &mx_f8e4m3_codec());
+  EXPECT_EQ(find_codec("mx_f8e5m2"), &mx_f8e5m2_codec());
   EXPECT_EQ(find_codec("bf1"), nullptr);
   EXPECT_EQ(find_codec(""), nullptr);
 }

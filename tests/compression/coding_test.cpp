@@ -68,6 +68,8 @@ struct Coded {
 const Coded kBf16{"bf16", []() -> const Codec& { return bf16_codec(); }, 0x1p-8, true};
 const Coded kF16{"f16", []() -> const Codec& { return f16_codec(); }, 0x1p-11, true};
 const Coded kInt8{"int8", []() -> const Codec& { return int8_codec(); }, 1.001 / 254, false};
+const Coded kMxF8E4M3{"mx_f8e4m3", []() -> const Codec& { return mx_f8e4m3_codec(); }, 0x1p-4, false};
+const Coded kMxF8E5M2{"mx_f8e5m2", []() -> const Codec& { return mx_f8e5m2_codec(); }, 0x1p-3, false};
 
 /// The exact sum of the inputs of all ranks, and the bound of the error: each contribution is rounded once, and the sum
 /// is rounded once.
@@ -136,7 +138,7 @@ class CodingConformance : public ::testing::TestWithParam<std::tuple<const char*
   void run(F&& f) {
     run_hosts(std::get<1>(GetParam()).hosts,
               [&](Communicator& comm) {
-                for (const Coded& coded : {kBf16, kF16, kInt8}) {
+                for (const Coded& coded : {kBf16, kF16, kInt8, kMxF8E4M3, kMxF8E5M2}) {
                   SCOPED_TRACE(coded.name);
                   f(comm, coded, Options{.wire = coded.codec(), .force = true});
                 }

@@ -21,6 +21,8 @@
 
 #include "collectives/communicator.hpp"
 #include "core/tuning_parameters.hpp"
+#include "support/element_values.hpp"
+#include "support/errors.hpp"
 #include "support/hosts.hpp"
 #include "support/subject.hpp"
 #include "support/worlds.hpp"
@@ -29,6 +31,13 @@ namespace collectives::testing {
 
 /// Function that returns the memory in which a rank's buffers lie, such as that of a GPU. Null: ordinary memory.
 inline std::unique_ptr<BufferPlacement> (*placement)() = nullptr;
+
+/// Whether a build with a sanitizer performs fewer ops. Other tests cover the loops of all ops.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kBrief = true;
+#else
+inline constexpr bool kBrief = false;
+#endif
 
 class BackendConformance : public ::testing::TestWithParam<std::tuple<const char*, World>> {
  protected:
@@ -104,6 +113,34 @@ TEST_P(BackendConformance, AllGathersAnyCount) {
       std::copy(in.begin(), in.end(), mine.begin());
       comm.all_gather(mine, inout);
       EXPECT_TRUE(same_bits(inout, expected)) << count << " elements in place";
+    }
+  });
+}
+
+TEST_P(BackendConformance, SendsABlockToEachRankOrRefuses) {
+  const std::string_view backend = std::get<0>(GetParam());
+  const bool performs = (backend == "auto" || backend == "hierarchical") && placement == nullptr;
+  run([&](Subject& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    if (!performs) {
+      std::vector<float> in(p), out(p);
+      EXPECT_EQ(error_of([&] { comm.all_to_all(in, out); }).code(), Errc::unsupported);
+      return;
+    }
+    for (const std::size_t count : awkward_counts(comm.size())) {
+      const std::size_t each = count / p;
+      std::vector<float> expected;
+      for (Rank r = 0; r < comm.size(); ++r) {
+        const auto theirs = input_of<float>(r, each * p);
+        const auto block = theirs.begin() + static_cast<std::ptrdiff_t>(self * each);
+        expected.insert(expected.end(), block, block + static_cast<std::ptrdiff_t>(each));
+      }
+      auto in = input_of<float>(comm.rank(), each * p);
+      std::vector<float> out(each * p, -1);
+      comm.all_to_all(in, out);
+      EXPECT_TRUE(same_bits(out, expected)) << each << " elements";
+      comm.all_to_all(in, in);
+      EXPECT_TRUE(same_bits(in, expected)) << each << " elements in place";
     }
   });
 }
@@ -252,6 +289,37 @@ TEST_P(BackendConformance, HandlesEveryTypeAndOp) {
     check_every_op<std::int64_t>(comm, on_the_host());
     check_every_op<std::uint64_t>(comm, on_the_host());
 #endif
+  });
+}
+
+/// Performs every op of every type that is not covered above, and moves elements of these types.
+TEST_P(BackendConformance, HandlesElementsOfEveryClass) {
+  run([](Subject& comm) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const auto number = [](std::size_t rank, std::size_t i) { return static_cast<int>((rank * 5 + i * 3) % 16); };
+    for (const DataType type : kDataTypes) {
+      const std::size_t size = size_of(type);
+      for (const ReduceOp& op : ops_of_type(type)) {
+        const bool covered = op.kind() <= ReduceOp::Kind::user && type <= DataType::u64;
+        if (covered || (kBrief && op.kind() != ReduceOp::Kind::sum && op.kind() != ReduceOp::Kind::max_loc)) continue;
+        SCOPED_TRACE(std::string(to_string(type)) + " " + std::string(to_string(op.kind())));
+        for (const std::size_t count : {1u, 7u, 2001u}) {
+          std::vector<std::byte> in(count * size), out(count * size), expected(count * size),
+              gathered(in.size() * ranks);
+          std::vector<int> numbers(ranks);
+          for (std::size_t i = 0; i < count; ++i) {
+            for (std::size_t r = 0; r < ranks; ++r) numbers[r] = number(r, i);
+            put_element(&in[i * size], type, op.kind(), numbers[static_cast<std::size_t>(comm.rank())]);
+            put_result(&expected[i * size], type, op.kind(), numbers);
+          }
+          comm.all_reduce({in.data(), count, type}, {out.data(), count, type}, op);
+          EXPECT_EQ(out, expected) << count << " elements";
+          comm.all_gather({out.data(), count, type}, {gathered.data(), count * ranks, type});
+          for (std::size_t r = 0; r < ranks; ++r)
+            EXPECT_EQ(0, std::memcmp(&gathered[r * expected.size()], expected.data(), expected.size())) << "rank " << r;
+        }
+      }
+    }
   });
 }
 

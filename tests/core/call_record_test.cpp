@@ -43,6 +43,16 @@ TEST(Signature, KeepsItsFieldsInWords) {
   EXPECT_NE(hash_of(other), hash_of(signature));
 }
 
+TEST(Signature, KeepsEveryTypeOpAndCollectiveInWords) {
+  for (const Collective collective : kCollectives)
+    for (const DataType type : kDataTypes)
+      for (const ReduceOp::Kind op : kReduceKinds) {
+        const Signature signature{
+            .collective = collective, .type = type, .op = op, .backend = 63, .memory = Memory::device, .root = 7};
+        ASSERT_EQ(unpack(pack(signature)), signature) << to_string(type) << " " << to_string(op);
+      }
+}
+
 TEST(Signature, OfARefusalIsEqualWhateverTheArguments) {
   const Call one{.collective = Collective::reduce, .input = {nullptr, 3, DataType::f32}, .root = 9};
   EXPECT_EQ(sign_refusal(one), sign_refusal({.collective = Collective::reduce}));
@@ -128,7 +138,7 @@ TEST(Signature, OfACallThatMovesDataHasTheForeignType) {
   const Call bytes{.collective = Collective::broadcast, .output = {nullptr, 16, DataType::u8}, .foreign_type = 7};
   Call other = bytes;
   other.foreign_type = 8;
-  const auto hash = [](const Call& call) { return hash_of(sign(call, 0, "auto", false, {}, false)); };
+  const auto hash = [](const Call& call) { return hash_of(sign(call, 0, 4, "auto", false, {}, false)); };
   EXPECT_NE(hash(bytes), hash(other));
   other.foreign_type = 7;
   EXPECT_EQ(hash(bytes), hash(other));

@@ -81,9 +81,9 @@ std::vector<std::byte> some_bytes(std::size_t count, unsigned seed) {
 
 TEST_F(CudaKernels, FoldsAreThoseOfTheProcessor) {
   for (const DataType type : kDataTypes) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::min, ReduceOp::max,
-                              ReduceOp::pre_scaled_sum(0.3)}) {
-      if (!supports(type, op)) continue;
+    for (const ReduceOp::Kind kind : kReduceKinds) {
+      if (!supports(type, kind) || kind == ReduceOp::Kind::user) continue;
+      const ReduceOp op = kind == ReduceOp::Kind::pre_scaled_sum ? ReduceOp::pre_scaled_sum(0.3) : ReduceOp::of(kind);
       for (const std::size_t ranks : {1U, 2U, 3U, 8U, 65U}) {
         for (const std::size_t count : {std::size_t{1}, std::size_t{15}, std::size_t{4099}, kLong}) {
           if (ranks == 65 && count > 5000) continue;

@@ -57,7 +57,7 @@ TEST_P(DeviceCalls, InputAndOutputAreOfTwoKinds) {
     const Error error = error_of([&] { comm.all_reduce(in.buffer(), out); });
     EXPECT_EQ(error.code(), Errc::invalid_argument);
     EXPECT_STREQ(error.what(),
-                 "all_reduce: input is device memory, output is host memory: both must be the device's or both the "
+                 "all_reduce #1: input is device memory, output is host memory: both must be the device's or both the "
                  "host's");
     comm.all_reduce(in.buffer());  // the communicator still works, because the refused call sent nothing
     EXPECT_EQ(in.values(), sum_of<float>(2, kCount));
@@ -85,9 +85,10 @@ TEST_P(DeviceCalls, MemoryOfAnotherGpuIsRefused) {
     const auto in = input(comm);
     const Error error = error_of([&] { comm.all_reduce(in.buffer()); });
     EXPECT_EQ(error.code(), Errc::invalid_argument);
-    EXPECT_STREQ(error.what(),
-                 "all_reduce: input lies on GPU 1, and the communicator works on GPU 0, which was current when it was "
-                 "made: make one with GPU 1 current");
+    EXPECT_STREQ(
+        error.what(),
+        "all_reduce #1: input lies on GPU 1, and the communicator works on GPU 0, which was current when it was "
+        "made: make one with GPU 1 current");
   });
 }
 

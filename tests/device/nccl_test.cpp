@@ -103,6 +103,17 @@ TEST(NcclReductions, WhatNcclDoesNotPromiseIsNamed) {
   EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::sum, DataType::bf16, false), "");
   EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::max, DataType::f32, false), "");
   EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::average, DataType::i32, false), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::sum, DataType::complex64, false), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::average, DataType::complex128, false), "");
+  EXPECT_NE(why_no_native_nccl_reduction(ReduceOp::sum, DataType::complex64, true), "");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::product, DataType::complex64, false),
+            "NCCL has no product of complex64");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::sum, DataType::boolean, false), "NCCL has no sum of boolean");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::sum, DataType::i16, false), "NCCL has no sum of i16");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::bitwise_or, DataType::u32, false), "NCCL has no bitwise_or");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::min_loc, DataType::f32_index, false), "NCCL has no min_loc");
+  EXPECT_EQ(why_no_native_nccl_reduction(ReduceOp::sum, DataType::f8e4m3, false),
+            "NCCL rounds 8-bit floats at every hop, not once");
 }
 
 TEST(NcclReductions, WhatCannotBeDoneIsNamed) {

@@ -23,23 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMostBarriers = 3;  // barriers of a rank that gets no error
 
-/// Rank that is a thread and claims to be on a host. The library connects the hosts by its own wires.
-class WiredHost final : public Bootstrap {
- public:
-  WiredHost(Bootstrap& threads, std::string host) : threads_(threads), host_(std::move(host)) {}
-  std::string_view name() const noexcept override { return "wired hosts"; }
-  Rank rank() const noexcept override { return threads_.rank(); }
-  int size() const noexcept override { return threads_.size(); }
-  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
-    return threads_.all_gather(mine, deadline);
-  }
-  std::string host() const override { return host_; }
-
- private:
-  Bootstrap& threads_;
-  std::string host_;
-};
-
 /// Result of a trial on one rank.
 struct Outcome {
   std::optional<Error> error;

@@ -31,26 +31,31 @@ const std::vector<std::vector<int>> kHosts = {{0, 0}, {0, 0, 0}, {0, 1}, {0, 1, 
 const std::vector<int> kTwo{0, 0};
 
 /// Calls `calls` on every rank, then barriers until a call fails. Expects that all ranks get one mismatch. Returns its
-/// text.
+/// text. Hosts exchange messages through a queue, or over `options.wire`.
 std::string mismatch_of(const std::vector<int>& hosts, const std::function<void(Communicator&)>& calls,
                         const CommunicatorOptions& options = {.timeout = 20s}) {
   std::mutex mutex;
   std::set<std::string> texts;
-  run_hosts(
-      hosts,
-      [&](Communicator& comm) {
-        const Error error = error_of([&] {
-          calls(comm);
-          for (int call = 0; call < 1000; ++call) {
-            comm.barrier();
-            std::this_thread::sleep_for(1ms);
-          }
-        });
-        const std::lock_guard lock(mutex);
-        EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
-        texts.insert(error.what());
-      },
-      options);
+  const auto rank = [&](Communicator& comm) {
+    const Error error = error_of([&] {
+      calls(comm);
+      for (int call = 0; call < 1000; ++call) {
+        comm.barrier();
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
+    texts.insert(error.what());
+  };
+  if (options.wire.empty())
+    run_hosts(hosts, rank, options);
+  else
+    run_ranks(static_cast<int>(hosts.size()), [&](Bootstrap& threads) {
+      WiredHost bootstrap(threads, "host " + std::to_string(hosts[static_cast<std::size_t>(threads.rank())]));
+      Communicator comm(bootstrap, options);
+      rank(comm);
+    });
   EXPECT_EQ(texts.size(), 1u);
   std::string all;
   for (const std::string& text : texts) all += text + "\n";
@@ -74,6 +79,53 @@ TEST(Mismatch, IsReportedInTheNextCallIfEachRankNamesItselfAsRoot) {
                                            {.backend = backend, .timeout = 20s});
       EXPECT_SAYS(text, "broadcast #1: rank 0 passed 10 x f32 root 0, rank 1 passed 10 x f32 root 1");
     }
+}
+
+TEST(Mismatch, IsReportedIfEachRankGathersAtItselfOrScattersFromItself) {
+  for (const auto& hosts : kHosts)
+    for (const bool gathers : {true, false}) {
+      const std::string text = mismatch_of(hosts, [&](Communicator& comm) {
+        std::vector<float> whole(10 * hosts.size()), part(10);
+        gathers ? comm.gather(part, whole, comm.rank()) : comm.scatter(whole, part, comm.rank());
+      });
+      const std::string count = std::to_string(10 * hosts.size());
+      EXPECT_SAYS(text, (gathers ? "gather #1: rank 0 passed " : "scatter #1: rank 0 passed ") + count +
+                            " x f32 root 0, rank 1 passed " + count + " x f32 root 1");
+    }
+}
+
+TEST(Mismatch, IsReportedIfPartsHaveOtherLengthsOnOneRank) {
+  for (const auto& hosts : kHosts)
+    EXPECT_SAYS(mismatch_of(hosts,
+                            [&](Communicator& comm) {
+                              const std::size_t count = comm.rank() == 0 ? 8 : 10;
+                              std::vector<float> whole(count * hosts.size()), part(count);
+                              comm.gather(part, whole, 1);
+                            }),
+                "gather #1: rank 0 passed " + std::to_string(8 * hosts.size()) + " x f32, rank");
+}
+
+TEST(Mismatch, IsReportedIfAScanMeetsAnExclusiveScan) {
+  for (const auto& hosts : kHosts)
+    EXPECT_SAYS(mismatch_of(hosts,
+                            [](Communicator& comm) {
+                              std::vector<float> in(10), out(10);
+                              comm.rank() == 0 ? comm.scan(in, out) : comm.exclusive_scan(in, out);
+                            }),
+                "#1: rank 0 passed scan of 10 x f32, rank");
+}
+
+TEST(Mismatch, NamesTheFirstDisplacementThatDiffers) {
+  for (const auto& hosts : kHosts) {
+    const std::string text = mismatch_of(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size());
+      std::vector<std::size_t> counts(p, 3), displacements(p);
+      for (std::size_t r = 0; r < p; ++r) displacements[r] = 4 * r + (comm.rank() == 0 && r == 1 ? 1 : 0);
+      std::vector<float> whole(5 * p), part(3);
+      comm.all_gather_v(part, whole, {counts, displacements});
+    });
+    EXPECT_SAYS(text, "displacements differ first at rank 1: 5 and 4");
+  }
 }
 
 TEST(Mismatch, IsReportedIfTheRootAloneBroadcastsOnceMore) {
@@ -117,6 +169,59 @@ TEST(Mismatch, NamesTheTensorsOfAGroup) {
     });
     EXPECT_SAYS(text, "named \"a, b\", rank 1 passed 6 x f32 named \"b, a\"");
   }
+}
+
+TEST(Mismatch, IsReportedIfTheNamesOfAGroupAreEqualOnlyWhenJoined) {
+  for (const auto& hosts : {kTwo, std::vector<int>{0, 1}}) {
+    const std::string text = mismatch_of(hosts, [](Communicator& comm) {
+      std::vector<float> a(3), b(3);
+      Group group = comm.group();
+      const bool first = comm.rank() == 0;
+      group.all_reduce(a, a, ReduceOp::sum, {.name = first ? "a, b" : "a"});
+      group.all_reduce(b, b, ReduceOp::sum, {.name = first ? "c" : "b, c"});
+      group.run();
+    });
+    EXPECT_SAYS(text, "named \"a\\, b, c\", rank 1 passed 6 x f32 named \"a, b\\, c\"");
+  }
+}
+
+TEST(Mismatch, NamesTheArgumentsOfARankThatComputesAfterItsCall) {
+  const std::string text = mismatch_of({0, 1}, [](Communicator& comm) {
+    broadcast(comm, 0, comm.rank() == 0 ? 9 : 10);
+    if (comm.rank() == 0) std::this_thread::sleep_for(1s);
+  });
+  EXPECT_SAYS(text, "broadcast #1: rank 0 passed 9 x f32, rank 1 passed 10 x f32");
+}
+
+TEST(Mismatch, NamesACallThatTheRootHasMadeLongBefore) {
+  for (const int ahead : {63, 64, 65, 100, 1000}) {
+    std::atomic<bool> root_is_ahead{false};
+    const auto calls = [&](Communicator& comm) {
+      if (comm.rank() == 0) {
+        for (int call = 0; call < ahead; ++call) broadcast(comm, 0, 5);
+        root_is_ahead = true;
+      } else {
+        while (!root_is_ahead) std::this_thread::sleep_for(1ms);
+        broadcast(comm, 0, 6);
+      }
+    };
+    const std::string text = mismatch_of({0, 1}, calls, {.timeout = 20s, .wire = "tcp"});
+    // The root then enters a barrier, which takes the place of its oldest record.
+    EXPECT_SAYS(text, ahead < 64
+                          ? "broadcast #1: rank 0 passed 5 x f32, rank 1 passed 6 x f32"
+                          : "broadcast #1: rank 1 passed 6 x f32, rank 0 made another call, of which no record is "
+                            "left");
+  }
+}
+
+TEST(Mismatch, NamesARefusalOfACallThatTheRootHasMadeLongBefore) {
+  const std::string text = mismatch_of({0, 1}, [&](Communicator& comm) {
+    if (comm.rank() == 0)
+      for (int call = 0; call < 100; ++call) broadcast(comm, 0);
+    else
+      EXPECT_EQ(error_of([&] { broadcast(comm, 7); }).code(), Errc::invalid_argument);
+  });
+  EXPECT_SAYS(text, "rank 1 refused broadcast #1: root 7 is not a rank of 0 to 1");
 }
 
 TEST(Mismatch, NamesTheTensorsOfTopK) {
@@ -248,6 +353,26 @@ TEST(Refusal, IsReportedToTheRanksInTheCall) {
                 "all_reduce #2: rank 1 refused all_reduce #2: input has 10 elements, output has 9");
     EXPECT_LT(std::chrono::steady_clock::now() - begun, 15s);
   }
+}
+
+TEST(Refusal, NamesTheNumberOfTheCallAndTheTensor) {
+  run_hosts({0, 1}, [](Communicator& comm) {
+    std::vector<float> in(10), out(9), data(10);
+    comm.barrier();
+    const Work before = comm.all_reduce_async(data, data);  // may be unfinished, and then counts
+    for (const auto& [backend, why] :
+         {std::pair("auto", "input has 10 elements, output has 9"), {"none", "unknown backend \"none\""}}) {
+      const bool short_output = std::string_view(backend) == "auto";
+      const Error error = error_of([&] {
+        comm.all_reduce(in, short_output ? Buffer(out) : Buffer(in), ReduceOp::sum,
+                        {.backend = backend, .name = "weight"});
+      });
+      const std::string label = short_output ? "all_reduce #3 (weight)" : "all_reduce #4 (weight)";
+      EXPECT_EQ(error.operation(), label);
+      EXPECT_SAYS(error.what(), label + ": " + why);
+    }
+    comm.barrier();
+  });
 }
 
 TEST(Refusal, LeavesTheCommunicatorGoodIfAllRanksRefuse) {

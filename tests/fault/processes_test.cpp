@@ -78,11 +78,13 @@ constexpr const char* kWires[] = {"tcp", "ucx"};
 constexpr const char* kWires[] = {"tcp"};
 #endif
 
-/// Runs ranks that each claim a host of their own. `options` are those of collectives_run.
+/// Runs ranks that claim to be on different hosts. `options` are those of collectives_run. `host` is an expression of
+/// the shell, by default a host for each rank.
 Outcome run_on_hosts(int ranks, const std::string& arguments, const std::string& variables = "",
-                     const std::string& options = "") {
+                     const std::string& options = "", const std::string& host = "RANK") {
   return run_command("env " + variables + " " + kCollectivesRun + " -n " + std::to_string(ranks) + " " + options +
-                         " sh -c 'COLLECTIVES_HOST_ID=$RANK exec \"$0\" \"$@\"' " + kRankProgram + " " + arguments,
+                         " sh -c 'COLLECTIVES_HOST_ID=$((" + host + ")) exec \"$0\" \"$@\"' " + kRankProgram + " " +
+                         arguments,
                      end_the_stopped);
 }
 
@@ -102,6 +104,15 @@ TEST(Processes, AStoppedRankOfAnotherHostIsNamedWhenTheDeadlinePasses) {
         << wire << ": " << outcome.out;
     EXPECT_EQ(leftovers(), 0);
   }
+}
+
+TEST(Processes, NameTheRankThatWasKilledAndNotOneThatHasLeftBecauseOfIt) {
+  for (const std::string wire : kWires)
+    for (const std::string host : {"0", "RANK / 2", "RANK == 2"}) {  // the killed rank and the leaver are ranks 3 and 2
+      const Outcome outcome = run_on_hosts(4, "die_in_pair", "COLLECTIVES_WIRE=" + wire, "--grace 4s", host);
+      EXPECT_EQ(occurrences(outcome.out, "rank [01]: peer_lost .*rank 3 was lost"), 2)
+          << wire << ", hosts " << host << ": " << outcome.out;
+    }
 }
 
 TEST(Processes, OnHostsWithoutMpiAreToldThatItIsMissing) {

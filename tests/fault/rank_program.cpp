@@ -9,20 +9,38 @@
 //   rank_program split FAULTS          makes a communicator of the ranks in reverse order, with injected faults
 //   rank_program tuning                makes two communicators, one after the other; prints the source of their tuning
 //   rank_program die_early RANK US     RANK ends US microseconds after it has joined; the other ranks report
+//   rank_program die_in_pair           the last rank ends in a communicator of two; the other one of them leaves
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/collectives.hpp"
 
+namespace {
+
+using namespace collectives;
+
+/// Splits the ranks into pairs. The last rank ends. The other rank of its pair throws, and leaves both communicators.
+/// All other ranks call barrier() after that.
+void lose_a_pair(Communicator& world) {
+  std::optional<Communicator> pair = world.split(world.rank() / 2);
+  pair->barrier();
+  if (world.rank() + 1 == world.size()) ::kill(::getpid(), SIGKILL);
+  if (world.rank() + 2 == world.size()) pair->barrier();
+  ::usleep(300'000);
+  world.barrier();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace collectives;
   const std::string what = argc > 1 ? argv[1] : "reduce";
   const int argument = argc > 2 ? std::atoi(argv[2]) : 0;
   const auto began = [] { return std::chrono::steady_clock::now(); };
@@ -43,6 +61,7 @@ int main(int argc, char** argv) {
     }
     Communicator world = Communicator::from_environment();
     rank = world.rank();
+    if (what == "die_in_pair") lose_a_pair(world);
     Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
     const auto count_of = [&](int at) { return static_cast<std::size_t>(std::atoi(argv[at])) / sizeof(float); };
     const int sizes = what == "reduce" ? argc - 2 : 1;

@@ -34,14 +34,18 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "core/collective.hpp"
 #include "core/tuning_parameters.hpp"
+#include "support/element_values.hpp"
 #include "support/system.hpp"
 
 namespace collectives::testing {
@@ -115,6 +119,7 @@ enum class Waiting { blocking, wait, test };
 struct Operation {
   Collective collective = Collective::all_reduce;
   DataType type = DataType::i32;
+  ReduceOp op = ReduceOp::sum;
   /// number of elements of the whole vector; a multiple of the number of ranks if all parts are equal
   std::size_t count = 0;
   std::vector<std::size_t> counts;
@@ -126,20 +131,25 @@ struct Operation {
 
 Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                         Collective::broadcast,  Collective::reduce,         Collective::barrier};
-  constexpr DataType kTypes[] = {DataType::i8, DataType::i32, DataType::f64};
+  constexpr Collective kCollectives[] = {Collective::all_reduce,     Collective::reduce_scatter, Collective::all_gather,
+                                         Collective::broadcast,      Collective::reduce,         Collective::barrier,
+                                         Collective::gather,         Collective::scatter,        Collective::scan,
+                                         Collective::exclusive_scan, Collective::all_to_all};
   constexpr std::size_t kMost[] = {2, 30, 300, 3000, 30'000};
   Operation one;
   one.number = number;
   one.collective = kCollectives[below(std::size(kCollectives))];
-  one.type = kTypes[below(std::size(kTypes))];
+  one.type = kDataTypes[below(std::size(kDataTypes))];
+  const std::vector<ReduceOp> ops = ops_of_type(one.type);
+  one.op = ops[below(ops.size())];
   one.count = below(kMost[below(std::size(kMost))]);
+  if (size_of(one.type) > 8) one.count /= 2;
   one.root = static_cast<Rank>(below(static_cast<std::size_t>(ranks)));
   one.in_place = below(2) == 0;
-  if (one.collective == Collective::reduce_scatter || one.collective == Collective::all_gather) {
+  if (one.collective == Collective::all_to_all) one.count -= one.count % static_cast<std::size_t>(ranks);
+  if (has_part_as_input(one.collective) || has_part_as_output(one.collective)) {
     one.count -= one.count % static_cast<std::size_t>(ranks);
-    if (below(3) == 0) {  // parts of unequal length
+    if (!has_root(one.collective) && below(3) == 0) {  // parts of unequal length
       one.counts.assign(static_cast<std::size_t>(ranks), 0);
       for (std::size_t left = one.count; left > 0;) {
         const std::size_t some = 1 + below(left);
@@ -151,38 +161,25 @@ Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
   return one;
 }
 
-void put(std::byte* at, DataType type, int value) {
-  if (type == DataType::i8) {
-    *at = static_cast<std::byte>(value);
-  } else if (type == DataType::i32) {
-    std::memcpy(at, &value, 4);
-  } else {
-    const double x = value;
-    std::memcpy(at, &x, 8);
+std::string hex(std::span<const std::byte> bytes) {
+  std::string digits;
+  for (const std::byte byte : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", std::to_integer<unsigned>(byte));
+    digits += two;
   }
+  return digits;
 }
 
-int value_at(const std::byte* at, DataType type) {
-  if (type == DataType::i8) return static_cast<int>(*at);
-  if (type == DataType::i32) {
-    int value;
-    std::memcpy(&value, at, 4);
-    return value;
-  }
-  double x;
-  std::memcpy(&x, at, 8);
-  return static_cast<int>(x);
-}
-
-/// Values are so small that the sum over seven ranks fits into a byte.
+/// Returns the number of which an element is made, from 0 to 15. The sum over seven ranks fits into a byte.
 int value(const Operation& one, Rank rank, std::size_t index) {
   return static_cast<int>((one.number * 7 + static_cast<std::size_t>(rank) * 5 + index * 3 + index / 251) % 16);
 }
 
 [[noreturn]] void wrong(const Operation& one, const std::string& what) {
   throw std::runtime_error("operation " + std::to_string(one.number) + " (" + std::string(to_string(one.collective)) +
-                           " of " + std::to_string(one.count) + " x " + std::string(to_string(one.type)) +
-                           "): " + what);
+                           " of " + std::to_string(one.count) + " x " + std::string(to_string(one.type)) + " by " +
+                           std::string(to_string(one.op.kind())) + "): " + what);
 }
 
 /// Places of the buffers of one call, which may differ between ranks.
@@ -208,16 +205,21 @@ Work begin(Communicator& comm, const Operation& one, const Places& at, const Opt
   const ConstBuffer input(at.input, at.input_count, one.type);
   const Buffer output(at.output, at.output_count, one.type);
   switch (one.collective) {
-    case Collective::all_reduce: return comm.all_reduce_async(input, output, ReduceOp::sum, options);
+    case Collective::all_reduce: return comm.all_reduce_async(input, output, one.op, options);
     case Collective::reduce_scatter:
-      return one.counts.empty() ? comm.reduce_scatter_async(input, output, ReduceOp::sum, options)
-                                : comm.reduce_scatter_v_async(input, output, one.counts, ReduceOp::sum, options);
+      return one.counts.empty() ? comm.reduce_scatter_async(input, output, one.op, options)
+                                : comm.reduce_scatter_v_async(input, output, one.counts, one.op, options);
     case Collective::all_gather:
       return one.counts.empty() ? comm.all_gather_async(input, output, options)
                                 : comm.all_gather_v_async(input, output, one.counts, options);
     case Collective::broadcast: return comm.broadcast_async(input, output, one.root, options);
-    case Collective::reduce: return comm.reduce_async(input, output, ReduceOp::sum, one.root, options);
+    case Collective::reduce: return comm.reduce_async(input, output, one.op, one.root, options);
     case Collective::barrier: return comm.barrier_async(options);
+    case Collective::gather: return comm.gather_async(input, output, one.root, options);
+    case Collective::scatter: return comm.scatter_async(input, output, one.root, options);
+    case Collective::scan: return comm.scan_async(input, output, one.op, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan_async(input, output, one.op, options);
+    case Collective::all_to_all: return comm.all_to_all_async(input, output, options);
   }
   return {};
 }
@@ -232,16 +234,21 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
   const ConstBuffer input(at.input, at.input_count, one.type);
   const Buffer output(at.output, at.output_count, one.type);
   switch (one.collective) {
-    case Collective::all_reduce: return comm.all_reduce(input, output, ReduceOp::sum, options);
+    case Collective::all_reduce: return comm.all_reduce(input, output, one.op, options);
     case Collective::reduce_scatter:
-      return one.counts.empty() ? comm.reduce_scatter(input, output, ReduceOp::sum, options)
-                                : comm.reduce_scatter_v(input, output, one.counts, ReduceOp::sum, options);
+      return one.counts.empty() ? comm.reduce_scatter(input, output, one.op, options)
+                                : comm.reduce_scatter_v(input, output, one.counts, one.op, options);
     case Collective::all_gather:
       return one.counts.empty() ? comm.all_gather(input, output, options)
                                 : comm.all_gather_v(input, output, one.counts, options);
     case Collective::broadcast: return comm.broadcast(input, output, one.root, options);
-    case Collective::reduce: return comm.reduce(input, output, ReduceOp::sum, one.root, options);
+    case Collective::reduce: return comm.reduce(input, output, one.op, one.root, options);
     case Collective::barrier: return comm.barrier(options);
+    case Collective::gather: return comm.gather(input, output, one.root, options);
+    case Collective::scatter: return comm.scatter(input, output, one.root, options);
+    case Collective::scan: return comm.scan(input, output, one.op, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan(input, output, one.op, options);
+    case Collective::all_to_all: return comm.all_to_all(input, output, options);
   }
 }
 
@@ -249,8 +256,7 @@ void call(Communicator& comm, const Operation& one, const Places& at, const Opti
 Places place(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine, int allocated) {
   const std::size_t element = size_of(one.type);
   const Share part = share_of(one, comm.rank(), comm.size());
-  const bool part_in = one.collective == Collective::all_gather,
-             part_out = one.collective == Collective::reduce_scatter;
+  const bool part_in = has_part_as_input(one.collective), part_out = has_part_as_output(one.collective);
   Places at;
   at.input_count = part_in ? part.count : one.count;
   at.output_count = part_out ? part.count : one.count;
@@ -286,12 +292,12 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   };
   std::byte *const begin = window(at.output, false), *const end = window(at.output, true);
   std::memset(begin, static_cast<int>(kGuardByte), static_cast<std::size_t>(end - begin));
-  const bool has_input = one.collective != Collective::broadcast || comm.rank() == one.root;
-  const std::size_t first_in =
-      one.collective == Collective::all_gather ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const bool from_root = one.collective == Collective::broadcast || one.collective == Collective::scatter;
+  const bool has_input = !from_root || comm.rank() == one.root;
+  const std::size_t first_in = has_part_as_input(one.collective) ? share_of(one, comm.rank(), comm.size()).first : 0;
   if (has_input)
     for (std::size_t i = 0; i < at.input_count; ++i)
-      put(at.input + i * element, one.type, value(one, comm.rank(), first_in + i));
+      put_element(at.input + i * element, one.type, one.op.kind(), value(one, comm.rank(), first_in + i));
   std::byte* const read_only = buffers.ordinary[0].data();
   const bool protect =
       !one.in_place && at.input >= read_only && at.input < read_only + kBufferBytes && one.number % 4 == 0;
@@ -300,24 +306,35 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   if (protect) buffers.ordinary[0].protect(true);
   if (one.collective == Collective::barrier) return;
 
-  const bool wanted = one.collective != Collective::reduce || comm.rank() == one.root;
-  const std::size_t first_out =
-      one.collective == Collective::reduce_scatter ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const bool to_root = one.collective == Collective::reduce || one.collective == Collective::gather;
+  const bool nothing_before = one.collective == Collective::exclusive_scan && comm.rank() == 0;
+  const bool wanted = !nothing_before && (!to_root || comm.rank() == one.root);
+  const std::size_t first_out = has_part_as_output(one.collective) ? share_of(one, comm.rank(), comm.size()).first : 0;
+  const int terms = finish_ranks_of(one.collective, comm.rank(), comm.size());
   Rank owner = 0;
+  std::vector<int> values(static_cast<std::size_t>(terms));
   for (std::size_t i = 0; wanted && i < at.output_count; ++i) {
-    int expected = 0;
-    if (one.collective == Collective::broadcast) {
-      expected = value(one, one.root, i);
-    } else if (one.collective == Collective::all_gather) {
+    std::byte expected[16];
+    const auto put_value_of = [&](Rank rank, std::size_t at) {
+      put_element(expected, one.type, one.op.kind(), value(one, rank, at));
+    };
+    if (from_root) {
+      put_value_of(one.root, first_out + i);
+    } else if (has_part_as_input(one.collective)) {
       for (Share part = share_of(one, owner, comm.size()); i >= part.first + part.count;
            part = share_of(one, owner, comm.size()))
         ++owner;
-      expected = value(one, owner, i);
+      put_value_of(owner, i);
+    } else if (one.collective == Collective::all_to_all) {
+      const Share part = share_of(one, comm.rank(), comm.size());
+      put_value_of(static_cast<Rank>(i / part.count), part.first + i % part.count);
     } else {
-      for (Rank rank = 0; rank < comm.size(); ++rank) expected += value(one, rank, first_out + i);
+      for (std::size_t rank = 0; rank < values.size(); ++rank)
+        values[rank] = value(one, static_cast<Rank>(rank), first_out + i);
+      put_result(expected, one.type, one.op.kind(), values);
     }
-    if (const int seen = value_at(at.output + i * element, one.type); seen != expected)
-      wrong(one, "element " + std::to_string(i) + " is " + std::to_string(seen) + ", not " + std::to_string(expected));
+    if (const std::byte* const seen = at.output + i * element; std::memcmp(seen, expected, element) != 0)
+      wrong(one, "element " + std::to_string(i) + " is " + hex({seen, element}) + ", not " + hex({expected, element}));
   }
   if (one.in_place) return;
   for (const std::byte* byte = begin; byte < end; ++byte)
@@ -337,9 +354,14 @@ int memory_for(const std::string& protocol) {
   return protocol == "mixed" ? -1 : protocol == "zero_copy" ? 1 : protocol == "single_copy" ? 0 : -1;
 }
 
-std::string backend_for(const std::string& protocol, std::mt19937_64& common) {
-  constexpr const char* kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
-  return protocol == "mixed" ? kBackends[common() % std::size(kBackends)] : "hierarchical";
+/// Returns a backend that has a form of the collective.
+std::string backend_for(const std::string& protocol, Collective collective, std::mt19937_64& common) {
+  constexpr std::string_view kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
+  if (protocol != "mixed") return "hierarchical";
+  const std::string_view backend = kBackends[common() % std::size(kBackends)];
+  const bool rooted = collective == Collective::gather || collective == Collective::scatter;
+  const bool has_form = backend == "ring" ? !rooted : backend != "reduce_to_one" || !is_scan(collective);
+  return std::string(has_form ? backend : "auto");
 }
 
 void stress(Communicator& comm, const std::string& protocol) {
@@ -349,7 +371,7 @@ void stress(Communicator& comm, const std::string& protocol) {
   const bool mixed_waits = text("wait", "") == "mixed";
   for (long i = 0, end = number("operations", 100); i < end; ++i) {
     Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
-    const std::string backend = backend_for(protocol, common);
+    const std::string backend = backend_for(protocol, one.collective, common);
     if (mixed_waits) one.waiting = static_cast<Waiting>(mine() % 3);
     check(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
   }

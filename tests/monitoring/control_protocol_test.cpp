@@ -214,5 +214,13 @@ TEST_F(ControlProtocolTest, ReportsALostRankUntilItHasCompletedTheCall) {
   EXPECT_EQ(lost(5), "2: it left the communicator after its call #5");
 }
 
+TEST_F(ControlProtocolTest, ReportsARankThatHasLeftOnlyIfNoOtherRankWasLost) {
+  receive(1, "L 5");
+  wire.failed.emplace_back(1, "connection closed");
+  EXPECT_EQ(lost(6), "1: it left the communicator after its call #5");
+  wire.failed.emplace_back(2, "connection reset");
+  EXPECT_EQ(lost(6), "2: its process or host is gone (connection reset)");
+}
+
 }  // namespace
 }  // namespace collectives::testing

@@ -7,6 +7,7 @@
 
 #include "collectives/error.hpp"
 #include "core/tuning_parameters.hpp"
+#include "support/performed.hpp"
 
 namespace collectives {
 namespace {
@@ -19,6 +20,7 @@ TEST(Plan, IsHierarchicalInsideOneHost) {
   const Topology host = Topology::regular(4, 4);
   for (const Collective collective : kCollectives)
     for (const std::size_t count : {0u, 2u, 1000u, 10'000'000u}) {
+      if (!is_performed(collective)) continue;
       const Plan plan = plan_of({.collective = collective, .count = count}, host);
       EXPECT_EQ(plan.backend, "hierarchical") << to_string(collective) << ' ' << count;
       EXPECT_EQ(plan.rounds, count == 0 && collective != Collective::barrier ? 0u : 1u);
@@ -108,8 +110,8 @@ TEST(Plan, UnknownBackendListsTheKnownOnes) {
         error.what(),
         "unknown backend \"rnig\"; known: auto, hierarchical, ring, reduce_to_one, nccl, hierarchical_one_shot, "
         "hierarchical_leaders, hierarchical_doubling, hierarchical_leaders_doubling, hierarchical_halving, "
-        "hierarchical_leaders_halving, hierarchical_two_level, "
-        "reduce_to_one_direct, reduce_to_one_tree");
+        "hierarchical_leaders_halving, hierarchical_two_level, hierarchical_pairwise, hierarchical_pooled, "
+        "hierarchical_tree, reduce_to_one_direct, reduce_to_one_tree");
   }
 }
 
@@ -534,6 +536,20 @@ TEST(Plan, EstimateGrowsWithTheBytes) {
       last = now;
     }
   }
+}
+
+TEST(Plan, ShortAllToAllsOfHostsWithSeveralRanksArePooled) {
+  const auto name = [](std::size_t bytes_per_pair, const Topology& topology) {
+    const auto p = static_cast<std::size_t>(topology.ranks());
+    return plan_of({.collective = Collective::all_to_all, .count = bytes_per_pair * p, .type = DataType::u8}, topology)
+        .name;
+  };
+  const Topology four_of_two = Topology::regular(8, 2);
+  EXPECT_EQ(name(64, four_of_two), "hierarchical_pooled");
+  EXPECT_EQ(name(1 << 20, four_of_two), "hierarchical_pairwise");
+  EXPECT_EQ(name(64, Topology::regular(4, 1)), "hierarchical_pairwise") << "hosts of one rank have nothing to pool";
+  EXPECT_EQ(name(64, Topology::from_hosts({"a", "b", "a", "b"}, 0)), "hierarchical_pairwise")
+      << "the parts of a host are no range";
 }
 
 }  // namespace

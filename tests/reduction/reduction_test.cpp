@@ -34,8 +34,9 @@ std::vector<ReduceOp> ops_of(DataType type) {
 
 template <class T>
 class Reduction : public ::testing::Test {};
-using AllTypes = ::testing::Types<float, double, float16, bfloat16, std::int8_t, std::uint8_t, std::int32_t,
-                                  std::uint32_t, std::int64_t, std::uint64_t>;
+using AllTypes =
+    ::testing::Types<float, double, float16, bfloat16, float8_e4m3, float8_e5m2, std::int8_t, std::uint8_t,
+                     std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>;
 struct TypeName {
   template <class T>
   static std::string GetName(int) {
@@ -88,7 +89,7 @@ TYPED_TEST(Reduction, WorksInPlaceWithEachSource) {
 
 TYPED_TEST(Reduction, PartialResultsInRankOrderMakeTheWhole) {
   using T = TypeParam;
-  if (kSixteenBit<T>) return;  // a partial result in 16 bits would be rounded once more
+  if (kSmallFloat<T>) return;  // a partial result in 16 or 8 bits would be rounded once more
   const int ranks = 7;
   for (const ReduceOp& op : ops_of(data_type_v<T>)) {
     if (op.kind() == ReduceOp::Kind::average && !kFloating<T>) continue;  // a partial sum of integers would wrap around
@@ -303,7 +304,7 @@ void check_min_max(const std::vector<Wide<T>>& values, T least, T greatest) {
 
 template <class T>
 class FloatReduction : public ::testing::Test {};
-using FloatTypes = ::testing::Types<float, double, float16, bfloat16>;
+using FloatTypes = ::testing::Types<float, double, float16, bfloat16, float8_e4m3, float8_e5m2>;
 TYPED_TEST_SUITE(FloatReduction, FloatTypes, TypeName);
 
 TYPED_TEST(FloatReduction, NanAnywhereMakesMinAndMaxTheCanonicalNan) {
@@ -355,8 +356,13 @@ TYPED_TEST(FloatReduction, SumIsWithinItsErrorBoundOfTheSumInFloat64) {
   const std::size_t ranks = 13;
   Vectors<T> inputs = Vectors<T>::random(ranks, 2000, 0, 77), output(1, 2000);
   fold_vectors(ReduceOp::sum, inputs, output.data(0));
-  // Rounding of each addition in the accumulator, then of the result in the element type (8, 11, 24 or 53 bits).
-  const double result_bits = sizeof(T) == 2 ? (std::is_same_v<T, float16> ? 11 : 8) : sizeof(T) == 4 ? 24 : 53;
+  // Rounding of each addition in the accumulator, then of the result in the element type (3 to 53 bits).
+  const double result_bits = std::is_same_v<T, float8_e5m2>   ? 3
+                             : std::is_same_v<T, float8_e4m3> ? 4
+                             : std::is_same_v<T, bfloat16>    ? 8
+                             : std::is_same_v<T, float16>     ? 11
+                             : sizeof(T) == 4                 ? 24
+                                                              : 53;
   for (std::size_t i = 0; i < 2000; ++i) {
     double sum = 0, magnitudes = 0;
     for (const T value : inputs.column(i)) {
@@ -548,8 +554,8 @@ TEST(UserReduction, SourcesAreCombinedInTheOrderGivenWhereverTheResultGoes) {
   }
 }
 
-TEST(NeedsDirect, HoldsForSixteenBitFloatsExceptMinAndMax) {
-  for (const DataType type : {DataType::f16, DataType::bf16}) {
+TEST(NeedsDirect, HoldsForSmallFloatsExceptMinAndMax) {
+  for (const DataType type : {DataType::f16, DataType::bf16, DataType::f8e4m3, DataType::f8e5m2}) {
     for (const bool deterministic : {false, true}) {
       EXPECT_TRUE(needs_direct(ReduceOp::sum, type, deterministic));
       EXPECT_TRUE(needs_direct(ReduceOp::average, type, deterministic));
@@ -574,7 +580,7 @@ TEST(NeedsDirect, HoldsForOtherFloatsOnlyIfDeterministic) {
 
 TEST(NeedsDirect, HoldsForIntegersOnlyInAverages) {
   for (const DataType type : kDataTypes) {
-    if (is_floating(type)) continue;
+    if (class_of(type) != TypeClass::integer) continue;
     for (const bool deterministic : {false, true}) {
       for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
         EXPECT_FALSE(needs_direct(op, type, deterministic));
@@ -582,6 +588,23 @@ TEST(NeedsDirect, HoldsForIntegersOnlyInAverages) {
       EXPECT_TRUE(needs_direct(ReduceOp::average, type, deterministic));
     }
   }
+}
+
+TEST(NeedsDirect, HoldsForComplexNumbersOnlyIfDeterministic) {
+  for (const DataType type : {DataType::complex64, DataType::complex128}) {
+    for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::pre_scaled_sum(2)}) {
+      EXPECT_FALSE(needs_direct(op, type, false));
+      EXPECT_TRUE(needs_direct(op, type, true));
+    }
+  }
+}
+
+TEST(NeedsDirect, HoldsNeverForBooleansPairsAndBits) {
+  for (const ReduceOp& op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::logical_xor})
+    EXPECT_FALSE(needs_direct(op, DataType::boolean, true)) << to_string(op.kind());
+  EXPECT_FALSE(needs_direct(ReduceOp::min_loc, DataType::f64_index, true));
+  EXPECT_FALSE(needs_direct(ReduceOp::bitwise_or, DataType::i32, true));
+  EXPECT_FALSE(needs_direct(ReduceOp::logical_or, DataType::u8, true));
 }
 
 TEST(NeedsDirect, HoldsForUserOpsThatDoNotCommute) {

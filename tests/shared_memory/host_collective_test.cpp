@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/round_up.hpp"
 #include "base/wait.hpp"
 #include "core/tuning_parameters.hpp"
 #include "shared_memory/heap.hpp"
@@ -150,16 +151,21 @@ constexpr std::size_t kMostTimes = 3;
 std::vector<Operation> mixture(std::uint64_t seed, int ranks, int length) {
   std::mt19937_64 random(seed);
   const auto below = [&](std::uint64_t n) { return static_cast<std::size_t>(random() % n); };
-  constexpr Step::Kind kKinds[] = {Step::Kind::host_all_reduce, Step::Kind::host_reduce_scatter,
-                                   Step::Kind::host_all_gather, Step::Kind::host_barrier};
+  constexpr Step::Kind kKinds[] = {
+      Step::Kind::host_all_reduce, Step::Kind::host_reduce_scatter, Step::Kind::host_all_gather,
+      Step::Kind::host_barrier,    Step::Kind::host_gather,         Step::Kind::host_scatter,
+      Step::Kind::host_scan,       Step::Kind::host_exclusive_scan, Step::Kind::host_all_to_all};
   constexpr std::size_t kMost[] = {3, 40, 300, 1500, 1024, 9000, 20000};
   std::vector<Operation> operations;
   for (int i = 0; i < length; ++i) {
     Operation one{
         kKinds[below(std::size(kKinds))], -1,           1 + below(kMost[below(std::size(kMost))]), below(2) == 0,
         below(2) * 4 * below(16),         below(2) == 0};
-    if ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0)
+    const bool rooted = one.kind == Step::Kind::host_gather || one.kind == Step::Kind::host_scatter;
+    if (rooted ||
+        ((one.kind == Step::Kind::host_reduce_scatter || one.kind == Step::Kind::host_all_gather) && below(2) == 0))
       one.root = static_cast<int>(below(static_cast<std::uint64_t>(ranks)));
+    if (one.kind == Step::Kind::host_all_to_all) one.count = round_up(one.count, static_cast<std::size_t>(ranks));
     one.times = static_cast<int>(1 + below(kMostTimes));
     operations.push_back(one);
   }
@@ -179,23 +185,48 @@ struct Expected {
   const Operation& op;
   int self, ranks;
   Parts parts;
-  bool combines = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_reduce_scatter;
-  bool all_want_all = op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather;
+  bool gathers = op.kind == Step::Kind::host_gather, scatters = op.kind == Step::Kind::host_scatter;
+  bool combines =
+      op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_reduce_scatter || scans(op.kind);
+  bool all_want_all =
+      op.kind == Step::Kind::host_all_reduce || op.kind == Step::Kind::host_all_gather || scans(op.kind);
+  bool deals = op.kind == Step::Kind::host_all_to_all;
+  /// In some all-to-alls, only every other rank works in place.
+  bool in_place = op.in_place || (deals && op.at_end && self % 2 == 0);
 
+  static bool has_one_owner(const Operation& op) {
+    return op.root >= 0 && op.kind != Step::Kind::host_gather && op.kind != Step::Kind::host_scatter;
+  }
   Range whole() const { return {0, op.count}; }
-  Range slice(int r) const { return op.root < 0 ? parts[r] : r == op.root ? whole() : Range{}; }
-  Range mine() const { return combines ? whole() : slice(self); }
-  Range wanted() const { return all_want_all ? whole() : slice(self); }
+  Range slice(int r) const { return !has_one_owner(op) ? parts[r] : r == op.root ? whole() : Range{}; }
+  Range mine() const {
+    if (scatters) return self == op.root ? whole() : Range{};
+    return combines || deals ? whole() : slice(self);
+  }
+  Range wanted() const {
+    if (gathers) return self == op.root ? whole() : Range{};
+    if (op.kind == Step::Kind::host_exclusive_scan && self == 0) return {};
+    return all_want_all || deals ? whole() : slice(self);
+  }
+  /// Returns the number of ranks whose values are in the result of a combination.
+  int terms() const {
+    return op.kind == Step::Kind::host_scan ? self + 1 : op.kind == Step::Kind::host_exclusive_scan ? self : ranks;
+  }
 
   /// Returns the expected element `i`. `owner` is the rank whose slice contains an earlier element, or 0, and advances
   /// to the rank of element `i`.
   std::int32_t result(std::size_t number, std::size_t i, int& owner) const {
+    if (deals) {
+      const std::size_t each = op.count / static_cast<std::size_t>(ranks);
+      return value(number, static_cast<int>(i / each), static_cast<std::size_t>(self) * each + i % each);
+    }
+    if (scatters) return value(number, op.root, i);
     if (!combines) {
       while (i >= slice(owner).first + slice(owner).count) ++owner;
       return value(number, owner, i);
     }
     std::uint32_t sum = 0;
-    for (int r = 0; r < ranks; ++r) sum += static_cast<std::uint32_t>(value(number, r, i));
+    for (int r = 0; r < terms(); ++r) sum += static_cast<std::uint32_t>(value(number, r, i));
     return static_cast<std::int32_t>(sum);
   }
 };
@@ -230,12 +261,12 @@ const std::byte* other_than_guard(const std::byte* begin, const std::byte* end) 
 /// byte of both.
 void perform(HostCollective& collective, const Operation& op, std::size_t index, int self, int ranks, std::byte* input,
              std::byte* output, const std::function<void()>& wait) {
-  const Expected expected{op, self, ranks, Parts::equal({0, op.count}, op.root < 0 ? ranks : 1)};
+  const Expected expected{op, self, ranks, Parts::equal({0, op.count}, Expected::has_one_owner(op) ? 1 : ranks)};
   std::vector<Rank> owners(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) owners[static_cast<std::size_t>(r)] = r;
   const std::size_t place = op.at_end ? kBufferBytes - op.count * 4 - op.shift : op.shift;
   std::byte* const in = input + place;
-  std::byte* const out = op.in_place ? in : output + place;
+  std::byte* const out = expected.in_place ? in : output + place;
   const auto fail = [&](const std::string& words) {
     throw std::runtime_error("operation " + std::to_string(index) + words);
   };
@@ -283,7 +314,7 @@ void perform(HostCollective& collective, const Operation& op, std::size_t index,
         fail(", time " + std::to_string(time) + ", element " + std::to_string(i) + " of " + std::to_string(op.count) +
              ": " + std::to_string(seen) + " in place of " + std::to_string(right));
     }
-    if (op.in_place) continue;
+    if (expected.in_place) continue;
     const std::byte *const begin = output + place + wanted.first * 4, *const end = begin + wanted.count * 4;
     for (const std::byte* const written :
          {other_than_guard(output, begin), other_than_guard(end, output + kBufferBytes)})
@@ -448,6 +479,15 @@ TEST_P(HostCollectiveConformance, LongGathersAndReduceScattersAreRight) {
   for (int i = 0; i < kLongOperations; ++i)
     operations.push_back({i % 2 == 0 ? Step::Kind::host_all_gather : Step::Kind::host_reduce_scatter,
                           i / 4 % std::get<1>(GetParam()), i % 8 < 4 ? std::size_t{4000} : 20000, i % 3 == 0, 0});
+  run(operations);
+}
+
+TEST_P(HostCollectiveConformance, LongAllToAllsAreRight) {
+  // In place on all ranks, on no rank, and on every other rank.
+  const std::size_t count = round_up(19'000, static_cast<std::size_t>(std::get<1>(GetParam())));
+  std::vector<Operation> operations;
+  for (int i = 0; i < kLongOperations; ++i)
+    operations.push_back({Step::Kind::host_all_to_all, -1, count, i % 3 == 0, 0, i % 3 == 1});
   run(operations);
 }
 

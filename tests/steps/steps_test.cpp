@@ -13,8 +13,10 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/collective.hpp"
 #include "ring/ring.hpp"
 #include "steps/algorithm.hpp"
+#include "support/performed.hpp"
 #include "support/step_prover.hpp"
 
 namespace collectives {
@@ -65,10 +67,10 @@ std::vector<Topology> topologies() {
 
 /// Returns all forms of a collective.
 std::vector<CollectiveSpec> specs_of(Collective collective) {
-  const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-                       collective == Collective::reduce;
   std::vector<CollectiveSpec> specs{{collective, PartialSums::allowed, false}};
-  if (reduces) {
+  if (!performs_common(collective)) {
+    if (is_scan(collective)) specs.push_back({collective, PartialSums::forbidden, false});
+  } else if (reduces(collective)) {
     specs.push_back({collective, PartialSums::forbidden, false});
     specs.push_back({collective, PartialSums::forbidden, true});
     specs.push_back({collective, PartialSums::intra_host, true});
@@ -85,7 +87,7 @@ std::string describe(const CollectiveSpec& spec) {
 }
 
 bool possible(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology) {
-  return algorithm.possible == nullptr || algorithm.possible(spec, topology);
+  return performs(algorithm, spec.collective) && (algorithm.possible == nullptr || algorithm.possible(spec, topology));
 }
 bool several_rounds(const Algorithm& algorithm, const CollectiveSpec& spec) {
   return algorithm.in_one_message == nullptr || !algorithm.in_one_message(spec);
@@ -94,6 +96,13 @@ bool several_rounds(const Algorithm& algorithm, const CollectiveSpec& spec) {
 Parts parts_for(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology, std::size_t count) {
   const bool by_part = algorithm.by_part(spec, topology);
   return Parts::equal({0, count}, by_part ? topology.ranks() : 1);
+}
+
+/// Returns the number of elements with which a call is proved. The blocks of an all-to-all are equally long, and
+/// shorter than those of other calls, because there are more of them.
+std::size_t elements_of(Collective collective, std::size_t count, std::size_t ranks) {
+  if (collective == Collective::all_to_all) return count % 6 * ranks;
+  return collective == Collective::barrier ? 0 : count;
 }
 
 class EveryAlgorithm : public ::testing::TestWithParam<std::size_t> {
@@ -109,11 +118,10 @@ TEST_P(EveryAlgorithm, UsesEachContributionExactlyOnceAndNeverDeadlocks) {
         for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n, n + 1, 3 * n + 2})
           for (const std::size_t segment : {0u, 2u})
             for (const Rank root : {0, topology.ranks() / 2, topology.ranks() - 1}) {
-              const bool rooted = collective == Collective::broadcast || collective == Collective::reduce;
-              if (!rooted && root != 0) continue;
+              if (!has_root(collective) && root != 0) continue;
               if (!possible(algorithm(), spec, topology) || (segment > 0 && !several_rounds(algorithm(), spec)))
                 continue;
-              const std::size_t elements = collective == Collective::barrier ? 0 : count;
+              const std::size_t elements = elements_of(collective, count, n);
               const RoundArgs args{spec, parts_for(algorithm(), spec, topology, elements), root};
               for (const std::size_t rounds_in_flight : {1u, 2u, 3u, 7u}) {
                 if (segment == 0 && rounds_in_flight > 1) continue;
@@ -133,7 +141,8 @@ TEST_P(EveryAlgorithm, HandlesPartsOfUnequalLength) {
   for (const Topology& topology : topologies()) {
     std::vector<std::size_t> offsets{0};
     for (int r = 0; r < topology.ranks(); ++r) offsets.push_back(offsets.back() + static_cast<std::size_t>(r * 7 % 5));
-    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+    for (const Collective collective :
+         {Collective::reduce_scatter, Collective::all_gather, Collective::gather, Collective::scatter})
       for (const CollectiveSpec& spec : specs_of(collective)) {
         if (!possible(algorithm(), spec, topology)) continue;
         const RoundArgs args{spec, Parts::listed(offsets.data(), topology.ranks()), 0};
@@ -145,6 +154,73 @@ TEST_P(EveryAlgorithm, HandlesPartsOfUnequalLength) {
         }
       }
   }
+}
+
+TEST_P(EveryAlgorithm, HandlesDisplacedPartsInAnyOrder) {
+  for (const Topology& topology : topologies()) {
+    const auto n = static_cast<std::size_t>(topology.ranks());
+    std::vector<std::size_t> firsts(n), ends(n);
+    for (std::size_t place = 0, next = 3; place < n; ++place) {  // the last rank has the first part, after a gap
+      const std::size_t rank = n - 1 - place;
+      firsts[rank] = next;
+      ends[rank] = next + rank * 7 % 5;
+      next = ends[rank] + place % 3;
+    }
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+      for (CollectiveSpec spec : specs_of(collective)) {
+        spec.displaced = true;
+        if (!possible(algorithm(), spec, topology)) continue;
+        const RoundArgs args{spec, Parts::displaced(firsts.data(), ends.data(), topology.ranks()), 0};
+        for (const bool in_place : {false, true}) {
+          StepProver prover(algorithm(), topology, args, several_rounds(algorithm(), spec) ? 3 : 0, 1, in_place);
+          prover.check_results();
+          ASSERT_EQ(prover.failure, "") << algorithm().name << ' ' << to_string(collective)
+                                        << (in_place ? " in place, " : ", ") << to_string(topology);
+        }
+      }
+  }
+}
+
+/// Returns blocks of which some are empty and one is long. `in_place`: the blocks of a pair are equally long, and both
+/// buffers of a rank have equal ranges.
+std::vector<OwnBlocks> uneven_blocks(int ranks, bool in_place) {
+  std::vector<OwnBlocks> all(static_cast<std::size_t>(ranks));
+  const auto count = [&](int from, int to) {
+    if (in_place) return static_cast<std::size_t>((from + to) % 4);
+    return static_cast<std::size_t>((from * 7 + to * 3) % 5 + (from == 0 && to == 1 ? 9 : 0));
+  };
+  std::size_t longest = 0;
+  for (int r = 0; r < ranks; ++r) {
+    OwnBlocks& own = all[static_cast<std::size_t>(r)];
+    std::size_t out = 0, in = 0;
+    for (int peer = 0; peer < ranks; ++peer) {
+      own.out_firsts.push_back(out);
+      own.out_ends.push_back(out += count(r, peer));
+      own.in_firsts.push_back(in += in_place ? 0 : 1);  // parts with gaps
+      own.in_ends.push_back(in += count(peer, r));
+      longest = std::max(longest, count(r, peer));
+    }
+  }
+  for (OwnBlocks& own : all) {
+    own.blocks.incoming = own.incoming();
+    own.blocks.longest = longest;
+  }
+  return all;
+}
+
+TEST(CountedExchange, MovesEveryBlockAndNeverDeadlocks) {
+  constexpr std::string_view kName = "hierarchical_pairwise";
+  const auto pairwise = std::ranges::find(algorithms(), kName, &Algorithm::name);
+  for (const Topology& topology : topologies())
+    for (const bool in_place : {false, true}) {
+      const std::vector<OwnBlocks> own = uneven_blocks(topology.ranks(), in_place);
+      for (const std::size_t rounds_in_flight : {1u, 3u, 7u}) {
+        const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 0}, topology.ranks())};
+        StepProver prover(*pairwise, topology, args, 2, rounds_in_flight, in_place, &own);
+        prover.check_results();
+        ASSERT_EQ(prover.failure, "") << rounds_in_flight << (in_place ? " in place, " : ", ") << to_string(topology);
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, EveryAlgorithm, ::testing::Range(std::size_t{0}, algorithms().size()),
@@ -165,6 +241,21 @@ Traffic busiest(std::string_view name, const Topology& topology, Collective coll
     most.elements = std::max(most.elements, traffic.elements);
   }
   return most;
+}
+
+TEST(AllToAll, PooledSendsOneMessageForEachPairOfHosts) {
+  const Topology topology = Topology::regular(8, 2);  // 4 hosts of 2 ranks
+  const auto pooled = std::ranges::find(algorithms(), "hierarchical_pooled", &Algorithm::name);
+  const RoundArgs args{{.collective = Collective::all_to_all}, Parts::equal({0, 8 * 3}, 8)};
+  StepProver prover(*pooled, topology, args, 0);
+  prover.check_results();
+  EXPECT_EQ(prover.failure, "");
+  std::size_t elements = 0;
+  for (const Traffic& traffic : prover.traffic) elements += traffic.elements_to_other_hosts;
+  EXPECT_EQ(elements, 8u * 6 * 3) << "each block for another host once";
+  const Traffic pairs = busiest("hierarchical_pairwise", topology, Collective::all_to_all, 8 * 3);
+  EXPECT_EQ(pairs.messages, 6u);
+  EXPECT_EQ(pairs.elements, 6u * 3);
 }
 
 TEST(Ring, AllReduceSendsTwoNMinusOneOverNOfTheBuffer) {
@@ -212,9 +303,35 @@ TEST(Leaders, ScatterAndGatherInLogHMessages) {
   }
 }
 
+TEST(HierarchicalTree, GathersAndScattersInLogHMessages) {
+  for (const int hosts : {3, 4, 5, 8, 13, 16})
+    for (const int local : {1, 2}) {
+      const auto log = static_cast<std::size_t>(std::ceil(std::log2(hosts)));
+      const Topology topology = Topology::regular(hosts * local, local);
+      const auto messages = [&](Collective collective) {
+        return busiest("hierarchical_tree", topology, collective, 960).messages;
+      };
+      EXPECT_EQ(messages(Collective::gather), 1u) << hosts;
+      EXPECT_EQ(messages(Collective::scatter), log) << hosts;
+    }
+}
+
+TEST(Scan, PassesTheVectorOnceFromRankToRank) {
+  for (const int n : {2, 5, 8})
+    for (const Collective collective : {Collective::scan, Collective::exclusive_scan}) {
+      const Traffic traffic = busiest("ring", Topology::regular(n, n), collective, 30);
+      EXPECT_EQ(traffic.messages, 1u);
+      EXPECT_EQ(traffic.elements, 30u);
+      EXPECT_EQ(busiest("ring", Topology::regular(n, n), collective, 30, PartialSums::forbidden).messages,
+                static_cast<std::size_t>(n - 1));
+    }
+}
+
 TEST(Hierarchical, SendsNoMessagesInsideOneHost) {
-  for (const Collective collective : kCollectives)
+  for (const Collective collective : kCollectives) {
+    if (!is_performed(collective)) continue;
     EXPECT_EQ(busiest("hierarchical", Topology::regular(6, 6), collective, 60).messages, 0u) << to_string(collective);
+  }
 }
 
 TEST(Hierarchical, CarriesEveryByteOncePerHost) {

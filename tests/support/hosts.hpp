@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -205,6 +206,23 @@ void run_hosts(const std::vector<int>& hosts, F&& f, const CommunicatorOptions& 
     f(comm);
   });
 }
+
+/// Rank that is a thread and claims to be on a host. The library connects the hosts by its own wires.
+class WiredHost final : public Bootstrap {
+ public:
+  WiredHost(Bootstrap& threads, std::string host) : threads_(threads), host_(std::move(host)) {}
+  std::string_view name() const noexcept override { return "wired hosts"; }
+  Rank rank() const noexcept override { return threads_.rank(); }
+  int size() const noexcept override { return threads_.size(); }
+  std::vector<std::string> all_gather(std::string_view mine, Deadline deadline) override {
+    return threads_.all_gather(mine, deadline);
+  }
+  std::string host() const override { return host_; }
+
+ private:
+  Bootstrap& threads_;
+  std::string host_;
+};
 
 /// Returns the hosts of ranks that are numbered host by host: {2, 3} is ranks 0-1 on host 0, ranks 2-4 on host 1.
 inline std::vector<int> host_by_host(const std::vector<int>& ranks_per_host) {

@@ -63,12 +63,13 @@ void fold_everywhere(const ReduceOp& op, DataType type, std::span<const Source> 
 
 template <class T>
 constexpr bool kFloating = is_floating(data_type_v<T>);
+/// Whether T is a float of 16 or 8 bits, which is accumulated in f32.
 template <class T>
-constexpr bool kSixteenBit = sizeof(T) == 2;
+constexpr bool kSmallFloat = kFloating<T> && sizeof(T) <= 2;
 
 /// Type in which the oracle computes with elements of type T.
 template <class T>
-using Wide = std::conditional_t<kSixteenBit<T>, float, std::conditional_t<kFloating<T>, T, Int128>>;
+using Wide = std::conditional_t<kSmallFloat<T>, float, std::conditional_t<kFloating<T>, T, Int128>>;
 
 template <class T>
 bool is_nan(T value) {

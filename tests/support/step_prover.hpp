@@ -25,6 +25,7 @@
 
 #include "collectives/plan.hpp"
 #include "collectives/topology.hpp"
+#include "core/collective.hpp"
 #include "steps/algorithm.hpp"
 #include "steps/step_player.hpp"
 
@@ -35,6 +36,8 @@ struct Value {
   std::uint64_t ranks = 0;
   bool partial = false;  ///< true: a partial result, combined at least once; false: a plain contribution
   bool finished = false;
+  std::size_t element = kNoElement;  ///< in an all-to-all: number of the element in the input of its rank
+  static constexpr std::size_t kNoElement = ~std::size_t{0};
   // Fields for coded messages, whose values are rounded.
   int roundings = 0;                    ///< maximum number of roundings of any contribution in it
   std::size_t rounded_from = kNowhere;  ///< first element of the range with which it was rounded last
@@ -78,27 +81,46 @@ struct Traffic {
   std::size_t messages = 0, elements = 0, elements_to_other_hosts = 0;
 };
 
+/// Blocks of one rank in an all-to-all whose pairs of ranks have counts of their own.
+struct OwnBlocks {
+  std::vector<std::size_t> out_firsts, out_ends, in_firsts, in_ends;  ///< ranges of the blocks, by peer
+  Blocks blocks;
+  Parts outgoing() const {
+    return Parts::displaced(out_firsts.data(), out_ends.data(), static_cast<int>(out_firsts.size()));
+  }
+  Parts incoming() const {
+    return Parts::displaced(in_firsts.data(), in_ends.data(), static_cast<int>(in_firsts.size()));
+  }
+};
+
 /// Runs the Steps of all ranks of one call.
 class StepProver {
  public:
   /// Runs the call. `rounds_in_flight` is the number of rounds under way at once. With `in_place` the input is the
   /// output buffer.
   StepProver(const Algorithm& algorithm, const Topology& topology, RoundArgs args, std::size_t segment,
-             std::size_t rounds_in_flight = 1, bool in_place = false)
+             std::size_t rounds_in_flight = 1, bool in_place = false, const std::vector<OwnBlocks>* own = nullptr)
       : topology_(topology),
         args_(args),
         ranks_(topology.ranks()),
         capacity_(static_cast<Index>(rounds_in_flight + 1)),
         in_place_(in_place),
+        own_(own),
         algorithm_(algorithm),
         segment_(segment),
         depths_(static_cast<std::size_t>(algorithm.depths(args, topology))) {
-    const auto count = args.parts.whole().count;
+    auto count = args.parts.whole().first + args.parts.whole().count;
     for (Rank r = 0; r < ranks_; ++r) {
+      if (own != nullptr)
+        count = std::max(*std::ranges::max_element((*own)[index(r)].out_ends),
+                         *std::ranges::max_element((*own)[index(r)].in_ends));
       views_.push_back(std::make_unique<RankView>(topology, r));
       Values input(count);
       for (std::size_t e = 0; e < count; ++e)
-        if (contributes(r, e)) input[e].ranks = std::uint64_t{1} << r;
+        if (contributes(r, e)) {
+          input[e].ranks = std::uint64_t{1} << r;
+          if (args.collective == Collective::all_to_all) input[e].element = e;
+        }
       output_.push_back(in_place ? input : Values(count));
       input_.push_back(std::move(input));
       work_.emplace_back(count);
@@ -106,7 +128,7 @@ class StepProver {
       worked_.emplace_back();
       traffic.emplace_back();
     }
-    const std::size_t longest = args.parts.longest();
+    const std::size_t longest = own != nullptr ? (*own)[0].blocks.longest : args.parts.longest();
     const std::size_t rounds = args.collective == Collective::barrier ? 1
                                : segment == 0                         ? 1
                                                                       : (longest + segment - 1) / segment;
@@ -123,23 +145,45 @@ class StepProver {
     if (args_.collective == Collective::barrier &&
         std::ranges::any_of(heard_of_, [&](auto ranks) { return ranks != all; }))
       fail("a rank leaves before all have come");
+    if (own_ != nullptr) return check_blocks();
     for (Rank r = 0; r < ranks_ && failure.empty(); ++r)
       for (std::size_t e = 0; e < output_[index(r)].size(); ++e) {
         if (!receives(r, e)) continue;
         const Value& value = output_[index(r)][e];
-        const bool reduces = args_.collective == Collective::all_reduce ||
-                             args_.collective == Collective::reduce_scatter || args_.collective == Collective::reduce;
-        const std::uint64_t expected = reduces ? all : std::uint64_t{1} << source_of(e);
+        const bool reduces = collectives::reduces(args_.collective);
+        const int scanned = args_.collective == Collective::scan ? r + 1 : r;
+        const std::uint64_t expected = is_scan(args_.collective) ? (std::uint64_t{1} << scanned) - 1
+                                       : reduces                 ? all
+                                                                 : std::uint64_t{1} << source_of(e);
         if (value.ranks != expected) return fail("rank " + std::to_string(r) + " has the wrong contributions");
-        if (value.finished != reduces) return fail("rank " + std::to_string(r) + " has an unfinished result");
+        if (args_.collective == Collective::all_to_all && value.element != dealt_to(r, e))
+          return fail("rank " + std::to_string(r) + " has an element for another place");
+        // A scan passes results on, so they are not finished, unless contributions travel unsummed.
+        const bool passed_on = is_scan(args_.collective) && !args_.needs_unreduced_exchange();
+        if (value.finished != reduces && !passed_on)
+          return fail("rank " + std::to_string(r) + " has an unfinished result");
         if (value.roundings > 2) return fail("rank " + std::to_string(r) + " has a result that was rounded thrice");
-        const bool same_on_all =
-            args_.collective != Collective::reduce_scatter && args_.collective != Collective::reduce;
+        const bool same_on_all = args_.collective == Collective::all_reduce ||
+                                 args_.collective == Collective::all_gather ||
+                                 args_.collective == Collective::broadcast;
         if (same_on_all && value != output_[0][e]) return fail("replicas were not rounded alike");
       }
   }
 
  private:
+  /// Checks every block of an all-to-all with counts of its own.
+  void check_blocks() {
+    for (Rank to = 0; to < ranks_; ++to)
+      for (Rank from = 0; from < ranks_; ++from) {
+        const Range sent = (*own_)[index(from)].outgoing()[to], received = (*own_)[index(to)].incoming()[from];
+        for (std::size_t i = 0; i < received.count; ++i) {
+          const Value& value = output_[index(to)][received.first + i];
+          if (value.ranks != std::uint64_t{1} << from || value.element != sent.first + i)
+            return fail("rank " + std::to_string(to) + " has an element for another place");
+        }
+      }
+  }
+
   using Player = StepPlayer<ProvedStep, ProvedMessages>;
   using Index = Player::Index;
   friend Player;
@@ -150,16 +194,26 @@ class StepProver {
       const Range part = args_.parts.full(i);
       if (e >= part.first && e < part.first + part.count) return i;
     }
-    return 0;
+    return -1;  // an element between displaced parts
   }
-  Rank source_of(std::size_t e) const { return args_.collective == Collective::broadcast ? args_.root : owner_of(e); }
+  Rank source_of(std::size_t e) const { return has_source() ? args_.root : owner_of(e); }
+  /// Returns whether the root has the only source.
+  bool has_source() const {
+    return args_.collective == Collective::broadcast || args_.collective == Collective::scatter;
+  }
+  /// Returns which element of its sender's input element `e` of the output of rank `r` is in an all-to-all.
+  std::size_t dealt_to(Rank r, std::size_t e) const {
+    return args_.parts.full(r).first + e - args_.parts.full(owner_of(e)).first;
+  }
   bool contributes(Rank r, std::size_t e) const {
-    if (args_.collective == Collective::broadcast) return r == args_.root;
-    return args_.collective != Collective::all_gather || owner_of(e) == r;
+    if (has_source()) return r == args_.root;
+    return !has_part_as_input(args_.collective) || owner_of(e) == r;
   }
   bool receives(Rank r, std::size_t e) const {
-    if (args_.collective == Collective::reduce_scatter) return owner_of(e) == r;
-    return args_.collective != Collective::reduce || r == args_.root;
+    if (owner_of(e) < 0) return false;
+    if (has_part_as_output(args_.collective)) return owner_of(e) == r;
+    if (args_.collective == Collective::exclusive_scan) return r > 0;
+    return (args_.collective != Collective::reduce && args_.collective != Collective::gather) || r == args_.root;
   }
   void fail(const std::string& what) {
     if (failure.empty()) failure = what;
@@ -206,6 +260,12 @@ class StepProver {
   void emit(Index r, std::size_t round, Player::Steps& steps) {
     RoundArgs now = args_;
     if (segment_ > 0 && args_.collective != Collective::barrier) now.parts = args_.parts.round(segment_, round);
+    if (own_ != nullptr) {
+      const OwnBlocks& mine = (*own_)[r];
+      now.parts = mine.outgoing().round(segment_, round);
+      now.incoming = mine.incoming().round(segment_, round);
+      now.blocks = &mine.blocks;
+    }
     Recorder recorder(*this, static_cast<Rank>(r), steps);
     algorithm_.emit(*views_[r], now, recorder);
   }
@@ -296,12 +356,13 @@ class StepProver {
     for (const Rank peer : step.from) {
       if (peer == r) continue;
       arrived[peer] = take(peer, r);
-      if (arrived[peer].size() != step.range.count) fail("both ends of a message disagree on its length");
+      if (arrived[peer].size() != received_elements(step)) fail("both ends of a message disagree on its length");
     }
     if (!failure.empty()) return;
+    if (step.joins || step.rows > 0) return regroup(r, step, arrived);
     if (step.source == Place::work && (step.from.empty() || std::ranges::find(step.from, r) != step.from.end()))
       expect_work(r, step.range);
-    if (step.destination == Place::work) keep_as_work(r, step.range);
+    if (step.destination == Place::work) keep_as_work(r, step.work.count > 0 ? step.work : step.range);
     Values made(step.range.count);
     for (std::size_t i = 0; i < made.size(); ++i) {
       const std::size_t e = step.range.first + i;
@@ -319,6 +380,9 @@ class StepProver {
         values.push_back(value);
       }
       made[i] = combine(values, step.finish);
+      if (step.before == Place::nowhere) continue;
+      values.pop_back();
+      place(r, step.before)[e] = combine(values, step.finish);
     }
     // The executor codes a value when it sends or copies it. A received value has been rounded by its sender.
     const bool goes_out = std::ranges::any_of(step.to, [&](Rank peer) { return peer != r; });
@@ -344,6 +408,38 @@ class StepProver {
     }
   }
 
+  /// Performs an exchange that joins values to one message, or that divides a message.
+  void regroup(Rank r, const Step& step, std::map<Rank, Values>& arrived) {
+    const auto count = [&](Rank peer, std::size_t elements) {
+      ++traffic[index(r)].messages;
+      traffic[index(r)].elements += elements;
+      if (views_[index(r)]->host_of(peer) != views_[index(r)]->grid.host)
+        traffic[index(r)].elements_to_other_hosts += elements;
+    };
+    if (step.joins) {
+      Values joined;
+      for (const Rank peer : step.from)
+        for (std::size_t i = 0; i < step.range.count; ++i)
+          joined.push_back(peer == r ? place(r, step.source)[step.range.first + i] : arrived[peer][i]);
+      send(r, step.to[0], joined);
+      return count(step.to[0], joined.size());
+    }
+    const std::size_t rows = static_cast<std::size_t>(step.rows), each = step.range.count / rows;
+    for (std::size_t of = 0; of < step.to.size(); ++of) {
+      Values share;
+      for (std::size_t i = 0; i < step.range.count; ++i)
+        share.push_back(arrived[step.from[0]][(i / each * step.to.size() + of) * each + i % each]);
+      const Rank peer = step.to[of];
+      if (peer == r) {
+        std::copy(share.begin(), share.end(),
+                  place(r, step.destination).begin() + static_cast<std::ptrdiff_t>(step.range.first));
+      } else {
+        send(r, peer, share);
+        count(peer, share.size());
+      }
+    }
+  }
+
   /// Performs an exchange of a barrier: a message carries the set of ranks that have arrived.
   void notify(Rank r, const Step& step) {
     for (const Rank peer : step.from)
@@ -362,6 +458,10 @@ class StepProver {
       for (const Rank r : host) heard_of_[index(r)] = together;
       return;
     }
+    if (first.kind == Step::Kind::host_all_to_all) return deal(host);
+    if (scans(first.kind)) return host_scan(host, first);
+    if (first.kind == Step::Kind::host_gather || first.kind == Step::Kind::host_scatter)
+      return host_rooted(host, first);
     const bool combines = first.kind != Step::Kind::host_all_gather;
     const bool shows_all = first.kind != Step::Kind::host_reduce_scatter;
     for (std::size_t local = 0; local < host.size(); ++local) {
@@ -384,11 +484,60 @@ class StepProver {
     }
   }
 
+  /// Performs an all-to-all of the ranks of a host.
+  void deal(const std::vector<Rank>& host) {
+    std::vector<Values> inputs;
+    for (const Rank r : host) inputs.push_back(place(r, step_of(r).source));
+    for (std::size_t from = 0; from < host.size(); ++from)
+      for (std::size_t to = 0; to < host.size(); ++to) {
+        const Step &sends = step_of(host[from]), &receives = step_of(host[to]);
+        const Parts incoming =
+            receives.blocks == nullptr ? receives.parts : receives.blocks->incoming.in_round_of(receives.parts);
+        const Range sent = sends.parts[sends.owners[to]], received = incoming[receives.owners[from]];
+        if (sent.count != received.count) return fail("both ends of a block disagree on its length");
+        for (std::size_t i = 0; i < sent.count; ++i)
+          place(host[to], receives.destination)[received.first + i] = inputs[from][sent.first + i];
+      }
+  }
+
+  /// Performs a gather or scatter of a host: the rank with index `root` exchanges the parts of all owners.
+  void host_rooted(const std::vector<Rank>& host, const Step& first) {
+    const bool gathers = first.kind == Step::Kind::host_gather;
+    const Rank root = host[static_cast<std::size_t>(first.root)];
+    for (std::size_t local = 0; local < std::min(host.size(), first.owners.size()); ++local) {
+      const Rank owner = host[local], from = gathers ? owner : root, to = gathers ? root : owner;
+      const Range slice = first.parts[first.owners[local]];
+      if (step_of(from).source == Place::work) expect_work(from, slice);
+      if (step_of(to).destination == Place::work)
+        keep_as_work(to, step_of(to).work.count > 0 ? step_of(to).work : slice);
+      for (std::size_t e = slice.first; e < slice.first + slice.count; ++e)
+        place(to, step_of(to).destination)[e] = place(from, step_of(from).source)[e];
+    }
+  }
+
+  /// Performs a scan of a host. Begins with the last rank, whose result in place replaces only its own value.
+  void host_scan(const std::vector<Rank>& host, const Step& first) {
+    const std::size_t own = first.kind == Step::Kind::host_scan ? 1 : 0;
+    for (std::size_t local = host.size(); local-- > 0;) {
+      if (local + own == 0) continue;
+      for (const Rank owner : first.owners) {
+        const Range slice = first.parts[owner];
+        for (std::size_t e = slice.first; e < slice.first + slice.count; ++e) {
+          std::vector<Value> values;
+          for (std::size_t before = 0; before < local + own; ++before)
+            values.push_back(place(host[before], step_of(host[before]).source)[e]);
+          place(host[local], step_of(host[local]).destination)[e] = combine(values, first.finish);
+        }
+      }
+    }
+  }
+
   Topology topology_;
   RoundArgs args_;
   int ranks_;
   Index capacity_;  // messages that a channel holds
   bool in_place_;
+  const std::vector<OwnBlocks>* own_;  // null: all blocks are equally long
   Algorithm algorithm_;
   std::size_t segment_, depths_;
   Player player_;

@@ -135,6 +135,9 @@ class Subject {
   void all_gather_v(ConstBuffer in, Buffer out, std::span<const std::size_t> counts) {
     perform(in, out, [&](const Buffers& b) { comm_.all_gather_v(b.input(), b.output(), counts, b.options({})); });
   }
+  void all_to_all(ConstBuffer in, Buffer out) {
+    perform(in, out, [&](const Buffers& b) { comm_.all_to_all(b.input(), b.output(), b.options({})); });
+  }
   void broadcast(ConstBuffer in, Buffer out, Rank root) {
     perform(in, out, [&](const Buffers& b) { comm_.broadcast(b.input(), b.output(), root, b.options({})); });
   }

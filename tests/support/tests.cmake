@@ -10,6 +10,8 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 #                   minimal leaves them out
 #   OPTIMISED       compiles the test with -O1 in every mode, because it computes for long
 #   SHARDS N        enters N processes into ctest, each with every N-th case, in place of one process per case
+#   DIVIDED         divides the shards among the sanitizers. The address sanitizer runs the first and the last of four,
+#                   the thread sanitizer the other two. Both thus run cases with even and odd numbers
 #   PATHS           pairs of a name and a path, which the test declares as `extern const char name[];`. A definition with
 #                   a path of this clone would keep the compiler's cache from finding the object of the test
 #   SOURCES, LIBRARIES, DEFINITIONS, OPTIONS, DEPENDS, PROPERTIES, ENVIRONMENT
@@ -20,7 +22,7 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 # scripts/test.sh counts the cases.
 set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
 function(collectives_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;OPTIMISED" "SHARDS"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;OPTIMISED;DIVIDED" "SHARDS"
                         "PATHS;SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
   add_executable(${name} ${name}.cpp ${arg_SOURCES})
   collectives_paths(${name} ${arg_PATHS})
@@ -46,7 +48,10 @@ function(collectives_test name)
     list(APPEND arg_PROPERTIES LABELS core)
   endif()
   if(arg_SHARDS)
-    collectives_shards(${name} ${arg_SHARDS} ENVIRONMENT ${arg_ENVIRONMENT} PROPERTIES ${arg_PROPERTIES})
+    if(arg_DIVIDED)
+      set(divided DIVIDED)
+    endif()
+    collectives_shards(${name} ${arg_SHARDS} ${divided} ENVIRONMENT ${arg_ENVIRONMENT} PROPERTIES ${arg_PROPERTIES})
   elseif(arg_ENVIRONMENT)
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
                          PROPERTIES TIMEOUT 300 ENVIRONMENT "${arg_ENVIRONMENT}" ${arg_PROPERTIES})
@@ -110,10 +115,16 @@ function(collectives_optimise_test name optimised library)
   endif()
 endfunction()
 
-# collectives_shards(NAME COUNT [ENVIRONMENT ...] [PROPERTIES ...]): enters COUNT shards of the test NAME into ctest.
+# collectives_shards(NAME COUNT [DIVIDED] [ENVIRONMENT ...] [PROPERTIES ...]): enters COUNT shards of the test NAME into
+# ctest, or half of them (DIVIDED of collectives_test).
 function(collectives_shards name count)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ENVIRONMENT;PROPERTIES")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "DIVIDED" "" "ENVIRONMENT;PROPERTIES")
   foreach(shard RANGE 1 ${count})
+    math(EXPR of_threads "${shard} / 2 % 2")
+    if(arg_DIVIDED AND ((COLLECTIVES_SANITIZE STREQUAL thread AND NOT of_threads) OR
+                        (COLLECTIVES_SANITIZE MATCHES address AND of_threads)))
+      continue()
+    endif()
     math(EXPR index "${shard} - 1")
     set(test ${name}.shard_${shard}_of_${count})
     add_test(NAME ${test} COMMAND ${name})

@@ -4,24 +4,27 @@
 
 #include <utility>
 
+#include "planning/listed_parts.hpp"
 #include "steps/schedule.hpp"
 
 namespace collectives::simulation {
 
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets) {
-  Call call{
-      .algorithm = plan.algorithm,
-      .args = {{request.collective, plan.partial_sums, plan.coded}, Parts::equal({0, request.count}, 1), request.root},
-      .segment = plan.segment,
-      .rounds = plan.rounds,
-      .issue_interval = plan.issue_interval,
-      .coding = coding_of(request, plan)};
+  Call call{.algorithm = plan.algorithm,
+            .args = {{.collective = request.collective,
+                      .partial_sums = plan.partial_sums,
+                      .coded = plan.coded,
+                      .displaced = !request.displacements.empty()},
+                     Parts::equal({0, request.count}, 1),
+                     request.root},
+            .segment = plan.segment,
+            .rounds = plan.rounds,
+            .issue_interval = plan.issue_interval,
+            .coding = coding_of(request, plan)};
   if (!plan.algorithm->by_part(call.args, topology)) return call;
   call.args.parts = Parts::equal({0, request.count}, topology.ranks());
   if (request.counts.empty()) return call;
-  offsets.assign(1, 0);
-  for (const std::size_t count : request.counts) offsets.push_back(offsets.back() + count);
-  call.args.parts = Parts::listed(offsets.data(), topology.ranks());
+  call.args.parts = listed_parts({request.counts, request.displacements}, 1, offsets);
   return call;
 }
 

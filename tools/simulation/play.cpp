@@ -128,7 +128,7 @@ class Play {
       } else {
         // An empty range causes no message, except in a barrier.
         if (step.range.count == 0 && play.call_.args.collective != Collective::barrier) return;
-        data.bytes = coding.bytes(step.range.count);
+        data.bytes = coding.bytes(sent_elements(step));
         data.work = static_cast<double>(step.range.count * coding.element) *
                     (static_cast<double>(terms(step)) * play.tuning_.reduce_us_per_byte +
                      static_cast<double>(coding.codings(step)) * play.tuning_.coding_us_per_byte);

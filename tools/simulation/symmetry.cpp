@@ -25,6 +25,7 @@ class Digest final : public StepSink {
     ++events;
     if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
     add(step.range.count);
+    add(sent_elements(step) * 2 + (step.rows > 0 ? 1 : 0));
     std::uint64_t from = 0, to = 0;  // sums over peers, so that their order does not matter
     for (const Rank peer : step.from) from += mixed(relative(peer));
     for (const Rank peer : step.to) {

@@ -10,6 +10,7 @@
 #include "collectives/error.hpp"
 #include "compression/select.hpp"
 #include "compression/sparse.hpp"
+#include "core/alignment.hpp"
 #include "device/loader.hpp"
 #include "fakes/gpu/fake_gpu.hpp"
 #include "support/ranks.hpp"
@@ -66,7 +67,7 @@ class FakeKernels final : public Device::Kernels {
     std::vector<std::pair<const void*, std::size_t>> ranges;
     for (const Source& source : sources) ranges.emplace_back(source.data, count * size_of(type));
     for (const std::byte* out : outs) ranges.emplace_back(out, count * size_of(type));
-    for (const auto& [address, bytes] : ranges) aligned(address, size_of(type));
+    for (const auto& [address, bytes] : ranges) aligned(address, alignment_of(type));
     kernel(stream, ranges,
            [=, from = std::vector(sources.begin(), sources.end()), to = std::vector(outs.begin(), outs.end())] {
              collectives::fold(op, type, from, to, count, finish_ranks);

@@ -162,9 +162,8 @@ Begun& begun() {
   return of_threads[std::this_thread::get_id()];
 }
 
-template <class T>
-void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std::size_t offset, std::size_t count,
-            int op, double factor) {
+void reduce(DataType type, const std::vector<const std::byte*>& inputs, std::byte* output, std::size_t offset,
+            std::size_t count, int op, double factor) {
   using namespace collectives;
   const int ranks = static_cast<int>(inputs.size());
   const ReduceOp which = op == ncclProd  ? ReduceOp::product
@@ -173,16 +172,18 @@ void reduce(const std::vector<const std::byte*>& inputs, std::byte* output, std:
                          : op == ncclAvg ? ReduceOp::average
                          : op == ncclSum ? ReduceOp::sum
                                          : ReduceOp::pre_scaled_sum(factor);
-  std::vector<T> result(count);
-  elements::with_kernel<T>(which, ranks, false, [&](const auto& kernel) {
+  std::vector<std::byte> result(count * size_of(type));
+  elements::with_kernel_for(which, type, ranks, false, [&](const auto& kernel, std::size_t) {
+    using T = typename std::remove_cvref_t<decltype(kernel)>::Stored;
     for (std::size_t i = 0; i < count; ++i) {
       const auto at = [&](std::size_t rank) { return reinterpret_cast<const T*>(inputs[rank])[offset + i]; };
       auto wide = kernel.term(at(0), true);
       for (std::size_t rank = 1; rank < inputs.size(); ++rank) wide = kernel.combine(wide, kernel.term(at(rank), true));
-      result[i] = kernel.result(wide);
+      const T element = kernel.result(wide);
+      std::memcpy(&result[i * sizeof(T)], &element, sizeof(T));
     }
   });
-  std::memcpy(output, result.data(), count * sizeof(T));
+  std::memcpy(output, result.data(), result.size());
 }
 
 /// Executes one collective, with the call of each rank.
@@ -207,10 +208,8 @@ void perform(const CommGroup& comm_group, const Group& posts) {
       std::memcpy(output, inputs[static_cast<std::size_t>(first.root)], bytes);
     } else {
       const std::size_t offset = first.is("ncclReduceScatter") ? rank * first.count : 0;
-      collectives::elements::with_type(type_of(first.type), [&](auto element) {
-        reduce<decltype(element)>(inputs, output, offset, first.count, first.op,
-                                  factor != comm_group.factors.end() ? factor->second : 1);
-      });
+      reduce(type_of(first.type), inputs, output, offset, first.count, first.op,
+             factor != comm_group.factors.end() ? factor->second : 1);
     }
   }
 }

@@ -1,0 +1,127 @@
+// Functions of the C interface for persistent calls, which are checked and planned once and started many times.
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "c_interface/call_parts.hpp"
+#include "c_interface/handles.hpp"
+
+using namespace collectives;
+using namespace collectives::c;
+
+namespace {
+
+/// Sets `*call` to a handle of the result of make(), or to NULL if make() throws.
+template <class Make>
+collectives_error persistent(const char* function, collectives_persistent** call, Make&& make) noexcept {
+  return made(function, call, "call",
+              [&] { return std::make_unique<collectives_persistent>(collectives_persistent{make()}); });
+}
+
+}  // namespace
+
+collectives_error collectives_persistent_all_reduce(collectives_communicator* comm, const void* input, void* output,
+                                                    size_t count, collectives_data_type type, collectives_op op,
+                                                    const collectives_options* options, collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const CallOptions how(options);
+    return in(comm).persistent_all_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op),
+                                          how);
+  });
+}
+
+collectives_error collectives_persistent_reduce_scatter(collectives_communicator* comm, const void* input, void* output,
+                                                        size_t count, collectives_data_type type, collectives_op op,
+                                                        const collectives_options* options,
+                                                        collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const CallOptions how(options);
+    const auto [whole, mine] = equal(in(comm), count);
+    return in(comm).persistent_reduce_scatter({input, whole, type_of(type)}, {output, mine, type_of(type)}, how.op(op),
+                                              how);
+  });
+}
+
+collectives_error collectives_persistent_reduce_scatter_v(collectives_communicator* comm, const void* input,
+                                                          void* output, const size_t* counts,
+                                                          collectives_data_type type, collectives_op op,
+                                                          const collectives_options* options,
+                                                          collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const CallOptions how(options);
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    return in(comm).persistent_reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)},
+                                                list.counts, how.op(op), how);
+  });
+}
+
+collectives_error collectives_persistent_all_gather(collectives_communicator* comm, const void* input, void* output,
+                                                    size_t count, collectives_data_type type,
+                                                    const collectives_options* options, collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const auto [whole, mine] = equal(in(comm), count);
+    return in(comm).persistent_all_gather({input, mine, type_of(type)}, {output, whole, type_of(type)},
+                                          CallOptions(options));
+  });
+}
+
+collectives_error collectives_persistent_all_gather_v(collectives_communicator* comm, const void* input, void* output,
+                                                      const size_t* counts, collectives_data_type type,
+                                                      const collectives_options* options,
+                                                      collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const auto list = listed(in(comm), counts);
+    const auto [whole, mine] = unequal(in(comm), list);
+    return in(comm).persistent_all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list.counts,
+                                            CallOptions(options));
+  });
+}
+
+collectives_error collectives_persistent_broadcast(collectives_communicator* comm, const void* input, void* output,
+                                                   size_t count, collectives_data_type type, int root,
+                                                   const collectives_options* options, collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    return in(comm).persistent_broadcast({input, count, type_of(type)}, {output, count, type_of(type)}, root,
+                                         CallOptions(options));
+  });
+}
+
+collectives_error collectives_persistent_reduce(collectives_communicator* comm, const void* input, void* output,
+                                                size_t count, collectives_data_type type, collectives_op op, int root,
+                                                const collectives_options* options, collectives_persistent** call) {
+  return persistent(__func__, call, [&] {
+    const CallOptions how(options);
+    return in(comm).persistent_reduce({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), root,
+                                      how);
+  });
+}
+
+collectives_error collectives_persistent_barrier(collectives_communicator* comm, const collectives_options* options,
+                                                 collectives_persistent** call) {
+  return persistent(__func__, call, [&] { return in(comm).persistent_barrier(CallOptions(options)); });
+}
+
+collectives_error collectives_persistent_start(collectives_persistent* call) {
+  return guarded(__func__, [&] { require(call, "call").call.start(); });
+}
+
+collectives_error collectives_persistent_wait(collectives_persistent* call) {
+  return guarded(__func__, [&] { require(call, "call").call.wait(); });
+}
+
+collectives_error collectives_persistent_wait_for(collectives_persistent* call, double seconds, int* done) {
+  return guarded(__func__, [&] {
+    require(done, "done") = 0;
+    *done = require(call, "call").call.wait_for(duration_of(seconds, "seconds"));
+  });
+}
+
+collectives_error collectives_persistent_test(collectives_persistent* call, int* done) {
+  return guarded(__func__, [&] {
+    require(done, "done") = 0;
+    *done = require(call, "call").call.test();
+  });
+}
+
+void collectives_persistent_free(collectives_persistent* call) { delete call; }

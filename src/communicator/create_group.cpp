@@ -1,0 +1,64 @@
+// Implementation of Communicator::create_group(), which makes a communicator of some ranks. Other ranks take no part.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/subset.hpp"
+#include "collectives/error.hpp"
+#include "communicator/communicator_impl.hpp"
+#include "communicator/inherited_options.hpp"
+#include "communicator/member_exchange.hpp"
+
+namespace collectives {
+namespace {
+
+/// Throws Error{invalid_argument} if `ranks` is no list of different ranks that contains `self`.
+void check_group_list(std::span<const Rank> ranks, Rank self, int size) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Errc::invalid_argument, fmt::format("create_group: {}", why), self, kNoRank, "create_group");
+  };
+  std::vector<bool> listed(static_cast<std::size_t>(size));
+  for (const Rank rank : ranks) {
+    if (rank < 0 || rank >= size) refuse(fmt::format("{} is not a rank of 0 to {}", rank, size - 1));
+    if (listed[static_cast<std::size_t>(rank)]) refuse(fmt::format("rank {} is listed twice", rank));
+    listed[static_cast<std::size_t>(rank)] = true;
+  }
+  if (!listed[static_cast<std::size_t>(self)]) refuse(fmt::format("rank {}, the caller, is not in the list", self));
+}
+
+}  // namespace
+
+Communicator Communicator::create_group(std::span<const Rank> ranks, std::string_view name,
+                                        const CommunicatorOptions& options) {
+  impl_->check_process("create_group");
+  check_group_list(ranks, rank(), size());
+  const CommunicatorResources& parent = impl_->resources;
+  MemberExchange members(
+      *parent.view, *parent.context.arena, *parent.failure_detector, [this] { return impl_->progress_thread_.guard(); },
+      {ranks.begin(), ranks.end()}, name);
+  SubsetBootstrap bootstrap(
+      "create_group", rank(), {ranks.begin(), ranks.end()}, std::numeric_limits<int>::max(),
+      [&](std::string_view text, Deadline deadline) { return members.all_gather(text, deadline); }, parent.parent_info,
+      [&] { members.check(); });
+  const CommunicatorOptions inherited = inherited_options(parent, options);
+  const auto make = [&] {
+    return Communicator(std::make_unique<Impl>(bootstrap, inherited, nullptr, Impl::Visibility::visible));
+  };
+  const std::shared_ptr<Device>& device = parent.context.device;
+  std::optional<Communicator> made;
+  // The new communicator uses the GPU of its parent, even if another GPU is the current one of this thread.
+  if (device == nullptr)
+    made = make();
+  else
+    device->while_current([&] { made = make(); });
+  members.complete();
+  return *std::move(made);
+}
+
+}  // namespace collectives

@@ -1,0 +1,167 @@
+// Functions for the members of a group. They check lists of tensors, divide buffers into tensors, and refuse members
+// whose outputs overlap.
+//
+// check_apart() sorts the ranges of all buffers by address, and visits them once. A range overlaps an earlier one if it
+// begins before the end of the latest one. The visit therefore keeps only the range that ends last, once among all
+// ranges and once among those that are written.
+#include "communicator/group_member.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <string_view>
+
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+[[noreturn]] void refuse_member(Collective collective, Rank rank, std::string_view why) {
+  const std::string name(to_string(collective));
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", name, why), rank, kNoRank, name);
+}
+
+/// Memory of one buffer of a group.
+struct MemberRange {
+  std::uintptr_t begin = 0, end = 0;
+  std::size_t member = 0;  ///< position in the group, from 0
+  bool is_written = false;
+};
+
+std::string_view side_of(const MemberRange& range) { return range.is_written ? "output" : "input"; }
+
+std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
+  std::vector<MemberRange> ranges;
+  const auto add = [&](const void* data, std::size_t bytes, std::size_t member, bool is_written) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    if (bytes > 0) ranges.push_back({begin, begin + bytes, member, is_written});
+  };
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const auto& [call, inputs, outputs, parts] = members[i];
+    for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
+    for (const ConstBuffer& input : inputs) {
+      const bool in_place = std::ranges::any_of(
+          outputs, [&](const Buffer& output) { return output.data == input.data && output.count >= input.count; });
+      if (!in_place) add(input.data, input.bytes(), i, false);  // in place, the output stands for both
+    }
+  }
+  std::ranges::sort(ranges, {}, &MemberRange::begin);
+  return ranges;
+}
+
+[[noreturn]] void refuse_overlap(const MemberRange& a, const MemberRange& b, std::span<const GroupMember> members,
+                                 Rank rank) {
+  const auto& [first, second] = std::minmax(a, b, [](const auto& x, const auto& y) { return x.member < y.member; });
+  const Collective collective = members[second.member].call.collective;
+  if (first.member == second.member)
+    refuse_member(collective, rank,
+                  fmt::format("buffers of tensor {} overlap without being in place", first.member + 1));
+  refuse_member(collective, rank,
+                fmt::format("the {} of tensor {} and the {} of tensor {} overlap in a group of {} tensors: a group "
+                            "writes each output once, and reads no output of another tensor",
+                            side_of(first), first.member + 1, side_of(second), second.member + 1, members.size()));
+}
+
+/// Divides a buffer into one tensor for each part.
+template <class Byte, class Whole>
+void divide(std::vector<Whole>& buffers, const Whole& whole, std::span<const std::size_t> parts) {
+  auto* at = static_cast<Byte*>(whole.data);
+  for (const std::size_t count : parts) {
+    buffers.push_back({at, count, whole.type});
+    at += count * size_of(whole.type);
+  }
+}
+
+}  // namespace
+
+std::size_t GroupMember::count() const noexcept { return std::accumulate(parts.begin(), parts.end(), std::size_t{0}); }
+
+GroupMember member_of(const Call& call, Rank rank, int size) {
+  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}};
+  member.call.counts = {};
+  if (is_divided(call.collective)) {
+    const std::size_t mine = call.collective == Collective::all_gather ? call.input.count : call.output.count;
+    member.parts.assign(static_cast<std::size_t>(size), mine);
+    if (call.has_counts) member.parts.assign(call.counts.begin(), call.counts.end());
+  } else {
+    const bool by_input = call.collective == Collective::reduce;
+    member.parts.assign(1, by_input ? call.input.count : call.output.count);
+  }
+  const Sides sides = sides_of(call, rank);
+  if (call.collective == Collective::reduce_scatter)
+    divide<const std::byte>(member.inputs, call.input, member.parts);
+  else if (sides.input)
+    member.inputs.push_back(call.input);
+  if (call.collective == Collective::all_gather)
+    divide<std::byte>(member.outputs, call.output, member.parts);
+  else if (sides.output)
+    member.outputs.push_back(call.output);
+  return member;
+}
+
+Call call_of_list(const Call& other_side, std::span<const ConstBuffer> tensors, Rank rank, int size,
+                  std::vector<std::size_t>& counts) {
+  const bool gathers = other_side.collective == Collective::all_gather;
+  const std::string_view side = gathers ? "outputs" : "inputs";
+  if (tensors.size() != static_cast<std::size_t>(size))
+    refuse_member(other_side.collective, rank, fmt::format("{} {} for {} ranks", tensors.size(), side, size));
+  for (std::size_t r = 0; r < tensors.size(); ++r) {
+    if (tensors[r].type != tensors[0].type)
+      refuse_member(other_side.collective, rank,
+                    fmt::format("{}[0] is {}, {}[{}] is {}", side, to_string(tensors[0].type), side, r,
+                                to_string(tensors[r].type)));
+    if (tensors[r].data == nullptr && tensors[r].count > 0)
+      refuse_member(other_side.collective, rank,
+                    fmt::format("{}[{}] is null with {} elements", side, r, tensors[r].count));
+    counts.push_back(tensors[r].count);
+  }
+  Call call = other_side;
+  if (std::ranges::adjacent_find(counts, std::not_equal_to<>()) != counts.end()) {
+    call.counts = counts;
+    call.has_counts = true;
+  }
+  const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const std::size_t before = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+  const void* mine = gathers ? other_side.input.data : other_side.output.data;
+  for (const ConstBuffer& tensor : tensors)
+    if (mine == nullptr) mine = tensor.data;  // this rank's part is empty
+  auto* const whole =
+      reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(mine) - before * size_of(tensors[0].type));
+  if (gathers)
+    call.output = Buffer(whole, total, tensors[0].type);
+  else
+    call.input = ConstBuffer(whole, total, tensors[0].type);
+  return call;
+}
+
+const std::byte* adjacent(std::span<const ConstBuffer> buffers) noexcept {
+  const std::byte *first = nullptr, *end = nullptr;
+  for (const ConstBuffer& buffer : buffers) {
+    if (buffer.count == 0) continue;
+    const auto* const begin = static_cast<const std::byte*>(buffer.data);
+    if (first == nullptr) first = begin;
+    if (end != nullptr && begin != end) return nullptr;
+    end = begin + buffer.bytes();
+  }
+  return first;
+}
+
+void check_apart(std::span<const GroupMember> members, Rank rank) {
+  const MemberRange* last = nullptr;          // range that ends last
+  const MemberRange* last_written = nullptr;  // range that ends last among those that are written
+  const std::vector<MemberRange> ranges = ranges_of(members);
+  for (const MemberRange& range : ranges) {
+    const MemberRange* const other = range.is_written ? last : last_written;
+    if (other != nullptr && range.begin < other->end) refuse_overlap(*other, range, members, rank);
+    const auto take = [&](const MemberRange*& latest) {
+      if (latest == nullptr || latest->end < range.end) latest = &range;
+    };
+    take(last);
+    if (range.is_written) take(last_written);
+  }
+}
+
+}  // namespace collectives

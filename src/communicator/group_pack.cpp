@@ -1,0 +1,188 @@
+// Functions of GroupPack, which performs several members of a group by one call.
+#include "communicator/group_pack.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/text.hpp"
+#include "collectives/error.hpp"
+
+namespace collectives {
+namespace {
+
+/// Appends the name of a member. Escapes keep ("a, b", "c") apart from ("a", "b, c"), because ranks compare the hash of
+/// the joined names.
+void append_name(std::string& names, std::string_view name) {
+  for (const char letter : name) names.append(letter == ',' || letter == '\\' ? "\\" : "").push_back(letter);
+}
+
+/// Returns whether calls of several members can be one call.
+bool is_packable(const Call& call, const Options& options) {
+  if (options.compressor != nullptr) return false;
+  return call.memory == Memory::host || call.collective == Collective::all_reduce;
+}
+
+bool equal_but_name(const Options& a, const Options& b) {
+  return a.backend == b.backend && a.timeout == b.timeout && a.deterministic == b.deterministic && a.wire == b.wire &&
+         a.force == b.force && a.stream == b.stream && a.compressor == b.compressor;
+}
+
+std::size_t bytes_of(const GroupMember& member) {
+  const Call& call = member.call;
+  return member.count() * size_of(call.collective == Collective::reduce ? call.input.type : call.output.type);
+}
+
+DataType type_of(const Call& call) {
+  return call.collective == Collective::reduce || call.collective == Collective::reduce_scatter ? call.input.type
+                                                                                                : call.output.type;
+}
+
+}  // namespace
+
+GroupPack::GroupPack(GroupMember member, const Options& options, std::exception_ptr refused)
+    : call_(member.call),
+      options_(options),
+      backend_(options.backend),
+      name_(options.name),
+      any_named_(!options.name.empty()),
+      refused_(std::move(refused)) {
+  append_name(names_, options.name);
+  members_.push_back(std::move(member));
+}
+
+bool GroupPack::takes(const GroupMember& member, const Options& options, std::size_t limit) const noexcept {
+  const Call& call = member.call;
+  Options mine = options_;
+  mine.backend = backend_;
+  const bool on_device = call.memory == Memory::device;
+  return call.collective == call_.collective && type_of(call) == type_of(call_) && call.op == call_.op &&
+         call.root == call_.root && call.memory == call_.memory && equal_but_name(mine, options) &&
+         is_packable(call, options) &&
+         (on_device || (bytes_of(member) <= limit && bytes_of(members_.front()) <= limit));
+}
+
+void GroupPack::add(GroupMember member, std::string_view name, const std::exception_ptr& refused) {
+  append_name(names_.append(", "), name);
+  any_named_ = any_named_ || !name.empty();
+  if (refused_ == nullptr) refused_ = refused;
+  members_.push_back(std::move(member));
+}
+
+std::size_t GroupPack::count() const noexcept {
+  return std::accumulate(members_.begin(), members_.end(), std::size_t{0},
+                         [](std::size_t sum, const GroupMember& member) { return sum + member.count(); });
+}
+
+template <class Visit>
+void GroupPack::for_each_input(Visit&& visit) const {
+  for (std::size_t part = 0; part < members_.front().inputs.size(); ++part)
+    for (const GroupMember& member : members_) visit(member.inputs[part]);
+}
+
+template <class Visit>
+void GroupPack::for_each_output(Visit&& visit) const {
+  for (std::size_t part = 0; part < members_.front().outputs.size(); ++part)
+    for (const GroupMember& member : members_) visit(member.outputs[part]);
+}
+
+bool GroupPack::use_in_place(Call& call) const {
+  std::vector<ConstBuffer> inputs, outputs;
+  for_each_input([&](const ConstBuffer& input) { inputs.push_back(input); });
+  for_each_output([&](const Buffer& output) { outputs.push_back(output); });
+  const auto sum = [](const std::vector<ConstBuffer>& buffers) {
+    return std::accumulate(buffers.begin(), buffers.end(), std::size_t{0},
+                           [](std::size_t total, const ConstBuffer& buffer) { return total + buffer.count; });
+  };
+  const std::size_t read = sum(inputs), written = sum(outputs);
+  const std::byte* const input = adjacent(inputs);
+  const std::byte* const output = adjacent(outputs);
+  if ((input == nullptr && read > 0) || (output == nullptr && written > 0)) return false;
+  call.input = ConstBuffer(input, read, type_of(call_));
+  call.output = Buffer(const_cast<std::byte*>(output), written, type_of(call_));
+  // A rank that has no output of a reduce, or no input of a broadcast, still states the length.
+  if (inputs.empty()) call.input.count = written;
+  if (outputs.empty()) call.output.count = read;
+  return true;
+}
+
+void GroupPack::copy_inputs(Call& call, Rank rank) {
+  const DataType type = type_of(call_);
+  const std::size_t element = size_of(type), whole = count();
+  const std::string collective(to_string(call.collective));
+  try {
+    scratch_ = pool_->take(std::max<std::size_t>(whole * element, 1));
+  } catch (const std::exception&) {
+    throw Error(Errc::system,
+                fmt::format("{}: no memory for the {} of a group of {} tensors", collective,
+                            bytes_text(whole * element), members_.size()),
+                rank, rank, collective);
+  }
+  const bool gathers = call.collective == Collective::all_gather,
+             scatters = call.collective == Collective::reduce_scatter;
+  std::byte* const first = scratch_.data();
+  std::byte* own = first;
+  std::size_t own_count = whole;
+  if (is_divided(call.collective)) {
+    own += std::accumulate(parts_.begin(), parts_.begin() + rank, std::size_t{0}) * element;
+    own_count = parts_[static_cast<std::size_t>(rank)];
+  }
+  call.input = gathers ? ConstBuffer(own, own_count, type) : ConstBuffer(first, whole, type);
+  call.output = scatters ? Buffer(own, own_count, type) : Buffer(first, whole, type);
+  results_ = static_cast<const std::byte*>(call.output.data);
+  std::byte* at = gathers ? own : first;
+  for_each_input([&](const ConstBuffer& input) {
+    if (input.count > 0) std::memcpy(at, input.data, input.bytes());
+    at += input.bytes();
+  });
+}
+
+void GroupPack::finish() {
+  if (results_ == nullptr) return;
+  const std::byte* at = std::exchange(results_, nullptr);
+  for_each_output([&](const Buffer& output) {
+    if (output.count > 0) std::memcpy(output.data, at, output.bytes());
+    at += output.bytes();
+  });
+  pool_->give_back(std::move(scratch_));
+}
+
+Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
+  pool_ = pool;
+  options_.backend = backend_;
+  options_.name = name_;
+  Call call{.collective = call_.collective, .op = call_.op, .root = call_.root};
+  if (call.collective == Collective::barrier) return call;
+  parts_.resize(members_.front().parts.size());
+  for (const GroupMember& member : members_) {
+    lengths_.push_back(member.count());
+    std::ranges::transform(parts_, member.parts, parts_.begin(), std::plus<>());
+  }
+  if (is_divided(call.collective) && std::ranges::adjacent_find(parts_, std::not_equal_to<>()) != parts_.end()) {
+    call.counts = parts_;
+    call.has_counts = true;
+  }
+  // The layout is a hash of the number and the lengths of the members, in their order. The layout belongs to the
+  // signature, the arguments that ranks compare. Ranks with other numbers or lengths thus get an error.
+  call.layout = hash_bytes(lengths_.data(), lengths_.size() * sizeof lengths_[0], lengths_.size());
+  if (!call.has_counts) call.lengths = lengths_;
+  const bool fused = members_.size() > 1;
+  if (fused && any_named_) call.names = names_;
+  if (fused && call_.memory == Memory::device) {  // the code for GPU memory packs the tensors
+    for (const GroupMember& member : members_) tensors_.push_back({member.call.input, member.call.output});
+    const auto any = std::ranges::find_if(tensors_, [](const Tensor& tensor) { return tensor.output.count > 0; });
+    call.output = Buffer(any->output.data, count(), type_of(call_));
+    call.input = call.output;
+    call.tensors = tensors_;
+  } else if (!use_in_place(call)) {
+    copy_inputs(call, rank);
+  }
+  return call;
+}
+
+}  // namespace collectives

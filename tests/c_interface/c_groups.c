@@ -1,0 +1,121 @@
+// Tests of the C interface: persistent calls, groups of any collectives, and communicators made by their members.
+#include "c_interface_test.h"
+
+static void start_and_wait(collectives_persistent* call) {
+  int done = 0;
+  OK(collectives_persistent_start(call));
+  INVALID("this persistent call is started already", collectives_persistent_start(call));
+  OK(collectives_persistent_test(call, &done));
+  OK(collectives_persistent_wait_for(call, 60, &done));
+  CHECK(done == 1);
+  OK(collectives_persistent_start(call));
+  OK(collectives_persistent_wait(call));
+  OK(collectives_persistent_wait(call));  // nothing is started
+}
+
+void StartPersistentCalls(Comm* comm) {
+  const size_t p = size_of(comm), self = (size_t)collectives_rank(comm);
+  const int last = collectives_size(comm) - 1;
+  const collectives_options options = {.size = sizeof options, .name = "tensor"};
+  int32_t in[3], sum[3], wide[3 * kMost], part[3], sent[3], reduced[3] = {0};
+  size_t counts[kMost];
+  for (size_t i = 0; i < 3; ++i) in[i] = (int32_t)(self + i), sent[i] = (int32_t)self;
+  for (size_t r = 0; r < p; ++r) counts[r] = 3;
+  int32_t ranks = 0;
+  for (size_t r = 0; r < p; ++r) ranks += (int32_t)r;
+  collectives_persistent* calls[8] = {NULL};
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  OK(collectives_persistent_all_reduce(comm, in, sum, 3, i32, COLLECTIVES_SUM, &options, &calls[0]));
+  OK(collectives_persistent_all_gather(comm, in, wide, 3, i32, NULL, &calls[1]));
+  OK(collectives_persistent_all_gather_v(comm, in, wide, counts, i32, NULL, &calls[2]));
+  OK(collectives_persistent_reduce_scatter(comm, wide, part, 3, i32, COLLECTIVES_SUM, NULL, &calls[3]));
+  OK(collectives_persistent_reduce_scatter_v(comm, wide, part, counts, i32, COLLECTIVES_SUM, NULL, &calls[4]));
+  OK(collectives_persistent_broadcast(comm, sent, sent, 3, i32, last, NULL, &calls[5]));
+  OK(collectives_persistent_reduce(comm, in, reduced, 3, i32, COLLECTIVES_SUM, last, NULL, &calls[6]));
+  OK(collectives_persistent_barrier(comm, NULL, &calls[7]));
+  for (size_t c = 0; c < 8; ++c) start_and_wait(calls[c]);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(sum[i] == ranks + (int32_t)(p * i));
+    for (size_t r = 0; r < p; ++r) CHECK(wide[3 * r + i] == (int32_t)(r + i));
+    CHECK(part[i] == (int32_t)(p * (self + i)));
+    CHECK(sent[i] == last);
+    CHECK(reduced[i] == ((int)self == last ? sum[i] : 0));
+  }
+  for (size_t c = 0; c < 8; ++c) collectives_persistent_free(calls[c]);
+  INVALID("input is null",
+          collectives_persistent_all_reduce(comm, NULL, sum, 3, i32, COLLECTIVES_SUM, NULL, &calls[0]));
+  CHECK(calls[0] == NULL);
+  INVALID("call is null", collectives_persistent_barrier(comm, NULL, NULL));
+  INVALID("call is null", collectives_persistent_start(NULL));
+  INVALID("comm is null", collectives_persistent_barrier(NULL, NULL, &calls[0]));
+  collectives_persistent_free(NULL);
+}
+
+void GroupAnyCollectives(Comm* comm) {
+  const size_t p = size_of(comm), self = (size_t)collectives_rank(comm);
+  const int last = collectives_size(comm) - 1;
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  int32_t in[2] = {(int32_t)self, 1}, gathered[2 * kMost], scattered[2], sent[2] = {last, last}, reduced[2] = {0};
+  int32_t whole[2 * kMost], lists[kMost][2], from[kMost][2], listed[2], gathered_v[2 * kMost], scattered_v[2];
+  void* outputs[kMost];
+  const void* inputs[kMost];
+  size_t counts[kMost];
+  if ((int)self != last) sent[0] = sent[1] = -1;
+  for (size_t r = 0; r < p; ++r) {
+    counts[r] = 2;
+    outputs[r] = lists[p - 1 - r];  // not adjacent
+    inputs[r] = from[p - 1 - r];
+    for (size_t i = 0; i < 2; ++i) whole[2 * r + i] = from[p - 1 - r][i] = (int32_t)(r + i);
+  }
+  collectives_group* group;
+  OK(collectives_group_create(comm, &group));
+  OK(collectives_group_all_gather(group, in, gathered, 2, i32, NULL));
+  OK(collectives_group_all_gather_v(group, in, gathered_v, counts, i32, NULL));
+  OK(collectives_group_all_gather_list(group, in, outputs, counts, i32, NULL));
+  OK(collectives_group_reduce_scatter(group, whole, scattered, 2, i32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_reduce_scatter_v(group, whole, scattered_v, counts, i32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_reduce_scatter_list(group, inputs, listed, counts, i32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_broadcast(group, sent, sent, 2, i32, last, NULL));
+  OK(collectives_group_reduce(group, in, reduced, 2, i32, COLLECTIVES_SUM, last, NULL));
+  OK(collectives_group_barrier(group, NULL));
+  OK(collectives_group_run(group));
+  int32_t sum = 0;
+  for (size_t r = 0; r < p; ++r) {
+    sum += (int32_t)r;
+    CHECK(gathered[2 * r] == (int32_t)r && gathered[2 * r + 1] == 1);
+    CHECK(gathered_v[2 * r] == (int32_t)r && gathered_v[2 * r + 1] == 1);
+    CHECK(lists[p - 1 - r][0] == (int32_t)r && lists[p - 1 - r][1] == 1);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(scattered[i] == (int32_t)(p * (self + i)));
+    CHECK(scattered_v[i] == scattered[i] && listed[i] == scattered[i]);
+    CHECK(sent[i] == last);
+  }
+  if ((int)self == last) CHECK(reduced[0] == sum && reduced[1] == (int32_t)p);
+  INVALID("outputs is null", collectives_group_all_gather_list(group, in, NULL, counts, i32, NULL));
+  INVALID("counts is null", collectives_group_reduce_scatter_list(group, inputs, in, NULL, i32, COLLECTIVES_SUM, NULL));
+  collectives_group_free(group);
+  OK(collectives_barrier(comm, NULL));
+}
+
+void CreateAGroup(Comm* comm) {
+  const int rank = collectives_rank(comm), p = collectives_size(comm);
+  int ranks[kMost];
+  for (int r = 0; r < p; ++r) ranks[r] = p - 1 - r;
+  Comm* part = NULL;
+  INVALID("is not in the list", collectives_create_group(comm, ranks, 0, NULL, NULL, &part));
+  const int twice[] = {rank, rank};
+  INVALID("is listed twice", collectives_create_group(comm, twice, 2, "twice", NULL, &part));
+  INVALID("ranks is null", collectives_create_group(comm, NULL, 1, NULL, NULL, &part));
+  CHECK(part == NULL);
+  if (rank > 0 || p == 1) {  // rank 0 takes no part
+    const size_t members = (size_t)(p == 1 ? 1 : p - 1);
+    OK(collectives_create_group(comm, ranks, members, "all but rank 0", NULL, &part));
+    CHECK(collectives_size(part) == (int)members && collectives_rank(part) == p - 1 - rank);
+    int32_t sum = 1;
+    OK(collectives_all_reduce(part, &sum, &sum, 1, COLLECTIVES_I32, COLLECTIVES_SUM, NULL));
+    CHECK(sum == (int32_t)members);
+    collectives_communicator_free(part);
+  }
+  OK(collectives_barrier(comm, NULL));
+}

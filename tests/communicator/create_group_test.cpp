@@ -1,0 +1,152 @@
+// Tests of Communicator::create_group(): communicators that are made by their members only, and misuse.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/errors.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::vector<std::vector<int>> kGroupHosts = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 2}};
+
+TEST(CreateGroup, MakesACommunicatorOfItsMembersWithoutTheOthers) {
+  for (const auto& hosts : kGroupHosts)
+    run_hosts(hosts, [](Communicator& comm) {
+      const std::vector<Rank> members{3, 0, 2};
+      if (comm.rank() == 1) return comm.barrier();  // takes no part
+      Communicator part = comm.create_group(members);
+      EXPECT_EQ(part.size(), 3);
+      EXPECT_EQ(members[static_cast<std::size_t>(part.rank())], comm.rank());
+      std::vector<int> data(1000, comm.rank()), all(3);
+      part.all_reduce(data);
+      EXPECT_EQ(data, std::vector<int>(1000, 5));
+      const int mine[] = {comm.rank()};
+      part.all_gather(mine, all);
+      EXPECT_EQ(all, (std::vector<int>{3, 0, 2}));
+      comm.barrier();
+    });
+}
+
+TEST(CreateGroup, MakesManyGroupsOneAfterAnotherAndSeveralAtATime) {
+  for (const auto& hosts : kGroupHosts)
+    run_hosts(hosts, [](Communicator& comm) {
+      const Rank self = comm.rank();
+      for (int round = 0; round < 3; ++round) {
+        const std::vector<Rank> pair{self / 2 * 2, self / 2 * 2 + 1}, all{0, 1, 2, 3}, outer{0, 3};
+        Communicator of_pair = comm.create_group(pair);  // two groups with one name, of different ranks
+        Communicator of_all = comm.create_group(all);
+        std::vector<int> sum(1, 1);
+        of_pair.all_reduce(sum);
+        of_all.all_reduce(sum);
+        EXPECT_EQ(sum[0], 8);
+        if (self == 0 || self == 3) {
+          Communicator of_outer = comm.create_group(outer, "outer");
+          of_outer.all_reduce(sum);
+          EXPECT_EQ(sum[0], 16);
+        }
+        const Communicator alone = comm.create_group(std::vector<Rank>{self});
+        EXPECT_EQ(alone.size(), 1);
+      }
+    });
+}
+
+TEST(CreateGroup, OutlivesItsParent) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    std::unique_ptr<Communicator> part;
+    {
+      Communicator comm(bootstrap);
+      part = std::make_unique<Communicator>(comm.create_group(std::vector<Rank>{1, 0}));
+      comm.barrier();
+    }
+    std::vector<int> data(10, 1);
+    part->all_reduce(data);
+    EXPECT_EQ(data, std::vector<int>(10, 2));
+  });
+}
+
+// ---- misuse ----
+
+TEST(CreateGroup, WithABadListIsRefusedAtOnce) {
+  run_communicators(3, [](Communicator& comm) {
+    const auto refused = [&](const std::vector<Rank>& ranks, std::string_view why) {
+      const Error error = error_of([&] { (void)comm.create_group(ranks); });
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_SAYS(error.what(), why);
+    };
+    const Rank self = comm.rank(), other = (self + 1) % 3;
+    refused({self, other, self}, "create_group: rank " + std::to_string(self) + " is listed twice");
+    refused({other}, "create_group: rank " + std::to_string(self) + ", the caller, is not in the list");
+    refused({}, ", the caller, is not in the list");
+    refused({self, 3}, "create_group: 3 is not a rank of 0 to 2");
+    refused({-1, self}, "create_group: -1 is not a rank of 0 to 2");
+    comm.barrier();
+  });
+}
+
+TEST(CreateGroup, WithDifferentListsIsAMismatchThatNamesBoth) {
+  for (const auto& hosts : {std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 1}})
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                if (comm.rank() == 2) return comm.barrier();
+                const std::vector<Rank> ranks = comm.rank() == 0 ? std::vector<Rank>{0, 1} : std::vector<Rank>{1, 0};
+                const Error error = error_of([&] { (void)comm.create_group(ranks, "pair"); });
+                EXPECT_EQ(error.code(), Errc::mismatch);
+                EXPECT_SAYS(error.what(), "create_group \"pair\": rank 0 passed ranks 0,1, rank 1 passed ranks 1,0");
+                comm.barrier();  // the parent is not affected
+                Communicator part = comm.create_group(std::vector<Rank>{0, 1}, "pair");
+                part.barrier();
+              },
+              {.timeout = 20s});
+}
+
+TEST(CreateGroup, WithoutAMemberReachesItsDeadlineAndCanBeRepeated) {
+  for (const auto& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    std::atomic<bool> over{false};
+    run_hosts(hosts, [&](Communicator& comm) {
+      const std::vector<Rank> both{0, 1};
+      if (comm.rank() == 0) {
+        const Error error = error_of([&] { (void)comm.create_group(both, "late", {.timeout = 100ms}); });
+        over = true;
+        EXPECT_EQ(error.code(), Errc::timeout);
+        EXPECT_SAYS(error.what(), "rank 1 did not take part in create_group \"late\"");
+      } else {
+        while (!over) std::this_thread::sleep_for(1ms);
+      }
+      comm.barrier();
+      Communicator part = comm.create_group(both, "late");
+      part.barrier();
+    });
+  }
+}
+
+TEST(CreateGroup, WithAMemberThatHasLeftIsToldToTheOthers) {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    auto comm = std::make_unique<Communicator>(bootstrap);
+    comm->barrier();
+    if (comm->rank() == 2) return;  // destroys the communicator
+    if (comm->rank() == 1) {
+      Communicator part = comm->create_group(std::vector<Rank>{0, 1}, "survivors");
+      return part.barrier();
+    }
+    const Error error = error_of([&] { (void)comm->create_group(std::vector<Rank>{0, 2}, "lost", {.timeout = 20s}); });
+    EXPECT_EQ(error.code(), Errc::peer_lost);
+    EXPECT_SAYS(error.what(), "create_group \"lost\": rank 2 was lost: it left the communicator");
+    Communicator part = comm->create_group(std::vector<Rank>{0, 1}, "survivors");
+    part.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing

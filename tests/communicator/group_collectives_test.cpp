@@ -1,0 +1,258 @@
+// Tests of groups that hold different collectives and lists of tensors: results, shared calls, buffers in place, and
+// refusals. An oracle in the test computes the expected results from the numbers of ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/errors.hpp"
+#include "support/hosts.hpp"
+#include "support/ranks.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::vector<std::vector<int>> kGroupWorlds = {{0}, {0, 0}, {0, 0, 0}, {0, 0, 1}, {0, 1}};
+
+/// Value of element i that a rank contributes to member `member`.
+int given(std::size_t rank, std::size_t member, std::size_t i) {
+  return static_cast<int>(1000 * rank + 17 * member + i % 97);
+}
+
+/// One member of each kind, of `count` elements for each rank, and a check of its results.
+class Members {
+ public:
+  Members(Communicator& comm, std::size_t count, std::size_t first)
+      : p_(static_cast<std::size_t>(comm.size())),
+        self_(static_cast<std::size_t>(comm.rank())),
+        root_(comm.size() - 1),
+        count_(count),
+        first_(first),
+        own_(count),
+        whole_(p_ * count),
+        sum_(count),
+        part_(count),
+        listed_part_(count + self_),
+        gathered_(p_ * count),
+        sent_(count),
+        reduced_(count, -1) {
+    for (std::size_t r = 0; r < p_; ++r) {
+      outputs_.emplace_back(count + r, -1);
+      inputs_.emplace_back(count + r);
+      for (std::size_t i = 0; i < inputs_[r].size(); ++i) inputs_[r][i] = given(self_, first_ + r, i);
+    }
+    own_with_self_.resize(count + self_);
+    for (std::size_t i = 0; i < own_with_self_.size(); ++i) own_with_self_[i] = given(self_, first_, i);
+    for (std::size_t i = 0; i < count; ++i) own_[i] = given(self_, first_, i);
+    if (static_cast<Rank>(self_) == root_) sent_ = own_;
+    for (std::size_t i = 0; i < p_ * count; ++i) whole_[i] = given(self_, first_, i);
+  }
+  void add_to(Group& group) {
+    group.all_reduce(own_, sum_);
+    group.broadcast(sent_, root_);
+    group.all_gather(own_, gathered_);
+    const std::vector<Buffer> outputs(outputs_.begin(), outputs_.end());
+    group.all_gather(own_with_self_, outputs);
+    group.reduce_scatter(whole_, part_);
+    const std::vector<ConstBuffer> inputs(inputs_.begin(), inputs_.end());
+    group.reduce_scatter(inputs, listed_part_);
+    group.reduce(own_, reduced_, ReduceOp::sum, root_);
+    group.barrier();
+  }
+  void check() const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      ASSERT_EQ(sum_[i], summed(first_, i)) << i;
+      ASSERT_EQ(sent_[i], given(static_cast<std::size_t>(root_), first_, i)) << i;
+      ASSERT_EQ(part_[i], summed(first_, self_ * count_ + i)) << i;
+      ASSERT_EQ(reduced_[i], static_cast<Rank>(self_) == root_ ? summed(first_, i) : -1) << i;
+    }
+    for (std::size_t i = 0; i < listed_part_.size(); ++i) ASSERT_EQ(listed_part_[i], summed(first_ + self_, i)) << i;
+    for (std::size_t r = 0; r < p_; ++r) {
+      for (std::size_t i = 0; i < count_; ++i) ASSERT_EQ(gathered_[r * count_ + i], given(r, first_, i)) << r << i;
+      for (std::size_t i = 0; i < count_ + r; ++i) ASSERT_EQ(outputs_[r][i], given(r, first_, i)) << r << i;
+    }
+  }
+
+ private:
+  int summed(std::size_t member, std::size_t i) const {
+    int sum = 0;
+    for (std::size_t r = 0; r < p_; ++r) sum += given(r, member, i);
+    return sum;
+  }
+  std::size_t p_, self_;
+  Rank root_;
+  std::size_t count_, first_;
+  std::vector<int> own_, whole_, sum_, part_, listed_part_, gathered_, sent_, reduced_, own_with_self_;
+  std::vector<std::vector<int>> inputs_, outputs_;
+};
+
+TEST(GroupOfCollectives, GivesTheResultsOfEachMember) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      Group group = comm.group();
+      for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{30'000}}) {
+        std::vector<Members> all;
+        for (std::size_t first = 0; first < 3; ++first) all.emplace_back(comm, count + first, 10 * first);
+        for (Members& members : all) members.add_to(group);
+        if (count == 3)
+          group.run_async().wait();
+        else
+          group.run();
+        for (const Members& members : all) members.check();
+      }
+    });
+}
+
+TEST(GroupOfCollectives, SharesCallsOfEqualCollectiveTypeOpRootAndOptions) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<std::vector<int>> data(6, std::vector<int>(5, 1)), wide(2, std::vector<int>(10));
+    Group group = comm.group();
+    for (std::size_t i = 0; i < 3; ++i) group.broadcast(data[i], 0);
+    group.broadcast(data[3], 1);
+    group.all_gather(data[4], wide[0]);
+    group.all_gather(data[5], wide[1]);
+    group.barrier();
+    group.barrier();
+    group.run();
+    const Counters counters = comm.counters();
+    EXPECT_EQ(counters[Collective::broadcast].calls, 2U) << "one for each root";
+    EXPECT_EQ(counters[Collective::all_gather].calls, 1U);
+    EXPECT_EQ(counters[Collective::barrier].calls, 1U);
+  });
+}
+
+TEST(GroupOfCollectives, PerformsLongMembersInTheirOwnMemory) {
+  run_communicators(2, [](Communicator& comm) {
+    constexpr std::size_t kLong = 40'000;  // more than 64 KiB of i32
+    SharedArray<int> first = comm.allocate<int>(kLong), second = comm.allocate<int>(kLong);
+    std::ranges::fill(first, 1);
+    std::ranges::fill(second, 2);
+    Group group = comm.group();
+    group.all_reduce(first, first);
+    group.all_reduce(second, second);
+    group.run();
+    EXPECT_EQ(comm.counters()[Collective::all_reduce].calls, 2U);
+    EXPECT_EQ(std::ranges::count(first, 2), static_cast<std::ptrdiff_t>(kLong));
+    EXPECT_EQ(std::ranges::count(second, 4), static_cast<std::ptrdiff_t>(kLong));
+  });
+}
+
+TEST(GroupOfCollectives, WorksOnAdjacentTensorsOfAListInPlace) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      constexpr std::size_t kCount = 50'000;
+      SharedArray<int> flat = comm.allocate<int>(p * kCount), sums = comm.allocate<int>(p * kCount);
+      std::vector<Buffer> outputs;
+      std::vector<ConstBuffer> inputs;
+      for (std::size_t r = 0; r < p; ++r) {
+        outputs.emplace_back(flat.data() + r * kCount, kCount, DataType::i32);
+        inputs.emplace_back(sums.data() + r * kCount, kCount, DataType::i32);
+      }
+      std::fill_n(flat.data() + self * kCount, kCount, comm.rank() + 1);
+      std::ranges::fill(sums, comm.rank());
+      Group group = comm.group();
+      group.all_gather(ConstBuffer(outputs[self]), outputs);  // in place
+      group.reduce_scatter(inputs, Buffer(sums.data() + self * kCount, kCount, DataType::i32));
+      group.run();
+      for (std::size_t i = 0; i < p * kCount; ++i) ASSERT_EQ(flat[i], static_cast<int>(i / kCount) + 1) << i;
+      const int sum = comm.size() * (comm.size() - 1) / 2;
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(sums[self * kCount + i], sum) << i;
+    });
+}
+
+// ---- refusals ----
+
+TEST(GroupOfCollectives, InAnotherOrderIsAMismatchThatNamesBoth) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<float> sum(10), sent(20);
+                      Group group = comm.group();
+                      const Error error = error_of([&] {
+                        if (comm.rank() == 0) group.all_reduce(sum, sum);
+                        group.broadcast(sent, 0);
+                        if (comm.rank() == 1) group.all_reduce(sum, sum);
+                        group.run();
+                        comm.barrier();
+                      });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "rank 0 passed all_reduce of 10 x f32");
+                      EXPECT_SAYS(error.what(), "rank 1 passed broadcast of 20 x f32");
+                    },
+                    {.timeout = 20s});
+}
+
+TEST(GroupOfCollectives, WithOtherLengthsIsAMismatchThatNamesBoth) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<float> first(10), second(20);
+                      Group group = comm.group();
+                      const Error error = error_of([&] {
+                        group.broadcast(comm.rank() == 0 ? first : second, 0);
+                        group.broadcast(comm.rank() == 0 ? second : first, 0);
+                        group.run();
+                        comm.barrier();
+                      });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "30 x f32 in a group of 10, 20");
+                      EXPECT_SAYS(error.what(), "30 x f32 in a group of 20, 10");
+                    },
+                    {.timeout = 20s});
+}
+
+TEST(GroupOfCollectives, WithABadListIsRefused) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> mine(4), a(4), b(4), c(5);
+    std::vector<double> wide(4);
+    const auto refused = [&](auto&& add, std::string_view why) {
+      Group group = comm.group();
+      const Error error = error_of([&] {
+        add(group);
+        group.run();
+      });
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_SAYS(error.what(), why);
+    };
+    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{a}); }, "all_gather: 1 outputs for 2 ranks");
+    refused(
+        [&](Group& group) {
+          group.all_gather(mine, std::vector<Buffer>{a, wide});
+        },
+        "all_gather: outputs[0] is f32, outputs[1] is f64");
+    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{c, c}); }, "all_gather: input has 4");
+    refused(
+        [&](Group& group) {
+          group.all_gather(mine, std::vector<Buffer>{a, Buffer(nullptr, 4, DataType::f32)});
+        },
+        "all_gather: outputs[1] is null with 4 elements");
+    refused(
+        [&](Group& group) {
+          group.all_gather(mine, std::vector<Buffer>{a, a});
+        },
+        "all_gather: buffers of tensor 1 overlap without being in place");
+    refused(
+        [&](Group& group) {
+          group.broadcast(b, 0);
+          group.all_gather(mine, std::vector<Buffer>{a, b});
+        },
+        "all_gather: the output of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
+    refused(
+        [&](Group& group) {
+          group.reduce_scatter(std::vector<ConstBuffer>{a, b}, mine);
+          group.broadcast(b, 0);
+        },
+        "broadcast: the input of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
+    refused([&](Group& group) { group.broadcast(b, 2); }, "broadcast: root 2 is not a rank of 0 to 1");
+    comm.barrier();  // all ranks have refused all groups, so the communicator stays usable
+  });
+}
+
+}  // namespace
+}  // namespace collectives::testing
