@@ -43,7 +43,7 @@ std::uint64_t Communicator::bytes_sent() const noexcept {
   const auto of_collectives = [](const CommunicatorResources& resources, const auto&) {
     return resources.bytes_sent();
   };
-  return impl_->read(of_collectives) + impl_->messages().bytes_sent();
+  return impl_->read(of_collectives) + impl_->messages.engine().sends().bytes_sent();
 }
 CodingReport Communicator::coding() const noexcept {
   return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.executor->coding(); });
@@ -52,7 +52,7 @@ std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept {
   const auto of_collectives = [](const CommunicatorResources& resources, const auto&) {
     return resources.bytes_sent_to_other_hosts();
   };
-  return impl_->read(of_collectives) + impl_->messages().bytes_to_other_hosts();
+  return impl_->read(of_collectives) + impl_->messages.engine().sends().bytes_to_other_hosts();
 }
 
 std::vector<OperationRecord> Communicator::recent_operations() const {

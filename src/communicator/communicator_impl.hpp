@@ -28,8 +28,8 @@
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
 //   scratch_pool.hpp            ScratchPool: memory for copies of the tensors of groups
-//   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
-//   point_to_point_calls.hpp    PointToPointCalls: the checks of point-to-point calls, and their objects
+//   handle_states.hpp           HandleStates: the operations to which handles of the program refer
+//   point_to_point_calls.hpp    PointToPointCalls: point-to-point calls, and their objects
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
@@ -52,14 +52,13 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
+#include "communicator/handle_states.hpp"
 #include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
-#include "communicator/operation_pool.hpp"
 #include "communicator/operation_queue.hpp"
-#include "communicator/point_to_point_calls.hpp"
 #include "communicator/persistent_state.hpp"
+#include "communicator/point_to_point_calls.hpp"
 #include "communicator/progress_thread.hpp"
-#include "communicator/repeated_call.hpp"
 #include "communicator/scratch_pool.hpp"
 #include "core/call.hpp"
 
@@ -96,22 +95,6 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Starts an asynchronous call, and returns its operation. Throws Error if the call is refused. `refused`: the error
   /// that DeviceCalls::place() has returned for a tensor of a Group; null if there is none.
   std::shared_ptr<Work::State> issue(Call call, const Options& options, std::exception_ptr refused = nullptr);
-  /// Sends or receives, and blocks until the call has ended. Returns the rank at the other end. Throws Error.
-  Rank run_message(const MessageCall& call, const Options& options);
-  /// Sends and receives at the same time. Blocks until both have ended. Returns the rank that has sent. Throws Error.
-  Rank run_messages(const MessageCall& send, const MessageCall& receive, const Options& options);
-  /// Starts a send or a receive, and returns its operation. Throws Error.
-  std::shared_ptr<Work::State> issue_message(const MessageCall& call, const Options& options);
-  /// Starts calls together, which PointToPointCalls::check() has accepted. Returns their operations. The result is
-  /// valid until the next call. Throws Error.
-  std::vector<std::shared_ptr<Work::State>>& issue_messages(std::span<const CheckedMessage> calls);
-  /// Starts a send and a receive together. Returns a state whose members are both operations. Throws Error.
-  std::shared_ptr<Work::State> issue_exchange(const MessageCall& send, const MessageCall& receive,
-                                              const Options& options);
-  /// Returns the part that checks point-to-point calls.
-  PointToPointCalls& message_calls() noexcept { return messages_; }
-  /// Returns the part that performs point-to-point calls.
-  const PointToPoint& messages() const noexcept { return messages_.engine(); }
   /// Returns the part that checks, places, plans and refuses calls.
   CallPreparation& preparation() noexcept { return preparation_; }
   /// Blocks until the operation `state` has ended or the deadline `until` has passed. Returns whether it has ended.
@@ -146,8 +129,10 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   CommunicatorResources resources;
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();  ///< memory for groups
   const OwnerProcess owner_process;
+  PointToPointCalls messages{*this, resources};
 
  private:
+  friend class PointToPointCalls;       // wakes the progress thread
   friend class Communicator;            // create_group() takes the lock
   friend struct PersistentCall::State;  // performs persistent calls
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
@@ -161,13 +146,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   OneCall one_call_;
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
-  OperationPool<Work::State> pool_;
-  std::vector<PersistentCall::State*> persistent_calls_;
-  RepeatedCall repeated_call_;
+  HandleStates handles_;
   OperationQueue queue_{resources, device_calls_};
-  PointToPointCalls messages_{resources, queue_};
-  std::vector<std::shared_ptr<Work::State>> issued_messages_;  // result of issue_messages(); kept for its memory
-  ProgressThread progress_thread_{resources, queue_, messages_.engine()};  // follows all parts that its thread uses
+  ProgressThread progress_thread_{resources, queue_, messages.engine()};  // follows all parts that its thread uses
   CallPreparation preparation_{resources, device_calls_, queue_, progress_thread_};
 };
 

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "bootstrap/subset.hpp"
@@ -83,6 +84,7 @@ struct CommunicatorResources {
   /// Whether calls take the communicator's lock: with a progress thread or a wire. A thread in a point-to-point call
   /// takes it to read control messages of the wire.
   bool locked = false;
+  mutable std::mutex mutex;  ///< communicator's lock, which ProgressThread::guard() takes
   std::unique_ptr<Observer> observer;
 };
 

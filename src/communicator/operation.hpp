@@ -73,6 +73,12 @@ struct Operation {
 struct Work::State : Operation {
   Communicator::Impl* owner = nullptr;  ///< null for a Group, and after the communicator was destroyed
 
+  /// Blocks until the operation has ended or `until` has passed. Returns whether it has ended. Does nothing and returns
+  /// true without an owner.
+  bool wait_until(Deadline until);
+  /// Progresses operations without waiting. Returns whether this one has ended. Returns true without an owner.
+  bool test();
+
   // Fields of a point-to-point call. `message` is then the operation, and the fields of Operation are unused until it
   // ends.
   bool is_message = false;

@@ -112,7 +112,7 @@ bool OperationQueue::is_too_far_ahead() const noexcept {
 
 /// Does nothing while another thread has the lock, because that thread progresses the operations.
 bool OperationQueue::progress_as_member(bool check_failures) noexcept {
-  std::unique_lock lock(mutex_, std::defer_lock);
+  std::unique_lock lock(resources_.mutex, std::defer_lock);
   if (resources_.locked && !lock.try_lock()) return false;
   const std::uint64_t before = resources_.moves();
   progress();

@@ -74,9 +74,6 @@ class OperationQueue final : public ProgressEngine::Member {
   OperationQueue(const CommunicatorResources& resources, const DeviceCalls& device_calls)
       : resources_(resources), device_calls_(device_calls), steps_(resources, device_calls) {}
 
-  /// Returns the mutex of the communicator's operations, which ProgressThread::guard() locks.
-  std::mutex& mutex() noexcept { return mutex_; }
-
   // ---- issuing ----
 
   /// Advances all operations as far as possible, and adds this one unless it has ended.
@@ -154,7 +151,6 @@ class OperationQueue final : public ProgressEngine::Member {
   /// Fails `first` and all operations queued or in flight.
   void fail_all(Operation& first, std::exception_ptr error) noexcept;
 
-  std::mutex mutex_;
   const CommunicatorResources& resources_;
   const DeviceCalls& device_calls_;
   OperationSteps steps_;

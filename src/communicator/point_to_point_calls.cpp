@@ -1,5 +1,5 @@
-// Implementation of PointToPointCalls: the checks of point-to-point calls. This file also has the functions of
-// Communicator and Communicator::Impl for these calls.
+// Implementation of PointToPointCalls: the checks of point-to-point calls, and their objects. This file also has the
+// functions of Communicator for these calls.
 #include "communicator/point_to_point_calls.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 
 #include "collectives/plan.hpp"
 #include "communicator/communicator_impl.hpp"
+#include "communicator/test_backoff.hpp"
 #include "core/call.hpp"
 #include "device/placement.hpp"
 
@@ -21,8 +22,9 @@ std::string_view name_of(const MessageCall& call) noexcept { return call.sends()
 
 }  // namespace
 
-PointToPointCalls::PointToPointCalls(const CommunicatorResources& resources, OperationQueue& queue)
-    : resources_(resources),
+PointToPointCalls::PointToPointCalls(Communicator::Impl& owner, const CommunicatorResources& resources)
+    : owner_(owner),
+      resources_(resources),
       engine_({.view = *resources.view,
                .arena = *resources.context.arena,
                .wire = resources.context.messages.get(),
@@ -32,7 +34,7 @@ PointToPointCalls::PointToPointCalls(const CommunicatorResources& resources, Ope
                    [&resources](std::string_view why) {
                      resources.observer->fail_message(why, *resources.failure_detector);
                    },
-               .control = resources.context.wire != nullptr ? &queue.mutex() : nullptr,
+               .control = resources.context.wire != nullptr ? &resources.mutex : nullptr,
                .threads = resources.context.threads,
                .kernel = resources.context.kernel_copy_allowed,
                .oversubscribed = resources.context.oversubscribed,
@@ -96,33 +98,88 @@ void PointToPointCalls::check_apart(const MessageCall& send, const MessageCall& 
     throw Error(Errc::invalid_argument, "sendrecv: input and output overlap", resources_.rank(), kNoRank, "sendrecv");
 }
 
-// ---- objects ----
+// ---- calls ----
 
-std::shared_ptr<Work::State> PointToPointCalls::unused() {
+Rank PointToPointCalls::run(const MessageCall& call, const Options& options) {
+  owner_.check_process(name_of(call));
+  MessageOperation operation;
+  operation.begin(check(call, options));
+  MessageOperation* const one = &operation;
+  engine_.run({&one, 1});
+  if (!engine_.is_idle()) owner_.progress_thread_.notify_of_message();
+  return operation.source;
+}
+
+Rank PointToPointCalls::exchange(const MessageCall& send, const MessageCall& receive, const Options& options) {
+  owner_.check_process("sendrecv");
+  MessageOperation sending, receiving;
+  sending.begin(check(send, options));
+  receiving.begin(check(receive, options));
+  check_apart(send, receive);
+  MessageOperation* const both[] = {&sending, &receiving};
+  engine_.run(both);
+  if (!engine_.is_idle()) owner_.progress_thread_.notify_of_message();
+  return receiving.source;
+}
+
+std::shared_ptr<Work::State> PointToPointCalls::state_for(const CheckedMessage& call) {
   std::shared_ptr<Work::State> state = pool_.unused();
   state->error = nullptr;
-  state->is_message = false;
-  state->phase.store(Operation::Phase::done, std::memory_order_relaxed);
+  state->is_message = true;
+  state->owner = &owner_;
+  state->phase.store(Operation::Phase::running, std::memory_order_relaxed);
+  state->message.begin(call);
   return state;
 }
 
-void PointToPointCalls::start(Communicator::Impl& owner, std::span<const CheckedMessage> calls,
-                              std::vector<std::shared_ptr<Work::State>>& states) {
-  states.clear();
-  for (const CheckedMessage& one : calls) {
-    std::shared_ptr<Work::State> state = unused();
-    state->is_message = true;
-    state->owner = &owner;
-    state->phase.store(Operation::Phase::running, std::memory_order_relaxed);
-    state->message.begin(one);
-    states.push_back(std::move(state));
-  }
+PointToPointCalls::States& PointToPointCalls::start_together(std::span<const CheckedMessage> calls) {
+  started_.clear();
   starting_.clear();
+  for (const CheckedMessage& one : calls) started_.push_back(state_for(one));
   for (const bool sends : {false, true})
-    for (const auto& state : states)
+    for (const auto& state : started_)
       if (state->message.call.sends() == sends) starting_.push_back(&state->message);
   engine_.start(starting_);
-  for (const auto& state : states) state->conclude_message();
+  for (const auto& state : started_) state->conclude_message();
+  owner_.progress_thread_.notify_of_message();
+  return started_;
+}
+
+Work PointToPointCalls::issue(const MessageCall& call, const Options& options) {
+  owner_.check_process(name_of(call));
+  const CheckedMessage checked = check(call, options);
+  return Work(std::move(start_together({&checked, 1}).front()));
+}
+
+Work PointToPointCalls::issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options) {
+  owner_.check_process("sendrecv");
+  const CheckedMessage calls[] = {check(send, options), check(receive, options)};
+  check_apart(send, receive);
+  std::shared_ptr<Work::State> both = pool_.unused();
+  both->error = nullptr;
+  both->is_message = false;
+  both->owner = nullptr;
+  both->phase.store(Operation::Phase::done, std::memory_order_relaxed);
+  for (auto& state : start_together(calls)) both->members.push_back(Work(std::move(state)));
+  return Work(std::move(both));
+}
+
+// ---- waits ----
+
+bool PointToPointCalls::wait_until(Work::State& state, Deadline until) {
+  owner_.check_process("wait");
+  engine_.wait_until(state.message, until);
+  state.conclude_message();
+  return state.finished();
+}
+
+bool PointToPointCalls::test(Work::State& state) {
+  owner_.check_process("test");
+  const std::uint64_t before = engine_.moves();
+  const bool ended = state.finished() || engine_.test(state.message);
+  note_test(ended, engine_.moves() != before, resources_.context.oversubscribed);
+  state.conclude_message();
+  return ended;
 }
 
 void PointToPointCalls::end() noexcept {
@@ -133,71 +190,27 @@ void PointToPointCalls::end() noexcept {
   });
 }
 
-// ---- Communicator::Impl ----
-
-Rank Communicator::Impl::run_message(const MessageCall& call, const Options& options) {
-  check_process(name_of(call));
-  MessageOperation operation;
-  operation.begin(messages_.check(call, options));
-  messages_.engine().run(operation);
-  if (!messages_.engine().is_idle()) progress_thread_.notify_of_message();
-  return operation.source;
-}
-
-Rank Communicator::Impl::run_messages(const MessageCall& send, const MessageCall& receive, const Options& options) {
-  check_process("sendrecv");
-  MessageOperation sending, receiving;
-  sending.begin(messages_.check(send, options));
-  receiving.begin(messages_.check(receive, options));
-  messages_.check_apart(send, receive);
-  messages_.engine().run(sending, receiving);
-  if (!messages_.engine().is_idle()) progress_thread_.notify_of_message();
-  return receiving.source;
-}
-
-std::shared_ptr<Work::State> Communicator::Impl::issue_message(const MessageCall& call, const Options& options) {
-  check_process(name_of(call));
-  const CheckedMessage checked = messages_.check(call, options);
-  return std::move(issue_messages(std::span(&checked, 1)).front());
-}
-
-std::vector<std::shared_ptr<Work::State>>& Communicator::Impl::issue_messages(std::span<const CheckedMessage> calls) {
-  messages_.start(*this, calls, issued_messages_);
-  progress_thread_.notify_of_message();
-  return issued_messages_;
-}
-
-std::shared_ptr<Work::State> Communicator::Impl::issue_exchange(const MessageCall& send, const MessageCall& receive,
-                                                                const Options& options) {
-  check_process("sendrecv");
-  const CheckedMessage calls[] = {messages_.check(send, options), messages_.check(receive, options)};
-  messages_.check_apart(send, receive);
-  std::shared_ptr<Work::State> both = messages_.unused();
-  for (auto& state : issue_messages(calls)) both->members.push_back(Work(std::move(state)));
-  return both;
-}
-
 // ---- Communicator ----
 
 void Communicator::send(ConstBuffer data, Rank to, int tag, const Options& options) {
-  impl_->run_message(MessageCall::send(data, to, tag), options);
+  impl_->messages.run(MessageCall::send(data, to, tag), options);
 }
 Work Communicator::send_async(ConstBuffer data, Rank to, int tag, const Options& options) {
-  return Work(impl_->issue_message(MessageCall::send(data, to, tag), options));
+  return impl_->messages.issue(MessageCall::send(data, to, tag), options);
 }
 Rank Communicator::recv(Buffer data, Rank from, int tag, const Options& options) {
-  return impl_->run_message(MessageCall::receive(data, from, tag), options);
+  return impl_->messages.run(MessageCall::receive(data, from, tag), options);
 }
 Work Communicator::recv_async(Buffer data, Rank from, int tag, const Options& options) {
-  return Work(impl_->issue_message(MessageCall::receive(data, from, tag), options));
+  return impl_->messages.issue(MessageCall::receive(data, from, tag), options);
 }
 Rank Communicator::sendrecv(ConstBuffer input, Rank to, Buffer output, Rank from, int tag, const Options& options) {
-  return impl_->run_messages(MessageCall::send(input, to, tag), MessageCall::receive(output, from, tag), options);
+  return impl_->messages.exchange(MessageCall::send(input, to, tag), MessageCall::receive(output, from, tag), options);
 }
 Work Communicator::sendrecv_async(ConstBuffer input, Rank to, Buffer output, Rank from, int tag,
                                   const Options& options) {
-  return Work(
-      impl_->issue_exchange(MessageCall::send(input, to, tag), MessageCall::receive(output, from, tag), options));
+  return impl_->messages.issue_exchange(MessageCall::send(input, to, tag), MessageCall::receive(output, from, tag),
+                                        options);
 }
 
 }  // namespace collectives

@@ -27,7 +27,7 @@ void ProgressThread::stop() {
   place_.leave();
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(queue_.mutex());
+    const std::lock_guard lock(resources_.mutex);
     stop_ = true;
   }
   work_to_do_.notify_all();
@@ -41,7 +41,7 @@ void ProgressThread::run() {
     if (!messages_.is_idle()) messages_.progress_as_member(false);
     return queue_.is_idle() && messages_.is_idle();
   };
-  std::unique_lock lock(queue_.mutex());
+  std::unique_lock lock(resources_.mutex);
   while (!stop_) {
     work_to_do_.wait(lock, [this] { return stop_ || !queue_.is_idle() || !messages_.is_idle(); });
     CollectiveBackoff backoff(resources_.context.oversubscribed);

@@ -34,7 +34,7 @@ class ProgressThread {
   /// the calling thread.
   std::unique_lock<std::mutex> guard() {
     if (place_.taken()) place_.move_to_this_thread();
-    return resources_.locked ? std::unique_lock(queue_.mutex()) : std::unique_lock<std::mutex>();
+    return resources_.locked ? std::unique_lock(resources_.mutex) : std::unique_lock<std::mutex>();
   }
   /// Puts the communicator on the progress list of the calling thread, unless there is a progress thread.
   void attach() {
@@ -48,7 +48,7 @@ class ProgressThread {
   /// the lock.
   void notify_of_message() {
     if (!threaded_) return;
-    { const std::lock_guard lock(queue_.mutex()); }
+    { const std::lock_guard lock(resources_.mutex); }
     work_to_do_.notify_one();
   }
   bool threaded() const noexcept { return threaded_; }

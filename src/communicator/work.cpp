@@ -30,12 +30,22 @@ Work::~Work() {
   }
 }
 
+bool Work::State::wait_until(Deadline until) {
+  if (owner == nullptr) return true;
+  return is_message ? owner->messages.wait_until(*this, until) : owner->wait_until(*this, until);
+}
+
+bool Work::State::test() {
+  if (owner == nullptr) return true;
+  return is_message ? owner->messages.test(*this) : owner->test(*this);
+}
+
 bool Work::wait_until(Deadline until) {
   if (state_ == nullptr) return true;
   try {
     for (Work& member : state_->members)
       if (!member.wait_until(until)) return false;
-    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait_until(*state_, until)) return false;
+    if (!state_->finished() && !state_->wait_until(until)) return false;
   } catch (const std::exception&) {  // test() below throws the failure of a member of a group
   }
   return test();
@@ -54,7 +64,7 @@ bool Work::test() {
     state_->members.clear();
     state_->finish = nullptr;
   }
-  if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
+  if (!state_->test()) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // thrown again in every later test()
   // The operation has ended, so this handle becomes empty.
   const std::shared_ptr<State> state = std::move(state_);

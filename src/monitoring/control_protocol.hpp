@@ -14,7 +14,8 @@
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
 //   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
-//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at most
+//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at
+//   most
 //              kMostMemberMessages, until the rank takes part in the exchange.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for

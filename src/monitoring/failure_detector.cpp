@@ -223,41 +223,6 @@ void FailureDetector::log_difference_at_end() noexcept {
   }
 }
 
-// ---- point-to-point waits ----
-
-void FailureDetector::look_for_losses() {
-  if (control_) control_->poll_failed_peers();
-  arena_.search_ended(coarse_now(), kCheckLostEvery);
-}
-
-std::optional<std::string> FailureDetector::loss_of(Rank rank) const {
-  if (view_.host_of(rank) != view_.grid.host) return control_->loss_of(rank);
-  const int local = view_.local_of(rank);
-  const bool left = arena_.block(local).departed.value.load(std::memory_order_acquire) != 0;
-  if (!left && arena_.ended(local) == 0) return std::nullopt;
-  return left ? "it left the communicator" : "its process ended";
-}
-
-std::string FailureDetector::current_call_of(Rank rank) const {
-  if (view_.host_of(rank) != view_.grid.host) return {};
-  const std::uint64_t newest = arrivals_.newest_of(rank);
-  if (newest == 0 || completed_of(view_.local_of(rank)) >= newest) return {};
-  const auto record = arrivals_.record_of(rank, newest);
-  return record ? label_of(record->signature, newest, record->details.name) : fmt::format("call #{}", newest);
-}
-
-void FailureDetector::publish_wait(const MessageWait& wait, bool to_hosts) {
-  arrivals_.publish_heartbeat(coarse_now());
-  arena_.block(arena_.self()).message_wait.value.store(wait.word(), std::memory_order_release);
-  if (control_ && to_hosts) control_->send_wait(wait.word());
-}
-
-MessageWait FailureDetector::wait_of(Rank rank) const noexcept {
-  if (view_.host_of(rank) == view_.grid.host)
-    return MessageWait::of(arena_.block(view_.local_of(rank)).message_wait.value.load(std::memory_order_acquire));
-  return control_ ? MessageWait::of(control_->wait_of(rank)) : MessageWait();
-}
-
 // ---- lost peers ----
 
 std::uint64_t FailureDetector::completed_of(int local) const noexcept {

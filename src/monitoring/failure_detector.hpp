@@ -50,7 +50,6 @@
 #include "monitoring/arrival_table.hpp"
 #include "monitoring/control_protocol.hpp"
 #include "monitoring/first_failure.hpp"
-#include "monitoring/message_wait.hpp"
 #include "shared_memory/arena.hpp"
 #include "steps/algorithm.hpp"
 
@@ -111,18 +110,6 @@ class FailureDetector {
   /// The check usually costs one reading of the coarse clock.
   void check_control_throttled();
 
-  /// Looks for ranks that have ended or left. Requires the communicator's lock if there is a wire.
-  void look_for_losses();
-  /// Returns how a rank has left or ended, as far as look_for_losses() has found out. Requires the same lock.
-  std::optional<std::string> loss_of(Rank rank) const;
-  /// Returns the call in which a rank of this host is, such as "barrier #3". Returns an empty text for other ranks.
-  std::string current_call_of(Rank rank) const;
-  /// Publishes the point-to-point message for which this rank waits, and that this rank runs. `to_hosts`: also sends it
-  /// to other hosts, which requires the communicator's lock.
-  void publish_wait(const MessageWait& wait, bool to_hosts);
-  /// Returns the point-to-point message for which another rank is known to wait.
-  MessageWait wait_of(Rank rank) const noexcept;
-
   /// Stores a failure in the abort block. The first failure stays. Does not throw.
   void report_failure(Errc code, Rank peer, std::string_view operation, std::string_view text) noexcept;
   /// Reports Errc::aborted. May be called from any thread. Sends the failure to the other hosts at once if the wire
@@ -144,6 +131,7 @@ class FailureDetector {
 
  private:
   friend class MemberExchange;  // uses the control messages
+  friend class PeerStates;      // reads the states of single ranks
   /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
   /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
   [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);

@@ -5,10 +5,7 @@
 namespace collectives {
 
 HostLink::HostLink(const Arena& arena, int peer)
-    : out_(arena.messages(arena.self(), peer)),
-      in_(arena.messages(peer, arena.self())),
-      ring_out_(arena.message_ring(arena.self(), peer)),
-      ring_in_(arena.message_ring(peer, arena.self())) {}
+    : out_(arena.messages(arena.self(), peer)), in_(arena.messages(peer, arena.self())) {}
 
 bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
   const bool has_payload = envelope.kind == MessageKind::eager || envelope.kind == MessageKind::data;
@@ -22,7 +19,7 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
       ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
       if (place + bytes - ring_read_ > kMessageRingBytes) return false;
     }
-    if (bytes > 0) std::memcpy(ring_out_ + place % kMessageRingBytes, payload, bytes);
+    if (bytes > 0) std::memcpy(out_.ring + place % kMessageRingBytes, payload, bytes);
     ring_sent_ = after(place, bytes);
     header.unused = kInRing;
     // The length of a piece of data differs from that of its message. The name is unused in both kinds.
@@ -86,7 +83,7 @@ void HostLink::take(std::byte* to) {
   }
   if (envelope_.unused == kInRing) {
     const std::uint64_t place = place_in_ring(ring_received_, payload_);
-    if (to != nullptr && payload_ > 0) std::memcpy(to, ring_in_ + place % kMessageRingBytes, payload_);
+    if (to != nullptr && payload_ > 0) std::memcpy(to, in_.ring + place % kMessageRingBytes, payload_);
     ring_received_ = after(place, payload_);
     in_.ring_read.value.store(ring_received_, std::memory_order_release);
   }

@@ -99,7 +99,6 @@ class HostLink final : public MessageLink {
   static std::uint64_t after(std::uint64_t place, std::size_t bytes) noexcept { return (place + bytes + 63) / 64 * 64; }
 
   MessageChannel &out_, &in_;
-  std::byte *const ring_out_, *const ring_in_;
   std::uint64_t sent_ = 0, lines_read_ = 0;      // lines sent, and of these, lines that the peer is known to have read
   std::uint64_t ring_sent_ = 0, ring_read_ = 0;  // bytes of the ring used, and released by the peer
   std::uint64_t received_ = 0, published_ = 0;   // lines read, and of these, lines that the peer may use again

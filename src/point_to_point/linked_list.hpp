@@ -39,6 +39,8 @@ class LinkedList {
     if (one != nullptr) remove(*one);
     return one;
   }
+  /// Removes all objects. Their links stay as they are.
+  void clear() noexcept { first_ = last_ = nullptr; }
   /// Returns the first object for which is_wanted() returns true, or null.
   template <class Wanted>
   T* find(Wanted&& is_wanted) const {

@@ -11,12 +11,8 @@ void Matching::post(MessageOperation& receive) noexcept {
 void Matching::remove(MessageOperation& receive) noexcept { list_of(receive.call.peer).remove(receive); }
 
 void Matching::forget_posted() noexcept {
-  const auto clear = [](MessageList& list) {
-    while (list.pop_front() != nullptr) {
-    }
-  };
-  clear(posted_any_);
-  for (MessageList& list : posted_) clear(list);
+  posted_any_.clear();
+  for (MessageList& list : posted_) list.clear();
 }
 
 MessageOperation* Matching::take_receive(Rank from, int tag) noexcept {

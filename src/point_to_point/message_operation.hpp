@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <string>
 
 #include "collectives/error.hpp"
 #include "collectives/messages.hpp"
@@ -85,9 +84,6 @@ struct MessageOperation {
     stage.store(Stage::waiting, std::memory_order_relaxed);
   }
 };
-
-/// Returns the operation as text: "send #4 to rank 1 (tag 7)".
-std::string text_of(const MessageOperation& operation);
 
 using UnfinishedMessages = LinkedList<MessageOperation, &MessageOperation::unfinished>;
 /// List of the operations that have the same role: posted receives, or sends that wait for the same event.
