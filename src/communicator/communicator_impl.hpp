@@ -146,7 +146,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   OneCall one_call_;
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
-  HandleStates handles_;
+  HandleStates<Work::State, PersistentCall::State> handles_;
   OperationQueue queue_{resources, device_calls_};
   ProgressThread progress_thread_{resources, queue_, messages.engine()};  // follows all parts that its thread uses
   CallPreparation preparation_{resources, device_calls_, queue_, progress_thread_};

@@ -1,23 +1,22 @@
-// Handle states: the operations to which the program's handles refer, Work and PersistentCall.
+// Handle states: the operations to which the program's handles refer. These are Work::State and PersistentCall::State.
 #pragma once
 
 #include <vector>
 
-#include "communicator/operation.hpp"
 #include "communicator/operation_pool.hpp"
-#include "communicator/persistent_state.hpp"
 
 namespace collectives {
 
+template <class WorkState, class PersistentState>
 struct HandleStates {
-  OperationPool<Work::State> works;
-  std::vector<PersistentCall::State*> persistent;  ///< persistent calls whose handles exist
+  OperationPool<WorkState> works;
+  std::vector<PersistentState*> persistent;  ///< persistent calls whose handles exist
 
   /// Calls visit() for the state of each handle.
   template <class Visit>
   void for_each(Visit&& visit) const {
     works.for_each(visit);
-    for (PersistentCall::State* const call : persistent) visit(*call);
+    for (PersistentState* const call : persistent) visit(*call);
   }
 };
 

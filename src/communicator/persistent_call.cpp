@@ -104,7 +104,7 @@ void PersistentCall::State::start(const std::shared_ptr<State>& call) {
   try {
     operation.check_still_allocated(rank);
   } catch (const Error& error) {
-    comm.preparation_.refuse_locked(operation.arguments, error.what());
+    comm.preparation_.refuse_locked(operation.arguments, error.what(), operation.name);
     throw;
   }
   operation.queue_again();
