@@ -16,7 +16,7 @@ BEGIN {
   row("mpi+ucx+cuda : loadable components, one folder each", "#cfe3f7")
   row("tuning communicator : public calls, and numbers measured here", "#cfe3f7")
   row("device compression/top_k : GPU memory; top-k compression", "#d3ecd6")
-  row("execution planning monitoring : perform, choose, observe", "#d3ecd6")
+  row("point_to_point execution planning monitoring : messages; perform, choose, observe", "#d3ecd6")
   row("hierarchical ring+reduce_to_one : the algorithms, as lists of Steps", "#fbe7c0")
   row("transport shared_memory : bytes between hosts and inside one", "#f4d5d0")
   row("topology bootstrap : where ranks run, and how they meet", "#f4d5d0")

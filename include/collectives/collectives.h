@@ -517,6 +517,51 @@ COLLECTIVES_EXPORT collectives_error collectives_barrier_async(collectives_commu
                                                                const collectives_options* options,
                                                                collectives_work** work);
 
+// ---- point-to-point ----
+//
+// A receive takes messages of one sender with one tag in the order in which they were sent. Both ranks pass the same
+// count and type; otherwise both fail with MISMATCH. A rank may send to itself. These calls and collectives do not wait
+// for one another. One thread may be in a collective while another thread is in a point-to-point call.
+//
+// A tag is 0 to 2^30. Of the options, only `name` and `timeout_seconds` matter. A stream, a codec, a compressor or a
+// backend is UNSUPPORTED. communicator.hpp has the details.
+
+/// Source of a receive that takes a message of any rank.
+#define COLLECTIVES_ANY_SOURCE (-2)
+
+/// Sends `count` elements to rank `to`. May return before `to` has received them.
+COLLECTIVES_EXPORT collectives_error collectives_send(collectives_communicator* comm, const void* data, size_t count,
+                                                      collectives_data_type type, int to, int tag,
+                                                      const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_send_async(collectives_communicator* comm, const void* data,
+                                                            size_t count, collectives_data_type type, int to, int tag,
+                                                            const collectives_options* options,
+                                                            collectives_work** work);
+/// Receives the next message with this tag from rank `from`, or from any rank if it is COLLECTIVES_ANY_SOURCE. Sets
+/// `*source` to the sender, unless `source` is NULL.
+COLLECTIVES_EXPORT collectives_error collectives_recv(collectives_communicator* comm, void* data, size_t count,
+                                                      collectives_data_type type, int from, int tag,
+                                                      const collectives_options* options, int* source);
+COLLECTIVES_EXPORT collectives_error collectives_recv_async(collectives_communicator* comm, void* data, size_t count,
+                                                            collectives_data_type type, int from, int tag,
+                                                            const collectives_options* options,
+                                                            collectives_work** work);
+/// Sends `send_count` elements to rank `to` and receives `recv_count` elements from rank `from` at the same time, both
+/// with `tag`. The buffers must not overlap. Sets `*source` as collectives_recv() does.
+COLLECTIVES_EXPORT collectives_error collectives_sendrecv(collectives_communicator* comm, const void* input,
+                                                          size_t send_count, int to, void* output, size_t recv_count,
+                                                          int from, collectives_data_type type, int tag,
+                                                          const collectives_options* options, int* source);
+COLLECTIVES_EXPORT collectives_error collectives_sendrecv_async(collectives_communicator* comm, const void* input,
+                                                                size_t send_count, int to, void* output,
+                                                                size_t recv_count, int from, collectives_data_type type,
+                                                                int tag, const collectives_options* options,
+                                                                collectives_work** work);
+
+/// Sets `*source` to the rank whose message a finished receive has taken. -1: the operation is no receive, or it is not
+/// finished.
+COLLECTIVES_EXPORT collectives_error collectives_work_source(const collectives_work* work, int* source);
+
 /// Blocks until the operation is finished. Fails with the operation's error, also in later calls.
 COLLECTIVES_EXPORT collectives_error collectives_work_wait(collectives_work* work);
 /// Blocks for at most `seconds`. Sets `*done` to 1 if the operation is finished, and to 0 if it continues.

@@ -8,6 +8,7 @@
 #include "collectives/device_memory.hpp"
 #include "collectives/error.hpp"
 #include "collectives/memory.hpp"
+#include "collectives/messages.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/records.hpp"
 #include "collectives/topology.hpp"

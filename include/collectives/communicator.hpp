@@ -52,6 +52,7 @@
 #include "collectives/error.hpp"
 #include "collectives/export.hpp"
 #include "collectives/memory.hpp"
+#include "collectives/messages.hpp"
 #include "collectives/persistent_call.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/records.hpp"
@@ -140,15 +141,20 @@ class COLLECTIVES_EXPORT Work {
   void wait();
   /// Blocks for at most `timeout`. Returns true if the operation is finished. If not, the operation continues.
   bool wait_for(std::chrono::nanoseconds timeout);
+  /// Returns the rank whose message a finished receive has taken. Returns kNoRank for other operations, and while the
+  /// receive is not finished.
+  Rank source() const noexcept { return source_; }
 
  private:
   friend class Communicator;
   friend struct ForeignCall;
   friend class Group;
+  friend class PointToPointCalls;
   struct State;
   explicit Work(std::shared_ptr<State>) noexcept;
   bool wait_until(Deadline);
   std::shared_ptr<State> state_;
+  Rank source_ = kNoRank;
 };
 
 class Group;
@@ -311,6 +317,40 @@ class COLLECTIVES_EXPORT Communicator {
   void barrier(const Options& = {});
   [[nodiscard]] Work barrier_async(const Options& = {});
 
+  /// Sends `data` to rank `to`, which receives it with recv(). The buffer belongs to the program again when the call
+  /// ends. The call may end before `to` has received the message.
+  ///
+  /// Shape: the receiver passes the same count and type. Otherwise both ranks get Error{mismatch}, which names both
+  /// counts and types. The sender may get it in its next call.
+  ///
+  /// Order: a receive takes messages of one sender with one tag in the order in which they were sent. `tag` is 0 to
+  /// kLargestTag. A rank may send to itself: a receive of its own takes the message.
+  ///
+  /// Point-to-point calls are independent of collectives. Neither waits for the other. One thread may be in a
+  /// collective while another thread is in a point-to-point call. Only one thread at a time makes point-to-point calls.
+  ///
+  /// Cost on the wire: one message if it is short (32 KiB between hosts). A longer one is announced first, and its data
+  /// follow when a receive has matched it. A receiver stores at most 256 KiB of unmatched messages of one sender.
+  ///
+  /// Errors: a bad rank, tag or buffer is Error{invalid_argument}. Nothing was sent then, and the receiver is not told.
+  /// Of the options, only `timeout` and `name` matter. Device memory, a stream, a codec, a compressor or a backend is
+  /// Error{unsupported}.
+  void send(ConstBuffer data, Rank to, int tag = 0, const Options& = {});
+  /// Starts a send. The buffer must not change until the Work has finished.
+  [[nodiscard]] Work send_async(ConstBuffer data, Rank to, int tag = 0, const Options& = {});
+  /// Receives the next message from rank `from` with this tag. Returns its sender. `from` may be any_source: the call
+  /// then takes the message that has arrived first.
+  ///
+  /// Shape, order and errors: see send(). A deadline error names the rank, the tag, and other messages that wait for a
+  /// receive. If ranks wait for one another in a cycle, it names them all.
+  Rank recv(Buffer data, Rank from, int tag = 0, const Options& = {});
+  /// Starts a receive. Receives match messages in the order in which they were started.
+  [[nodiscard]] Work recv_async(Buffer data, Rank from, int tag = 0, const Options& = {});
+  /// Sends `input` to rank `to` and receives `output` from rank `from` at the same time, both with `tag`. Returns the
+  /// rank that has sent `output`. The buffers must not overlap.
+  Rank sendrecv(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0, const Options& = {});
+  [[nodiscard]] Work sendrecv_async(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0,
+                                    const Options& = {});
   // ---- persistent calls (persistent_call.hpp) ----
   //
   // Each function makes a persistent call with the shape, the order and the cost of the collective of its name. It
@@ -418,6 +458,8 @@ class COLLECTIVES_EXPORT Communicator {
   /// Returns the last 64 operations that have started, and the operations queued behind them, oldest first. If a rank
   /// hangs, `collectives_info watch` and COLLECTIVES_FLIGHT_RECORDER show the same from outside.
   std::vector<OperationRecord> recent_operations() const;
+  /// Returns the last 64 point-to-point calls, oldest first.
+  std::vector<MessageRecord> recent_messages() const;
   /// Returns calls, bytes and times of each collective since construction. Counting costs a few nanoseconds per call.
   Counters counters() const;
 
@@ -427,6 +469,7 @@ class COLLECTIVES_EXPORT Communicator {
   friend class DeviceMemory;
   friend struct ForeignCall;  // performs calls of other interfaces
   friend class Group;
+  friend class PointToPointCalls;
   friend class PersistentCall;
   friend class Work;
   struct Impl;

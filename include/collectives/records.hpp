@@ -35,6 +35,18 @@ struct OperationRecord {
 };
 COLLECTIVES_EXPORT std::string_view to_string(OperationRecord::State) noexcept;
 
+/// One point-to-point call, as this rank has seen it.
+struct MessageRecord {
+  std::uint64_t number = 0;  ///< Number of the call among the point-to-point calls of this rank, as in errors: recv #4.
+  bool sends = false;        ///< True: a send. False: a receive.
+  Rank peer = kNoRank;       ///< Rank at the other end, as the call named it: may be any_source.
+  Rank source = kNoRank;     ///< Sender of the message that a receive has taken.
+  int tag = 0;
+  std::size_t count = 0;  ///< Number of elements.
+  DataType type = DataType::f32;
+  OperationRecord::State state = OperationRecord::State::started;
+};
+
 /// Totals of the finished operations of one collective.
 struct CollectiveCounters {
   std::uint64_t calls = 0;

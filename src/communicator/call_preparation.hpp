@@ -4,9 +4,9 @@
 // in host or GPU memory, and plans the call. A rank refuses a call if its arguments are invalid or the library cannot
 // perform it. The call then throws an error and becomes a refusal in the queue (operation_queue.hpp).
 //
-// Communicator::Impl owns the object and the parts that it uses. The object has no state of its own. The functions
-// prepare() and refuse_locked() require the communicator's lock, ProgressThread::guard(). The functions refuse(),
-// check() and check_member() take the lock themselves.
+// Communicator::Impl owns the object and the parts that it uses. Its only state is the last blocking call. The
+// functions prepare() and refuse_locked() require the communicator's lock, ProgressThread::guard(). The functions
+// refuse(), check() and check_member() take the lock themselves.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@
 #include "communicator/device_calls.hpp"
 #include "communicator/operation_queue.hpp"
 #include "communicator/progress_thread.hpp"
+#include "communicator/repeated_call.hpp"
 #include "core/call.hpp"
 
 namespace collectives {
@@ -29,6 +30,8 @@ class CallPreparation {
                   ProgressThread& progress_thread) noexcept
       : resources_(resources), device_calls_(device_calls), queue_(queue), progress_thread_(progress_thread) {}
 
+  /// Returns the last blocking call, whose repetition is neither checked nor planned.
+  RepeatedCall& repeated_call() noexcept { return repeated_call_; }
   /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws. `name`: name of the
   /// tensor. Returns the number of the call. Does nothing after a failure of the communicator, and then returns 0.
   std::uint64_t refuse(const Call& call, std::string_view why, std::string_view name = {}) noexcept;
@@ -58,6 +61,7 @@ class CallPreparation {
   const DeviceCalls& device_calls_;
   OperationQueue& queue_;
   ProgressThread& progress_thread_;
+  RepeatedCall repeated_call_;
 };
 
 }  // namespace collectives

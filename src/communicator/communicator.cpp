@@ -40,18 +40,28 @@ const Topology& Communicator::topology() const noexcept { return impl_->resource
 const Tuning& Communicator::tuning() const noexcept { return impl_->resources.context.public_tuning; }
 std::string_view Communicator::transport() const noexcept { return impl_->resources.transport_name; }
 std::uint64_t Communicator::bytes_sent() const noexcept {
-  return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.bytes_sent(); });
+  const auto of_collectives = [](const CommunicatorResources& resources, const auto&) {
+    return resources.bytes_sent();
+  };
+  return impl_->read(of_collectives) + impl_->messages.engine().sends().bytes_sent();
 }
 CodingReport Communicator::coding() const noexcept {
   return impl_->read([](const CommunicatorResources& resources, const auto&) { return resources.executor->coding(); });
 }
 std::uint64_t Communicator::bytes_sent_to_other_hosts() const noexcept {
-  return impl_->read(
-      [](const CommunicatorResources& resources, const auto&) { return resources.bytes_sent_to_other_hosts(); });
+  const auto of_collectives = [](const CommunicatorResources& resources, const auto&) {
+    return resources.bytes_sent_to_other_hosts();
+  };
+  return impl_->read(of_collectives) + impl_->messages.engine().sends().bytes_to_other_hosts();
 }
 
 std::vector<OperationRecord> Communicator::recent_operations() const {
   return impl_->read([](const auto&, const OperationQueue& queue) { return queue.recent_operations(); });
+}
+std::vector<MessageRecord> Communicator::recent_messages() const {
+  return impl_->read([](const CommunicatorResources& resources, const auto&) {
+    return resources.observer->recorder().recent_messages();
+  });
 }
 Counters Communicator::counters() const {
   return impl_->read(

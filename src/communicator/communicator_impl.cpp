@@ -13,7 +13,7 @@
 
 #include "base/log.hpp"
 #include "base/reported_wait.hpp"
-#include "base/wait.hpp"
+#include "communicator/test_backoff.hpp"
 #include "compression/top_k/top_k_impl.hpp"
 
 namespace collectives {
@@ -29,7 +29,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
   const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
   std::shared_ptr<Work::State> state;
   try {
-    state = pool_.unused();
+    state = handles_.works.unused();
     state->owner = this;
     describe(*state, call, options, planned, resources);
     if (call.memory == Memory::device) device_calls_.prepare(*state, call, options, false, std::move(refused));
@@ -58,7 +58,7 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
-  if (!repeated_call_.equals(call, options, timeout_of(options, resources.settings)))
+  if (!preparation_.repeated_call().equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
   // The call repeats the last blocking call. The operation object of blocking calls therefore still describes the call
   // and its plan.
@@ -72,13 +72,14 @@ void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
   preparation_.check(call, options);
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
-  repeated_call_.forget();
+  preparation_.repeated_call().forget();
   std::exception_ptr refused;
   const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
   if (call.memory == Memory::device) return run_on_device(call, options, planned, std::move(refused), lock);
   Operation& operation = queue_.blocking();
   describe(operation, call, options, planned, resources);
-  repeated_call_.remember(call, options, operation.timeout, resources.context.device != nullptr, operation.job);
+  preparation_.repeated_call().remember(call, options, operation.timeout, resources.context.device != nullptr,
+                                        operation.job);
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
 }
 
@@ -98,7 +99,7 @@ void Communicator::Impl::run_with_reports(const Call& call, std::string_view wha
 void Communicator::Impl::run_on_device(const Call& call, const Options& options,
                                        const std::shared_ptr<const PlannedCall>& planned, std::exception_ptr refused,
                                        OperationQueue::Lock& lock) {
-  const auto state = pool_.unused();
+  const auto state = handles_.works.unused();
   state->owner = this;
   describe(*state, call, options, planned, resources);
   device_calls_.prepare(*state, call, options, true, std::move(refused));
@@ -124,28 +125,21 @@ bool Communicator::Impl::wait_until(Operation& state, Deadline until) {
 
 bool Communicator::Impl::test(Operation& state) {
   check_process(state.call->signature.collective);
-  thread_local TestBackoff backoff;  // one for all communicators that the thread tests
+  bool moved = false;
   if (!state.finished()) {
     const OneCall::Entered entered(one_call_, resources.rank(), state.call->signature.collective);
-    auto lock = progress_thread_.guard();
-    const bool moved = queue_.progress_in_test();
-    if (lock.owns_lock()) lock.unlock();
-    if (!state.finished()) {
-      if (moved)
-        backoff.fruitful();
-      else if (resources.context.oversubscribed)
-        backoff.fruitless();
-      return false;
-    }
+    const auto lock = progress_thread_.guard();
+    moved = queue_.progress_in_test();
   }
-  backoff.fruitful();
-  return true;
+  note_test(state.finished(), moved, resources.context.oversubscribed);
+  return state.finished();
 }
 
 void Communicator::Impl::progress() {
   check_process("progress");
   const auto lock = progress_thread_.guard();
   queue_.progress_all();
+  messages.engine().progress_as_member(true);
 }
 
 void Communicator::Impl::check_peers(std::string_view operation) {
@@ -157,7 +151,7 @@ void Communicator::Impl::retune(const TuningParameters& tuning) {
   resources.context.tuning = tuning;
   resources.context.public_tuning = tuning;
   resources.planner->forget();
-  repeated_call_.forget();
+  preparation_.repeated_call().forget();
 }
 
 std::unique_ptr<NcclComm> Communicator::Impl::split_nccl_comm(int color, int key) {
@@ -181,18 +175,15 @@ Communicator::Impl::Impl(Bootstrap& bootstrap, const CommunicatorOptions& option
 
 Communicator::Impl::~Impl() {
   progress_thread_.stop();
+  messages.end();
   queue_.end();
   if (resources.context.injection != nullptr) resources.context.injection->report_missed(queue_.next_sequence() - 1);
   device_memories_.detach();
   if (!queue_.has_failed()) device_calls_.leave();
-  pool_.for_each([this](Work::State& state) {
+  handles_.for_each([this](auto& state) {
     state.owner = nullptr;
     device_calls_.release(state);
   });
-  for (PersistentCall::State* const call : persistent_calls_) {
-    call->owner = nullptr;
-    device_calls_.release(*call);
-  }
   device_calls_.release(queue_.blocking());
   Wire* const wire = resources.context.wire.get();
   if (wire == nullptr) resources.failure_detector->log_difference_at_end();
@@ -204,7 +195,7 @@ Communicator::Impl::~Impl() {
     } catch (const std::exception&) {
       return;
     }
-  if (wire != nullptr && !queue_.has_failed()) try {
+  if (wire != nullptr && !queue_.has_failed() && !messages.engine().has_failed()) try {
       wire->flush(resources.leave_deadline());
     } catch (const std::exception& error) {
       log_warning(resources.rank(), "leaving a communicator: {}", error.what());

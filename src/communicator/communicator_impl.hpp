@@ -28,7 +28,8 @@
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
 //   scratch_pool.hpp            ScratchPool: memory for copies of the tensors of groups
-//   operation_pool.hpp          OperationPool: objects of ended operations, for later operations
+//   handle_states.hpp           HandleStates: the operations to which handles of the program refer
+//   point_to_point_calls.hpp    PointToPointCalls: point-to-point calls, and their objects
 //
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
@@ -41,6 +42,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -50,13 +52,13 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
+#include "communicator/handle_states.hpp"
 #include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
-#include "communicator/operation_pool.hpp"
 #include "communicator/operation_queue.hpp"
 #include "communicator/persistent_state.hpp"
+#include "communicator/point_to_point_calls.hpp"
 #include "communicator/progress_thread.hpp"
-#include "communicator/repeated_call.hpp"
 #include "communicator/scratch_pool.hpp"
 #include "core/call.hpp"
 
@@ -127,8 +129,10 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   CommunicatorResources resources;
   const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();  ///< memory for groups
   const OwnerProcess owner_process;
+  PointToPointCalls messages{*this, resources};
 
  private:
+  friend class PointToPointCalls;       // wakes the progress thread
   friend class Communicator;            // create_group() takes the lock
   friend struct PersistentCall::State;  // performs persistent calls
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
@@ -142,11 +146,9 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   OneCall one_call_;
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
-  OperationPool<Work::State> pool_;
-  std::vector<PersistentCall::State*> persistent_calls_;
-  RepeatedCall repeated_call_;
+  HandleStates<Work::State, PersistentCall::State> handles_;
   OperationQueue queue_{resources, device_calls_};
-  ProgressThread progress_thread_{resources, queue_};  // follows all parts that its thread uses
+  ProgressThread progress_thread_{resources, queue_, messages.engine()};  // follows all parts that its thread uses
   CallPreparation preparation_{resources, device_calls_, queue_, progress_thread_};
 };
 

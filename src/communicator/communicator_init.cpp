@@ -183,8 +183,9 @@ std::size_t unused_wire_context(const std::vector<JsonRecord>& peer_infos) {
 /// Number of characters of the token that identifies the job on the wire.
 constexpr std::size_t kTokenDigits = 32;
 
-/// Performs phase 2, which connects hosts by a wire. Makes no exchange with one host, and at least two with several.
-/// The ranks first exchange which wires they have, and later the result of each attempt to connect (wires.hpp). If no
+/// Performs phase 2, which connects hosts by a wire, and by another wire for point-to-point messages. Makes no exchange
+/// with one host, and at least four with several. For each wire, the ranks first exchange which wires they have, and
+/// later the result of each attempt to connect (wires.hpp). If no
 /// tuning was given, they also measure the wire, unless its values are stored. Throws Error{unsupported} if the program
 /// asks for shared memory and the ranks are on several hosts.
 void connect_hosts(Construction& construction, CommunicatorContext& context) {
@@ -203,21 +204,25 @@ void connect_hosts(Construction& construction, CommunicatorContext& context) {
                             context.topology.hosts.size()),
                 context.rank, kNoRank, "construction");
   TuningParameters& tuning = context.tuning;
-  Wires wires({.rank = context.rank,
-               .hosts = context.topology.hosts,
-               .token = of_rank_0.text("token", kTokenDigits),
-               .frame_bytes = std::max({tuning.frame_bytes, tuning.wire_frame_bytes, UserOp::kMaxElementBytes}),
-               .asked_for = settings.wire,
-               .factory = construction.factory,
-               .context = wire_context,
-               .deadline = construction.deadline,
-               .check_peers = [&bootstrap] { bootstrap.check_peers(); }},
-              [&](const json& mine, bool is_last) {
-                const auto gather = is_last ? &exchange_result : &exchange;
-                return gather(bootstrap, mine, construction.deadline, OnError::collect);
-              });
-  context.wire = wires.connect();
+  const auto connect = [&](std::size_t number) {
+    Wires wires({.rank = context.rank,
+                 .hosts = context.topology.hosts,
+                 .token = of_rank_0.text("token", kTokenDigits),
+                 .frame_bytes = std::max({tuning.frame_bytes, tuning.wire_frame_bytes, UserOp::kMaxElementBytes}),
+                 .asked_for = settings.wire,
+                 .factory = construction.factory,
+                 .context = number,
+                 .deadline = construction.deadline,
+                 .check_peers = [&bootstrap] { bootstrap.check_peers(); }},
+                [&](const json& mine, bool is_last) {
+                  const auto gather = is_last ? &exchange_result : &exchange;
+                  return gather(bootstrap, mine, construction.deadline, OnError::collect);
+                });
+    return wires.connect();
+  };
+  context.wire = connect(wire_context);
   settings.wire = context.wire->name();
+  context.messages = connect(wire_context + 1);
   tuning.wire_frames = std::min(tuning.wire_frames, static_cast<std::size_t>(context.wire->frames()));
   if (!of_rank_0.has("tuning") && construction.measure != nullptr)
     construction.measure->of_wire(bootstrap, context.topology, *context.wire, tuning, construction.deadline);

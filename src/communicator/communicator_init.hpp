@@ -5,7 +5,7 @@
 // all ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host
 // share memory, the arena. If initialization fails on one rank, all ranks throw an error.
 //
-// Price: the initialization makes four exchanges over the bootstrap, and at least two more if there are several hosts.
+// Price: the initialization makes four exchanges over the bootstrap, and at least four more if there are several hosts.
 // Looking up or measuring the tuning takes up to twelve more (measured_tuning.hpp). The rest of the construction may
 // make further exchanges: two to open a trace, and up to four to connect by NCCL.
 #pragma once
@@ -36,6 +36,7 @@ struct CommunicatorContext {
   Tuning public_tuning;              ///< `tuning` in the form that Communicator::tuning() returns
   std::unique_ptr<Arena> arena;      ///< shared memory of this host
   std::unique_ptr<Wire> wire;        ///< transport between hosts; null on one host
+  std::unique_ptr<Wire> messages;    ///< another wire of the same kind, for point-to-point messages; null on one host
   std::shared_ptr<Device> device;    ///< GPU of this rank, if GPU buffers are allowed
   std::string no_device;             ///< reason why there is no `device`
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
@@ -49,8 +50,9 @@ struct CommunicatorContext {
 };
 
 /// Maximum number of exchanges over the bootstrap in the construction by split(), which measures no tuning and opens no
-/// trace. Two of these exchanges connect all ranks by NCCL. Two others connect the ranks of each host by NCCL.
-inline constexpr int kInitExchanges = 10;
+/// trace. Two of these exchanges connect all ranks by NCCL. Two others connect the ranks of each host by NCCL. Two
+/// more connect the wire of point-to-point messages.
+inline constexpr int kInitExchanges = 12;
 /// Maximum number of exchanges in a construction on one host, without measured tuning, trace and NCCL.
 inline constexpr int kInitExchangesOfOneHost = 4;
 

@@ -151,6 +151,7 @@ CommunicatorResources::CommunicatorResources(Bootstrap& bootstrap, const Communi
       make_device_paths({bootstrap, context, *view, *local, *failure_detector, settings.timeout}, std::move(nccl_comm));
 
   progress_thread = size() > 1 && settings.progress_thread.value_or(has_progress_thread_by_default(context));
+  locked = progress_thread || context.wire != nullptr;
   std::optional<TraceIdentity> seen_as;
   if (visibility == Visibility::visible) seen_as = trace_identity(bootstrap, context, Deadline::in(settings.timeout));
   observer = std::make_unique<Observer>(context, settings, transport_name, progress_thread, seen_as);

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "bootstrap/subset.hpp"
@@ -80,6 +81,10 @@ struct CommunicatorResources {
   std::unique_ptr<Planner> planner;
   std::array<std::unique_ptr<PathExecutor>, kDevicePaths> paths;  ///< by DevicePath; all null without a GPU
   bool progress_thread = false;                                   ///< whether the communicator has a progress thread
+  /// Whether calls take the communicator's lock: with a progress thread or a wire. A thread in a point-to-point call
+  /// takes it to read control messages of the wire.
+  bool locked = false;
+  mutable std::mutex mutex;  ///< communicator's lock, which ProgressThread::guard() takes
   std::unique_ptr<Observer> observer;
 };
 

@@ -131,7 +131,7 @@ DeviceMemory Communicator::Impl::register_memory(std::byte* data, std::size_t by
 void Communicator::Impl::forget(DeviceAllocation& memory) noexcept {
   auto lock = progress_thread_.guard();
   queue_.wait_until_idle(lock, false);
-  for (PersistentCall::State* const call : persistent_calls_) call->mark_freed(memory);
+  for (PersistentCall::State* const call : handles_.persistent) call->mark_freed(memory);
   device_memories_.remove(memory);
 }
 

@@ -118,6 +118,7 @@ MemberExchange::~MemberExchange() {
 void MemberExchange::check() const {
   const auto lock = guard_();
   failure_detector_.check_control();
+  if (ControlProtocol* const of_hosts = control()) of_hosts->note_lost();
   arena_.search_ended(coarse_now(), std::chrono::milliseconds(10));
   for (const Rank rank : members_) {
     if (rank == view_.world.self) continue;

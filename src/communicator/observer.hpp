@@ -72,6 +72,11 @@ class Observer {
   /// Logs `line`, which describes an operation that waits too long. Writes the recorded operations to the flight
   /// recorder's file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
+  /// Writes the recorded operations to the flight recorder's file, because a point-to-point call has failed. `why`:
+  /// text of the error.
+  void fail_message(std::string_view why, const FailureDetector& failure_detector) const noexcept {
+    write_out(why, failure_detector);
+  }
   /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {
     if (trace_ != nullptr) trace_->phase(phase);
@@ -107,6 +112,8 @@ class Observer {
   };
 
   const FlightRecorder& recorder() const noexcept { return recorder_; }
+  /// Returns the recorder for point-to-point calls, which have a lock of their own.
+  FlightRecorder& recorder_of_messages() noexcept { return recorder_; }
   /// Returns the trace; null if none was requested.
   Trace* trace() const noexcept { return trace_.get(); }
 

@@ -18,6 +18,7 @@
 #include "execution/executor.hpp"
 #include "execution/multi_phase_operation.hpp"
 #include "planning/planned_call.hpp"
+#include "point_to_point/message_operation.hpp"
 
 namespace collectives {
 
@@ -71,6 +72,23 @@ struct Operation {
 /// pool. It uses the state again when no Work refers to the state any more.
 struct Work::State : Operation {
   Communicator::Impl* owner = nullptr;  ///< null for a Group, and after the communicator was destroyed
+
+  /// Blocks until the operation has ended or `until` has passed. Returns whether it has ended. Does nothing and returns
+  /// true without an owner.
+  bool wait_until(Deadline until);
+  /// Progresses operations without waiting. Returns whether this one has ended. Returns true without an owner.
+  bool test();
+
+  // Fields of a point-to-point call. `message` is then the operation, and the fields of Operation are unused until it
+  // ends.
+  bool is_message = false;
+  MessageOperation message;
+  /// Takes over the end of `message`. Does nothing if it has not ended.
+  void conclude_message() noexcept {
+    if (!is_message || finished() || !message.ended()) return;
+    error = message.error;
+    phase.store(error == nullptr ? Phase::done : Phase::failed, std::memory_order_release);
+  }
 
   // Fields of a Group, which reduces its tensors by several operations. `members` holds the Works of these operations.
   // `finish` copies packed results to the outputs of the tensors.

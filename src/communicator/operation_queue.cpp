@@ -110,7 +110,10 @@ bool OperationQueue::is_too_far_ahead() const noexcept {
   return !in_flight_.empty() && steps_.sequence().newest() - in_flight_.front().sequence >= kRecords / 2;
 }
 
+/// Does nothing while another thread has the lock, because that thread progresses the operations.
 bool OperationQueue::progress_as_member(bool check_failures) noexcept {
+  std::unique_lock lock(resources_.mutex, std::defer_lock);
+  if (resources_.locked && !lock.try_lock()) return false;
   const std::uint64_t before = resources_.moves();
   progress();
   if (check_failures && !is_idle()) detect_failures();

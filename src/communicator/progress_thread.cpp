@@ -10,8 +10,8 @@
 
 namespace collectives {
 
-ProgressThread::ProgressThread(const CommunicatorResources& resources, OperationQueue& queue)
-    : resources_(resources), queue_(queue), threaded_(resources.progress_thread) {
+ProgressThread::ProgressThread(const CommunicatorResources& resources, OperationQueue& queue, PointToPoint& messages)
+    : resources_(resources), queue_(queue), messages_(messages), threaded_(resources.progress_thread) {
   if (threaded_) try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
@@ -24,41 +24,37 @@ ProgressThread::ProgressThread(const CommunicatorResources& resources, Operation
 }
 
 void ProgressThread::stop() {
-  if (engine_ != nullptr) engine_->remove(queue_);
+  place_.leave();
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(resources_.mutex);
     stop_ = true;
   }
   work_to_do_.notify_all();
   thread_.join();
 }
 
-void ProgressThread::move_to_this_thread() {
-  if (engine_ != nullptr && engine_.get() == ProgressEngine::of_this_thread()) return;
-  if (engine_ != nullptr) engine_->remove(queue_);
-  engine_ = ProgressEngine::make_for_this_thread();
-  if (engine_ != nullptr) engine_->add(queue_);
-}
-
 void ProgressThread::run() {
   if (resources_.context.device != nullptr) resources_.context.device->make_current();
   const auto progress = [this] {
     queue_.progress();
-    return queue_.is_idle();
+    if (!messages_.is_idle()) messages_.progress_as_member(false);
+    return queue_.is_idle() && messages_.is_idle();
   };
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(resources_.mutex);
   while (!stop_) {
-    work_to_do_.wait(lock, [this] { return stop_ || !queue_.is_idle(); });
+    work_to_do_.wait(lock, [this] { return stop_ || !queue_.is_idle() || !messages_.is_idle(); });
     CollectiveBackoff backoff(resources_.context.oversubscribed);
-    std::uint64_t moved = resources_.moves();
+    std::uint64_t moved = resources_.moves() + messages_.moves();
     while (!stop_ && !progress()) {
-      const std::uint64_t moves = resources_.moves();
+      const std::uint64_t moves = resources_.moves() + messages_.moves();
       if (moves != std::exchange(moved, moves)) backoff.reset();
       lock.unlock();
       const bool check_failures = backoff.wait();
       lock.lock();
-      if (check_failures) queue_.detect_failures();
+      if (!check_failures) continue;
+      queue_.detect_failures();
+      messages_.progress_as_member(true);
     }
   }
 }

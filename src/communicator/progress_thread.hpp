@@ -17,6 +17,7 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/operation_queue.hpp"
 #include "execution/progress_engine.hpp"
+#include "point_to_point/point_to_point.hpp"
 
 namespace collectives {
 
@@ -24,37 +25,45 @@ class ProgressThread {
  public:
   /// Starts the progress thread if the communicator is to have one. If the system refuses the thread, logs a warning,
   /// and the communicator has no progress thread.
-  ProgressThread(const CommunicatorResources& resources, OperationQueue& queue);
+  ProgressThread(const CommunicatorResources& resources, OperationQueue& queue, PointToPoint& messages);
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// Returns the lock of the communicator's operations, already taken. Returns an empty lock if there is no progress
-  /// thread. A communicator on a progress list moves to the list of the calling thread.
+  /// Returns the lock of the communicator's operations, already taken. Returns an empty lock if there is neither a
+  /// progress thread nor a wire (CommunicatorResources::locked). A communicator on a progress list moves to the list of
+  /// the calling thread.
   std::unique_lock<std::mutex> guard() {
-    if (engine_ != nullptr) move_to_this_thread();
-    return threaded_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+    if (place_.taken()) place_.move_to_this_thread();
+    return resources_.locked ? std::unique_lock(resources_.mutex) : std::unique_lock<std::mutex>();
   }
   /// Puts the communicator on the progress list of the calling thread, unless there is a progress thread.
   void attach() {
-    if (!threaded_) move_to_this_thread();
+    if (!threaded_) place_.move_to_this_thread();
   }
   /// Wakes the progress thread, if there is one.
   void notify() noexcept {
     if (threaded_) work_to_do_.notify_one();
   }
+  /// Wakes the progress thread, if there is one, for a point-to-point message. Requires that the caller does not hold
+  /// the lock.
+  void notify_of_message() {
+    if (!threaded_) return;
+    { const std::lock_guard lock(resources_.mutex); }
+    work_to_do_.notify_one();
+  }
+  bool threaded() const noexcept { return threaded_; }
   /// Removes the communicator from its progress list. Ends the progress thread.
   void stop();
 
  private:
-  void move_to_this_thread();
   /// Progresses operations until stop(). The progress thread runs this function.
   void run();
 
   const CommunicatorResources& resources_;
   OperationQueue& queue_;
-  std::shared_ptr<ProgressEngine> engine_;  // progress list on which this communicator is, or null
+  PointToPoint& messages_;
+  ProgressPlace place_{queue_};  // progress list on which this communicator is
   bool threaded_ = false;
-  std::mutex mutex_;
   std::condition_variable work_to_do_;
   bool stop_ = false;
   std::thread thread_;

@@ -14,6 +14,7 @@ Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
     Work old(std::move(*this));  // its destructor waits for the old operation
     state_ = std::move(other.state_);
+    source_ = std::exchange(other.source_, kNoRank);
   }
   return *this;
 }
@@ -29,12 +30,22 @@ Work::~Work() {
   }
 }
 
+bool Work::State::wait_until(Deadline until) {
+  if (owner == nullptr) return true;
+  return is_message ? owner->messages.wait_until(*this, until) : owner->wait_until(*this, until);
+}
+
+bool Work::State::test() {
+  if (owner == nullptr) return true;
+  return is_message ? owner->messages.test(*this) : owner->test(*this);
+}
+
 bool Work::wait_until(Deadline until) {
   if (state_ == nullptr) return true;
   try {
     for (Work& member : state_->members)
       if (!member.wait_until(until)) return false;
-    if (!state_->finished() && state_->owner != nullptr && !state_->owner->wait_until(*state_, until)) return false;
+    if (!state_->finished() && !state_->wait_until(until)) return false;
   } catch (const std::exception&) {  // test() below throws the failure of a member of a group
   }
   return test();
@@ -53,12 +64,15 @@ bool Work::test() {
     state_->members.clear();
     state_->finish = nullptr;
   }
-  if (state_->owner != nullptr && !state_->owner->test(*state_)) return false;
+  if (!state_->test()) return false;
   if (state_->error != nullptr) std::rethrow_exception(state_->error);  // thrown again in every later test()
   // The operation has ended, so this handle becomes empty.
   const std::shared_ptr<State> state = std::move(state_);
   if (state->multi_phase != nullptr) std::exchange(state->multi_phase, nullptr)->released();
   if (state->finish) std::exchange(state->finish, nullptr)();
+  for (const Work& member : state->members)
+    if (member.source_ != kNoRank) source_ = member.source_;
+  if (state->is_message) source_ = state->message.source;
   state->members.clear();
   state->call = nullptr;
   return true;

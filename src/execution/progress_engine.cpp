@@ -54,4 +54,16 @@ bool ProgressEngine::progress(const Member& except, bool check_failures) noexcep
   return moved;
 }
 
+void ProgressPlace::move_to_this_thread() {
+  if (engine_ != nullptr && engine_.get() == ProgressEngine::of_this_thread()) return;
+  if (engine_ != nullptr) engine_->remove(member_);
+  engine_ = ProgressEngine::make_for_this_thread();
+  if (engine_ != nullptr) engine_->add(member_);
+}
+
+void ProgressPlace::leave() {
+  if (engine_ != nullptr) engine_->remove(member_);
+  engine_ = nullptr;
+}
+
 }  // namespace collectives

@@ -50,4 +50,23 @@ class ProgressEngine {
   std::vector<Member*> members_;
 };
 
+/// Place of one member on the progress list of at most one thread. Its functions must not run concurrently.
+class ProgressPlace {
+ public:
+  explicit ProgressPlace(ProgressEngine::Member& member) noexcept : member_(member) {}
+  ProgressPlace(const ProgressPlace&) = delete;
+  ProgressPlace& operator=(const ProgressPlace&) = delete;
+
+  /// Returns whether the member is on a list.
+  bool taken() const noexcept { return engine_ != nullptr; }
+  /// Moves the member to the list of the calling thread.
+  void move_to_this_thread();
+  /// Removes the member from its list. Blocks while the thread of the list progresses its members.
+  void leave();
+
+ private:
+  ProgressEngine::Member& member_;
+  std::shared_ptr<ProgressEngine> engine_;
+};
+
 }  // namespace collectives

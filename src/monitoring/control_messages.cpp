@@ -170,6 +170,15 @@ std::optional<LeaveMessage> LeaveMessage::decode(std::string_view bytes) {
   return message;
 }
 
+std::string WaitMessage::encode() const { return fmt::format("W {}", word); }
+
+std::optional<WaitMessage> WaitMessage::decode(std::string_view bytes) {
+  Reader reader(bytes);
+  WaitMessage message;
+  if (!reader.skip("W ") || !reader.number(message.word) || !reader.at_end()) return std::nullopt;
+  return message;
+}
+
 std::string MemberMessage::encode() const {
   return fmt::format("G {} {} {}\n{}\n{}", creation, name, round, list, text);
 }
@@ -188,6 +197,7 @@ ControlMessage decode_control_message(std::string_view bytes) {
   if (auto message = AbortMessage::decode(bytes)) return *std::move(message);
   if (auto message = ArrivalMessage::decode(bytes)) return *std::move(message);
   if (auto message = LeaveMessage::decode(bytes)) return *std::move(message);
+  if (auto message = WaitMessage::decode(bytes)) return *message;
   if (auto message = MemberMessage::decode(bytes)) return *std::move(message);
   return {};
 }

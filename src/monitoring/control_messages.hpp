@@ -5,7 +5,7 @@
 //   R RECORD*                      arrivals: calls that ranks have entered (ArrivalMessage)
 //   L CALL RECORD*                 leave: the sender leaves the communicator; CALL is its last completed call, and the
 //                                  records are those of its last calls (LeaveMessage)
-//
+//   W WORD                         wait: the point-to-point message for which the sender waits (WaitMessage)
 //   G CREATION NAME ROUND\nLIST\nTEXT
 //                                  member: the sender's text for the other members of a communicator that they make
 //                                  (MemberMessage)
@@ -61,6 +61,13 @@ struct LeaveMessage {
   static std::optional<LeaveMessage> decode(std::string_view bytes);
 };
 
+struct WaitMessage {
+  std::uint64_t word = 0;  ///< MessageWait::word(); 0: the wait has ended.
+
+  std::string encode() const;
+  static std::optional<WaitMessage> decode(std::string_view bytes);
+};
+
 /// Text of one exchange between the members of a communicator that its members make (member_exchange.hpp).
 struct MemberMessage {
   std::uint64_t creation = 0;  ///< hash of the name and the ranks of the communicator
@@ -74,7 +81,8 @@ struct MemberMessage {
 };
 
 /// One message of any kind. The first alternative means that the bytes are no message.
-using ControlMessage = std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, MemberMessage>;
+using ControlMessage =
+    std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage, MemberMessage>;
 ControlMessage decode_control_message(std::string_view bytes);
 
 }  // namespace collectives

@@ -44,6 +44,8 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     End& leaver = ends_[static_cast<std::size_t>(from)];
     leaver.left = true;
     leaver.completed = leave->completed;
+  } else if (const auto* const wait = std::get_if<WaitMessage>(&message)) {
+    ends_[static_cast<std::size_t>(from)].wait = wait->word;
   } else if (auto* const member = std::get_if<MemberMessage>(&message)) {
     if (member_messages_.size() == kMostMemberMessages) member_messages_.pop_front();
     member_messages_.emplace_back(from, std::move(*member));
@@ -92,6 +94,10 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
       }
 }
 
+void ControlProtocol::send_wait(std::uint64_t word) {
+  if (may_send_records()) send_to_hosts(WaitMessage{word}.encode());
+}
+
 void ControlProtocol::note_lost() {
   while (auto lost = wire_.poll_failed_peer()) {
     ends_[static_cast<std::size_t>(lost->first)].cause = std::move(lost->second);
@@ -99,8 +105,7 @@ void ControlProtocol::note_lost() {
   }
 }
 
-std::string ControlProtocol::end_of(Rank rank) {
-  note_lost();
+std::string ControlProtocol::end_of(Rank rank) const {
   const End& end = ends_[static_cast<std::size_t>(rank)];
   if (end.left) return fmt::format("it left the communicator after its call #{}", end.completed);
   return end.cause.empty() ? std::string() : fmt::format("its process or host is gone ({})", end.cause);
@@ -111,10 +116,9 @@ std::optional<ControlProtocol::LostRank> ControlProtocol::first_lost(std::uint64
   std::optional<LostRank> leaver;
   for (const Rank rank : lost_) {
     const End& end = ends_[static_cast<std::size_t>(rank)];
-    if (!end.left) return LostRank{rank, fmt::format("its process or host is gone ({})", end.cause), false};
+    if (!end.left) return LostRank{rank, end_of(rank), false};
     const bool done = end.completed >= sequence && !wire_.is_blocked_on_failed_peer(rank);
-    if (!done && !leaver)
-      leaver = LostRank{rank, fmt::format("it left the communicator after its call #{}", end.completed), true};
+    if (!done && !leaver) leaver = LostRank{rank, end_of(rank), true};
   }
   return leaver;
 }

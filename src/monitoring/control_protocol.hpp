@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are four kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are five kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
@@ -13,8 +13,9 @@
 //              same failure.
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
-//
-//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at most
+//   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
+//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at
+//   most
 //              kMostMemberMessages, until the rank takes part in the exchange.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
@@ -75,14 +76,22 @@ class ControlProtocol {
   void begin_leave() noexcept { leaving_ = true; }
   /// Sends the leave message. Does nothing unless the wire detects failed peers.
   void announce_leave() noexcept;
+  /// Sends the point-to-point wait of this rank (MessageWait::word()); 0: it has ended.
+  void send_wait(std::uint64_t word);
+  /// Returns the point-to-point wait that a rank of another host has sent last.
+  std::uint64_t wait_of(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].wait; }
+
+  /// Stores the ranks that the wire has reported as lost.
+  void note_lost();
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
+  /// Returns how a rank of another host has ended or left, as far as note_lost() and poll() have found out; empty: it
+  /// has not.
+  std::string end_of(Rank rank) const;
   /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// completed the call is not lost, unless the wire still waits for data from it. A rank that has left is returned
   /// only if no other rank was lost, because ranks leave after they have lost a peer.
   std::optional<LostRank> first_lost(std::uint64_t sequence);
-  /// Returns how a rank of another host has ended or left; empty: it has not.
-  std::string end_of(Rank rank);
 
   /// Sends a member message. The wire drops it if it cannot be sent.
   void send(Rank to, const MemberMessage& message) { wire_.post_control(to, message.encode()); }
@@ -98,10 +107,9 @@ class ControlProtocol {
     std::string cause = {};       ///< How the wire noticed the end; empty while the rank is connected.
     std::uint64_t completed = 0;  ///< Number of the rank's last completed call, from its leave message.
     bool left = false;            ///< Whether the rank has sent a leave message.
+    std::uint64_t wait = 0;       ///< Point-to-point wait that the rank has sent last.
   };
   void receive(Rank from, std::string_view bytes);
-  /// Stores the ranks that the wire has reported as lost.
-  void note_lost();
   void send_records();
   /// Returns whether the wire may be given a message, because it does not fail if the receiver has ended.
   bool may_send_records() const noexcept { return !leaving_ || wire_.detects_peer_failure(); }

@@ -72,7 +72,11 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
   for (int local = 0; local < arena_.ranks(); ++local) {
     const auto patience = Clock::now() + kPatienceWithRemoteAccess;
     Backoff backoff;
-    while (local != arena_.self() && arena_.block(local).remote_access.value.load() != 0 && arena_.alive(local)) {
+    const RankBlock& block = arena_.block(local);
+    const auto accesses = [&] {
+      return block.remote_access.value.load() != 0 || block.message_access.value.load() != 0;
+    };
+    while (local != arena_.self() && accesses() && arena_.alive(local)) {
       if (Clock::now() < patience) {
         backoff.wait();
         continue;

@@ -131,6 +131,7 @@ class FailureDetector {
 
  private:
   friend class MemberExchange;  // uses the control messages
+  friend class PeerStates;      // reads the states of single ranks
   /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
   /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
   [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);

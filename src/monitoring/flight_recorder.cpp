@@ -16,6 +16,7 @@
 
 #include "base/log.hpp"
 #include "base/safe_file.hpp"
+#include "collectives/messages.hpp"
 #include "collectives/plan.hpp"
 #include "core/collective.hpp"
 
@@ -104,6 +105,23 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
   out.add(", started ");
   out.add_time(now > started ? now - started : 0);
   out.add(" ago");
+}
+
+/// Appends a point-to-point call: "recv #4 from rank 1 (tag 7), 4096 x f32: not finished".
+void add_message(Text& out, const MessageEntry& entry) noexcept {
+  out.add("{} #{} ", entry.sends != 0 ? "send" : "recv", entry.number.load(std::memory_order_relaxed));
+  if (entry.peer == any_source)
+    out.add("from any rank");
+  else
+    out.add("{} rank {}", entry.sends != 0 ? "to" : "from", entry.peer);
+  out.add(" (tag {}), {} x {}: ", entry.tag, entry.count, to_string(static_cast<DataType>(entry.type)));
+  const auto state = static_cast<OperationRecord::State>(entry.state);
+  const bool ended = state == OperationRecord::State::finished || state == OperationRecord::State::failed;
+  if (ended)
+    out.add("{}", to_string(state));
+  else
+    out.add("not finished");
+  if (entry.peer == any_source && entry.source >= 0) out.add(", came from rank {}", entry.source);
 }
 
 // ---- the signal ----
@@ -234,6 +252,21 @@ std::vector<OperationRecord> FlightRecorder::recent() const {
   return records;
 }
 
+std::vector<MessageRecord> FlightRecorder::recent_messages() const {
+  std::vector<MessageRecord> records;
+  for_each_message(block_, [&](const MessageEntry& entry) {
+    records.push_back({.number = entry.number.load(std::memory_order_relaxed),
+                       .sends = entry.sends != 0,
+                       .peer = entry.peer,
+                       .source = entry.source,
+                       .tag = entry.tag,
+                       .count = entry.count,
+                       .type = static_cast<DataType>(entry.type),
+                       .state = static_cast<OperationRecord::State>(entry.state)});
+  });
+  return records;
+}
+
 Counters FlightRecorder::counters() const {
   const TickScale scale(page_of_this_process()->begun);
   Counters counters;
@@ -265,6 +298,11 @@ std::size_t operations_text(std::span<char> space, const CommunicatorBlock& bloc
   for_each_operation(block, [&](const OperationEntry& entry) {
     out.add("  ");
     add_operation(out, entry, scale, true);
+    out.add("\n");
+  });
+  for_each_message(block, [&](const MessageEntry& entry) {
+    out.add("  ");
+    add_message(out, entry);
     out.add("\n");
   });
   if (block.issued > block.started) out.add("  {} more issued behind it\n", block.issued - block.started);

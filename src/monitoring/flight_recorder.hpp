@@ -104,6 +104,31 @@ class FlightRecorder {
   /// Stores the ranks that have not entered the operation. Keeps the last stored ranks once all ranks have entered.
   void waits_for(std::uint64_t sequence, const Missing&) noexcept;
 
+  /// Writes the entry of a point-to-point call that starts. Point-to-point calls need another lock than operations.
+  void start_message(const MessageRecord& call) noexcept {
+    MessageEntry& entry = block_.messages[call.number % kRecentOperations];
+    entry.number.store(0, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    entry.count = call.count;
+    entry.peer = call.peer;
+    entry.source = kNoRank;
+    entry.tag = call.tag;
+    entry.type = static_cast<std::uint8_t>(call.type);
+    entry.sends = call.sends;
+    entry.state = static_cast<std::uint8_t>(OperationRecord::State::started);
+    block_.messages_begun = call.number;
+    entry.number.store(call.number, std::memory_order_release);
+  }
+  /// Marks a point-to-point call as finished or failed. `source`: the sender of the message that a receive has taken.
+  void end_message(std::uint64_t number, OperationRecord::State state, Rank source) noexcept {
+    MessageEntry& entry = block_.messages[number % kRecentOperations];
+    if (entry.number.load(std::memory_order_relaxed) != number) return;
+    entry.source = source;
+    entry.state = static_cast<std::uint8_t>(state);
+  }
+
+  /// Returns the recorded point-to-point calls, oldest first.
+  std::vector<MessageRecord> recent_messages() const;
   /// Returns the recorded operations, oldest first.
   std::vector<OperationRecord> recent() const;
   /// Returns the record of an operation that has not started.

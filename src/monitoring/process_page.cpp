@@ -166,4 +166,12 @@ bool copy_entry(const CommunicatorBlock& block, std::uint64_t sequence, Operatio
   return entry.sequence.load(std::memory_order_relaxed) == sequence;
 }
 
+bool copy_entry(const CommunicatorBlock& block, std::uint64_t number, MessageEntry& copy) noexcept {
+  const MessageEntry& entry = block.messages[number % kRecentOperations];
+  if (entry.number.load(std::memory_order_acquire) != number) return false;
+  std::memcpy(static_cast<void*>(&copy), static_cast<const void*>(&entry), sizeof copy);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return entry.number.load(std::memory_order_relaxed) == number && copy.type < std::size(kDataTypes);
+}
+
 }  // namespace collectives

@@ -46,6 +46,17 @@ struct alignas(64) OperationEntry {
 };
 static_assert(sizeof(OperationEntry) == 128);
 
+/// Record of one point-to-point call.
+struct MessageEntry {
+  std::atomic<std::uint64_t> number;  ///< Number of the call; written last; 0 while the entry is being written.
+  std::uint64_t count;
+  std::int32_t peer, source, tag;
+  std::uint8_t type, sends;
+  std::uint8_t state;  ///< OperationRecord::State
+  std::uint8_t unused;
+};
+static_assert(sizeof(MessageEntry) == 32);
+
 /// Ranks that a call waits for: their number, and the first of them.
 struct Missing {
   Rank first = kNoRank;
@@ -68,6 +79,8 @@ struct alignas(64) CommunicatorBlock {
   std::uint64_t issued, started;  ///< Numbers of operations issued and started since the construction.
   CollectiveTotals totals[std::size(kCollectives)];
   OperationEntry operations[kRecentOperations];
+  std::uint64_t messages_begun;  ///< Number of point-to-point calls since the construction.
+  MessageEntry messages[kRecentOperations];
 };
 
 /// Maximum number of communicators with a block in the page. Further ones get private memory, which other processes
@@ -76,7 +89,7 @@ inline constexpr std::size_t kBlocksPerProcess = 256;
 
 struct ProcessPage {
   static constexpr std::uint64_t kMagic = 0x636f6c6c77617463;
-  static constexpr std::uint32_t kLayout = 2;  ///< Version of the layout of the page and of all types in it.
+  static constexpr std::uint32_t kLayout = 3;  ///< Version of the layout of the page and of all types in it.
   static constexpr std::string_view kName = "collectives-stats";
 
   std::uint64_t magic;
@@ -106,6 +119,18 @@ const ProcessPage* page_of_this_process() noexcept;
 
 /// Copies the entry of operation `sequence`. Returns false if the entry was overwritten before or during the copy.
 bool copy_entry(const CommunicatorBlock&, std::uint64_t sequence, OperationEntry& copy) noexcept;
+
+/// Copies the entry of point-to-point call `number`. Returns false if the entry was overwritten before or during the
+/// copy, or holds no valid call.
+bool copy_entry(const CommunicatorBlock&, std::uint64_t number, MessageEntry& copy) noexcept;
+
+/// Calls visit() with a copy of each recorded point-to-point call, oldest first.
+template <class Visit>
+void for_each_message(const CommunicatorBlock& block, Visit&& visit) {
+  const std::uint64_t last = block.messages_begun;
+  for (std::uint64_t number = last > kRecentOperations ? last - kRecentOperations + 1 : 1; number <= last; ++number)
+    if (MessageEntry entry; copy_entry(block, number, entry)) visit(entry);
+}
 
 /// Calls visit() with a copy of each recorded operation, oldest first.
 template <class Visit>

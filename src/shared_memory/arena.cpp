@@ -191,7 +191,7 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   host_collective_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
   const std::size_t places = ranks * static_cast<std::size_t>(shape.subgroups);
   directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
-  gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentRecords * sizeof(SegmentRecord), page);
+  gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentTables * kSegmentRecords * sizeof(SegmentRecord), page);
   details_at_ = round_up(gpu_blocks_at_ + ranks * sizeof(GpuBlock), page);
   lines_at_ = round_up(details_at_ + ranks * kRecords * sizeof(DetailRecord), page);
   const std::size_t lines = std::max<std::size_t>(1, (shape.inline_bytes + kLinePayload - 1) / kLinePayload);
@@ -202,7 +202,8 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   channels_at_ = staging_at_ + places * staging_bytes_;
   frame_stride_ = round_up(kUnitHeader + shape.frame_bytes, kPolledBytes);
   channel_stride_ = round_up(sizeof(ChannelWords) + kFrames * frame_stride_, page);
-  total_ = channels_at_ + ranks * ranks * channel_stride_;
+  messages_at_ = channels_at_ + ranks * ranks * channel_stride_;
+  total_ = messages_at_ + ranks * ranks * sizeof(MessageChannel);
 }
 
 std::unique_ptr<Arena> Arena::create(const ArenaShape& shape) {

@@ -14,6 +14,7 @@
 //                  the cache lines that peers poll
 //   staging        per rank and subgroup: a ring of staging memory, through which long vectors are copied
 //   channels       per ordered pair of ranks: a few frames, each with room for one message
+//   messages       per ordered pair of ranks: lines and a ring for point-to-point messages
 //
 // The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
 // space. It takes memory only for the pages that have been touched.
@@ -50,7 +51,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 21;
+inline constexpr std::uint64_t kProtocol = 22;
 
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
@@ -114,6 +115,8 @@ struct RankBlock {
   PolledWord completed;        ///< number of the newest call that this rank has finished
   PolledWord departed;         ///< 1: this rank has destroyed its communicator
   PolledWord remote_access;    ///< 1 while this rank reads or writes buffers of its peers
+  PolledWord message_access;   ///< 1 while this rank reads or writes buffers of a peer for a point-to-point message
+  PolledWord message_wait;     ///< point-to-point message for which this rank waits (MessageWait); 0: none
   PolledWord heartbeat;        ///< latest sign of life of this rank, in nanoseconds of the coarse clock
   PolledWord waiting_for_gpu;  ///< number of the call in which this rank waits for its GPU; 0: none
   PolledWord ended;            ///< place among the ranks that peers have found to have ended or left, from 1; 0: none
@@ -172,6 +175,11 @@ struct alignas(64) SegmentRecord {
 
 inline constexpr std::size_t kSegmentRecords = 256;  ///< maximum number of segments that a rank announces at a time
 
+/// Tables of segments of one rank. Collectives and point-to-point calls have one each, because two threads may make
+/// them at the same time.
+enum class SegmentTable : std::uint8_t { collectives, messages };
+inline constexpr std::size_t kSegmentTables = 2;
+
 /// Handle by which other processes open an allocation on a GPU.
 struct alignas(64) GpuMemoryRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< each allocation has another sequence
@@ -192,6 +200,37 @@ struct GpuBlock {
   GpuMemoryRecord memory[kGpuMemoryRecords];
 };
 
+inline constexpr std::size_t kLinePayload = 56;  ///< bytes of payload in one line
+
+/// Cache line of a message channel: payload, then a stamp, which is written last.
+struct alignas(64) MessageLine {
+  std::byte payload[kLinePayload];
+  std::atomic<std::uint64_t> stamp{0};  ///< number of the line since construction, from 1
+};
+
+/// Copy of one long point-to-point message, on which sender and receiver work together (direct_copy.hpp). The receiver
+/// writes it. Both ranks claim and finish pieces.
+struct SharedCopy {
+  PolledWord claims;  ///< number of the copy in the upper half, number of claimed pieces in the lower half
+  PolledWord done;    ///< number of finished pieces
+  alignas(kPolledBytes) std::atomic<std::uint64_t> id{0};  ///< number of the message at its sender
+  std::atomic<std::uint64_t> address{0}, name{0};          ///< destination, as a RemoteBuffer
+  std::atomic<std::uint64_t> pieces{0}, piece_bytes{0};
+};
+
+inline constexpr std::uint64_t kMessageLines = 64;           ///< lines of one message channel
+inline constexpr std::size_t kMessageRingBytes = 128 << 10;  ///< bytes of the ring of one message channel
+
+/// Memory of the point-to-point messages from one rank to another.
+struct MessageChannel {
+  PolledWord lines_read;  ///< lines read, ever; written by the receiver
+  PolledWord ring_read;   ///< bytes of the ring read, ever; written by the receiver
+  PolledWord matched;     ///< bytes of eager messages that receives have taken, ever; written by the receiver
+  SharedCopy copy;
+  MessageLine lines[kMessageLines];
+  alignas(4096) std::byte ring[kMessageRingBytes];  ///< payloads that are too long for lines
+};
+
 /// Numbers that determine the layout of an arena. They are equal on all ranks of the host.
 struct ArenaShape {
   int ranks = 1;
@@ -203,7 +242,6 @@ struct ArenaShape {
 };
 
 inline constexpr std::size_t kLineBytes = 64;       ///< bytes of one line, a cache line: the payload, then its tag
-inline constexpr std::size_t kLinePayload = 56;     ///< bytes of payload in one line
 inline constexpr std::uint64_t kLongestChunks = 4;  ///< number of the longest chunks that a rank's staging holds
 inline constexpr std::uint64_t kFrames = 4;         ///< frames per channel
 inline constexpr std::size_t kUnitHeader = 64;      ///< bytes before every frame: its tag and length
@@ -230,9 +268,10 @@ class Arena {
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
   }
-  SegmentRecord& segment(int local, std::size_t slot) const noexcept {
-    return *reinterpret_cast<SegmentRecord*>(
-        base_ + directories_at_ + (static_cast<std::size_t>(local) * kSegmentRecords + slot) * sizeof(SegmentRecord));
+  SegmentRecord& segment(int local, std::size_t slot, SegmentTable table = SegmentTable::collectives) const noexcept {
+    const std::size_t tables = static_cast<std::size_t>(local) * kSegmentTables + static_cast<std::size_t>(table);
+    return *reinterpret_cast<SegmentRecord*>(base_ + directories_at_ +
+                                             (tables * kSegmentRecords + slot) * sizeof(SegmentRecord));
   }
   GpuBlock& gpu_block(int local) const noexcept {
     return *reinterpret_cast<GpuBlock*>(base_ + gpu_blocks_at_ + static_cast<std::size_t>(local) * sizeof(GpuBlock));
@@ -255,11 +294,14 @@ class Arena {
   }
   std::size_t staging_bytes() const noexcept { return staging_bytes_; }
   ChannelWords& channel(int from, int to) const noexcept {
-    return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + channel_index(from, to) * channel_stride_);
+    return *reinterpret_cast<ChannelWords*>(base_ + channels_at_ + place(from, to) * channel_stride_);
   }
   std::byte* frame(int from, int to, std::uint64_t number) const noexcept {
-    return base_ + channels_at_ + channel_index(from, to) * channel_stride_ + sizeof(ChannelWords) +
+    return base_ + channels_at_ + place(from, to) * channel_stride_ + sizeof(ChannelWords) +
            number % kFrames * frame_stride_;
+  }
+  MessageChannel& messages(int from, int to) const noexcept {
+    return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + place(from, to) * sizeof(MessageChannel));
   }
 
   /// Returns the process id of a local rank.
@@ -279,12 +321,9 @@ class Arena {
  private:
   struct Mapping;
   Arena(std::shared_ptr<Mapping>, const ArenaShape&, int self);
-  std::size_t place(int subgroup, int local) const noexcept {
-    return static_cast<std::size_t>(subgroup) * static_cast<std::size_t>(shape_.ranks) +
-           static_cast<std::size_t>(local);
-  }
-  std::size_t channel_index(int from, int to) const noexcept {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(to);
+  /// Returns the place of a local rank in a table with a row per subgroup, or per local rank.
+  std::size_t place(int row, int local) const noexcept {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(local);
   }
   void hold_place();
   /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
@@ -300,7 +339,7 @@ class Arena {
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
               gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, total_ = 0;
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, total_ = 0;
 };
 
 /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls this

@@ -33,11 +33,11 @@ class PeerMemory {
  public:
   /// `threads`: whether all ranks of the host are threads of this process. `kernel`: whether the kernel permits copies
   /// between the ranks.
-  PeerMemory(const Arena& arena, bool threads, bool kernel)
+  PeerMemory(const Arena& arena, bool threads, bool kernel, SegmentTable which = SegmentTable::collectives)
       : arena_(arena),
         threads_(threads),
         kernel_(kernel),
-        segments_(arena),
+        segments_(arena, which),
         looked_(static_cast<std::size_t>(arena.ranks())) {}
 
   /// Returns what peers need to access `bytes` bytes at `data`.
@@ -49,6 +49,8 @@ class PeerMemory {
   /// Returns a pointer to the buffer of a peer. Returns null if this process cannot map the buffer.
   std::byte* pointer(int local, const RemoteBuffer&, std::size_t bytes);
 
+  /// Returns true if the kernel permits copies between the ranks.
+  bool kernel_permits_copies() const noexcept { return kernel_; }
   /// Copies from the memory of a peer (read), or to it (write). Returns false if the system refuses the copy, because
   /// the peer may have ended. Every later call then returns false, too, whatever its peer. A later call throws
   /// Error{system} if its peer is alive 300 ms after the first refusal.

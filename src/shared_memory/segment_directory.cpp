@@ -13,8 +13,11 @@
 
 namespace collectives {
 
-SegmentDirectory::SegmentDirectory(const Arena& arena)
-    : arena_(arena), heap_(Heap::of_process()), known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
+SegmentDirectory::SegmentDirectory(const Arena& arena, SegmentTable which)
+    : arena_(arena),
+      which_(which),
+      heap_(Heap::of_process()),
+      known_(static_cast<std::size_t>(arena.ranks()) * kSegmentRecords) {
   const auto lock = heap_.lock();
   heap_.attach(*this);
 }
@@ -74,7 +77,8 @@ std::uint64_t SegmentDirectory::announce(const Segment& segment) {
     at = slots_.emplace(address.token, static_cast<std::size_t>(free - taken.begin())).first;
     write(at->second, address);
   }
-  const std::uint64_t sequence = arena_.segment(arena_.self(), at->second).sequence.load(std::memory_order_relaxed);
+  const std::uint64_t sequence =
+      arena_.segment(arena_.self(), at->second, which_).sequence.load(std::memory_order_relaxed);
   return (static_cast<std::uint64_t>(at->second + 1) << kUseBits | use_of(sequence)) << kOffsetBits;
 }
 
@@ -89,7 +93,7 @@ void SegmentDirectory::segment_removed(const Segment& segment) noexcept {
 /// heap's lock, so there is one writer. The sequence number is odd during the write. A reader that sees a new field
 /// also sees the odd number or a later one. It therefore rejects a mixture of old and new fields.
 void SegmentDirectory::write(std::size_t slot, const SegmentAddress& address) noexcept {
-  SegmentRecord& record = arena_.segment(arena_.self(), slot);
+  SegmentRecord& record = arena_.segment(arena_.self(), slot, which_);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
   record.sequence.store(sequence + 1, std::memory_order_relaxed);
   record.pid.store(address.pid, std::memory_order_release);
@@ -132,7 +136,7 @@ void SegmentDirectory::learn(Known& known, const SegmentRecord& record, int loca
 
 void SegmentDirectory::forget_what_is_gone() {
   for (std::size_t i = 0; i < known_.size(); ++i) {
-    const SegmentRecord& record = arena_.segment(static_cast<int>(i / kSegmentRecords), i % kSegmentRecords);
+    const SegmentRecord& record = arena_.segment(static_cast<int>(i / kSegmentRecords), i % kSegmentRecords, which_);
     if (known_[i].sequence != 0 && known_[i].sequence != record.sequence.load(std::memory_order_relaxed))
       known_[i] = Known{};
   }

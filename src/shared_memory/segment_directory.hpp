@@ -35,7 +35,7 @@ namespace collectives {
 /// memory during these calls.
 class SegmentDirectory final : private Heap::Listener {
  public:
-  explicit SegmentDirectory(const Arena& arena);
+  explicit SegmentDirectory(const Arena& arena, SegmentTable which = SegmentTable::collectives);
   /// Withdraws the segments that this rank has announced, and unmaps those of its peers.
   ~SegmentDirectory();
   SegmentDirectory(const SegmentDirectory&) = delete;
@@ -58,7 +58,7 @@ class SegmentDirectory final : private Heap::Listener {
   std::byte* resolve(int local, std::uint64_t name, std::size_t bytes) {
     const std::size_t slot = slot_of(name);
     if (slot >= kSegmentRecords) return nullptr;
-    const SegmentRecord& record = arena_.segment(local, slot);
+    const SegmentRecord& record = arena_.segment(local, slot, which_);
     const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
     Known& known = known_[static_cast<std::size_t>(local) * kSegmentRecords + slot];
     if (known.sequence != sequence) learn(known, record, local);
@@ -104,6 +104,7 @@ class SegmentDirectory final : private Heap::Listener {
   void forget_what_is_gone();
 
   const Arena& arena_;
+  const SegmentTable which_;
   Heap& heap_;
   const OwnerProcess owner_process_;  // a child of fork() leaves its parent's directory alone
 

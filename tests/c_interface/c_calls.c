@@ -237,6 +237,47 @@ void ScatterGatherAndBroadcastApart(Comm* comm) {
 
 // ---- operations under way ----
 
+static void send_and_receive(Comm* comm) {
+  const int rank = collectives_rank(comm), p = collectives_size(comm), ahead = (rank + 1) % p,
+            behind = (rank + p - 1) % p;
+  const collectives_options options = {.size = sizeof options, .name = "pair", .timeout_seconds = 60};
+  int32_t mine[kCount], theirs[kCount];
+  int source = -5;
+  for (int i = 0; i < kCount; ++i) mine[i] = 100 * rank + i;
+  collectives_work *send = NULL, *receive = NULL;
+  OK(collectives_recv_async(comm, theirs, kCount, COLLECTIVES_I32, COLLECTIVES_ANY_SOURCE, 3, &options, &receive));
+  OK(collectives_work_source(receive, &source));
+  CHECK(source == -1);
+  OK(collectives_send_async(comm, mine, kCount, COLLECTIVES_I32, ahead, 3, NULL, &send));
+  OK(collectives_work_wait(send));
+  OK(collectives_work_wait(receive));
+  OK(collectives_work_source(receive, &source));
+  CHECK(source == behind);
+  for (int i = 0; i < kCount; ++i) CHECK(theirs[i] == 100 * behind + i);
+  collectives_work_free(send);
+  collectives_work_free(receive);
+
+  OK(collectives_sendrecv(comm, mine, kCount, behind, theirs, kCount, ahead, COLLECTIVES_I32, 4, NULL, &source));
+  CHECK(source == ahead && theirs[1] == 100 * ahead + 1);
+  OK(collectives_sendrecv_async(comm, mine, kCount, ahead, theirs, kCount, behind, COLLECTIVES_I32, 4, NULL, &receive));
+  OK(collectives_work_wait(receive));
+  OK(collectives_work_source(receive, &source));
+  CHECK(source == behind && theirs[1] == 100 * behind + 1);
+  collectives_work_free(receive);
+
+  if (rank == 0) OK(collectives_send(comm, mine, kCount, COLLECTIVES_I32, p - 1, 5, &options));
+  if (rank == p - 1) {
+    OK(collectives_recv(comm, theirs, kCount, COLLECTIVES_I32, 0, 5, &options, NULL));
+    CHECK(theirs[2] == 2);
+  }
+  INVALID("tag -1", collectives_send(comm, mine, kCount, COLLECTIVES_I32, 0, -1, NULL));
+  INVALID("is not a rank", collectives_recv(comm, mine, kCount, COLLECTIVES_I32, p, 0, NULL, &source));
+  INVALID("work is null", collectives_send_async(comm, mine, kCount, COLLECTIVES_I32, 0, 0, NULL, NULL));
+}
+
+void SendAndReceive(Comm* comm) { send_and_receive(comm); }
+void SendAndReceiveApart(Comm* comm) { send_and_receive(comm); }
+
 void OverlapOperations(Comm* comm) {
   enum { kOperations = 8 };
   collectives_work* works[kOperations];

@@ -29,6 +29,8 @@ typedef collectives_communicator Comm;
   S(ScaleByNothing, 1, together)                     \
   S(ScatterGatherAndBroadcast, 1, together)          \
   S(ScatterGatherAndBroadcastApart, 2, apart)        \
+  S(SendAndReceive, 1, together)                     \
+  S(SendAndReceiveApart, 2, apart)                   \
   S(GatherAndScatter, 1, together)                   \
   S(GatherAndScatterApart, 2, apart)                 \
   S(SendABlockToEachRank, 1, together)               \

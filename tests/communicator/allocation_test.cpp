@@ -97,6 +97,32 @@ TEST(Allocation, RepeatedCallsAllocateNothing) {
   });
 }
 
+TEST(Allocation, RepeatedMessagesAllocateNothing) {
+  run_communicators(3, [](Communicator& comm) {
+    const Rank ahead = (comm.rank() + 1) % 3, behind = (comm.rank() + 2) % 3;
+    for (const std::size_t count : {1u, 100u, 3000u, 300'000u}) {
+      std::vector<float> in(count, 1.f), out(count), other(count);
+      const auto everything = [&] {
+        // Messages that come before their receives, and receives that come before their messages.
+        Work send = comm.send_async(in, ahead, 1);
+        comm.barrier();
+        comm.barrier();
+        comm.recv(out, any_source, 1);
+        send.wait();
+        Work receive = comm.recv_async(out, behind, 2);
+        comm.barrier();
+        comm.send(in, ahead, 2);
+        receive.wait();
+        Work both = comm.sendrecv_async(in, ahead, other, behind, 3);
+        both.wait();
+        comm.barrier();
+      };
+      expect_no_allocations(
+          everything, [&] { comm.barrier(); }, fmt::format("{} elements", count));
+    }
+  });
+}
+
 TEST(Allocation, RepeatedBlockingCallsFromCAllocateNothing) {
   collectives_threads* threads = nullptr;
   ASSERT_EQ(collectives_threads_create(3, &threads), COLLECTIVES_SUCCESS);

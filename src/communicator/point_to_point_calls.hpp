@@ -1,0 +1,71 @@
+// PointToPointCalls: checks and performs the point-to-point calls of a communicator, and owns the objects of
+// asynchronous ones.
+//
+// Communicator::Impl owns the object. Its functions need no lock of the caller. They are for one thread at a time,
+// which may be another one than that of the collectives.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "collectives/deadline.hpp"
+#include "communicator/communicator_resources.hpp"
+#include "communicator/operation.hpp"
+#include "communicator/operation_pool.hpp"
+#include "point_to_point/point_to_point.hpp"
+
+namespace collectives {
+
+class PointToPointCalls {
+ public:
+  using States = std::vector<std::shared_ptr<Work::State>>;
+
+  /// `owner`: the communicator, whose progress thread may be constructed later.
+  PointToPointCalls(Communicator::Impl& owner, const CommunicatorResources& resources);
+
+  PointToPoint& engine() noexcept { return engine_; }
+  const PointToPoint& engine() const noexcept { return engine_; }
+
+  /// Sends or receives, and blocks until the call has ended. Returns the sender. Throws Error.
+  Rank run(const MessageCall& call, const Options& options);
+  /// Sends and receives at the same time. Blocks until both have ended. Returns the rank that has sent. Throws Error.
+  Rank exchange(const MessageCall& send, const MessageCall& receive, const Options& options);
+  /// Starts a send or a receive. Throws Error.
+  Work issue(const MessageCall& call, const Options& options);
+  /// Starts a send and a receive together. The result ends when both have ended. Throws Error.
+  Work issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options);
+  /// Checks a call that start_together() will start. Throws Error{invalid_argument} or Error{unsupported}.
+  CheckedMessage check(const MessageCall& call, const Options& options) const;
+  /// Starts checked calls together, and returns their states in the order of the calls. The result is valid until the
+  /// next call; the caller moves the states out of it. Receives start before sends, so that fewer messages have to be
+  /// stored. Otherwise the calls start in their order. Throws Error.
+  States& start_together(std::span<const CheckedMessage> calls);
+
+  /// Blocks until a call has ended or `until` has passed. Returns whether it has ended.
+  bool wait_until(Work::State& state, Deadline until);
+  /// Progresses messages without waiting. Returns whether a call has ended.
+  bool test(Work::State& state);
+  /// Ends all calls before the communicator ends. Their states no longer refer to the communicator.
+  void end() noexcept;
+
+ private:
+  [[noreturn]] void refuse(Errc code, const MessageCall& call, std::string_view why) const;
+  void check_options(const MessageCall& call, const Options& options) const;
+  void check_memory(const MessageCall& call) const;
+  /// Checks that the buffers of a send and a receive do not overlap. Throws Error{invalid_argument}.
+  void check_apart(const MessageCall& send, const MessageCall& receive) const;
+  /// Returns an unused state for a call.
+  std::shared_ptr<Work::State> state_for(const CheckedMessage& call);
+
+  Communicator::Impl& owner_;
+  const CommunicatorResources& resources_;
+  PointToPoint engine_;
+  OperationPool<Work::State> pool_;
+  States started_;                           // result of start_together()
+  std::vector<MessageOperation*> starting_;  // operations of start_together(); kept for its memory
+};
+
+}  // namespace collectives

@@ -1,0 +1,50 @@
+// Message wait: the point-to-point message for which a rank waits, in one word that other ranks read.
+//
+// A rank that has waited for a millisecond publishes its wait in the arena, the shared memory of its host. After 100 ms
+// it also sends the wait to the ranks of other hosts. An error about a deadline follows the waits from rank to rank. It
+// thus shows ranks that wait for one another in a cycle.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "collectives/error.hpp"
+#include "collectives/messages.hpp"
+#include "collectives/types.hpp"
+
+namespace collectives {
+
+struct MessageWait {
+  enum class Kind : std::uint8_t { none, send, receive };
+  Kind kind = Kind::none;
+  Rank peer = kNoRank;  ///< rank at the other end, or any_source
+  int tag = 0;
+
+  bool operator==(const MessageWait&) const = default;
+
+  /// Returns the wait as one word: kind, peer and tag, from the top. The word of no wait is 0.
+  std::uint64_t word() const noexcept {
+    if (kind == Kind::none) return 0;
+    return static_cast<std::uint64_t>(kind) << 62 | (static_cast<std::uint64_t>(peer) & kField) << 31 |
+           (static_cast<std::uint64_t>(tag) & kField);
+  }
+  /// Returns the wait of a word. A word of no valid wait gives no wait.
+  static MessageWait of(std::uint64_t word) noexcept {
+    const auto kind = static_cast<Kind>(word >> 62);
+    if (kind != Kind::send && kind != Kind::receive) return {};
+    const std::uint64_t peer = word >> 31 & kField;
+    const bool any = peer == (static_cast<std::uint64_t>(any_source) & kField);
+    return {kind, any ? any_source : static_cast<Rank>(peer), static_cast<int>(word & kField)};
+  }
+
+ private:
+  static constexpr std::uint64_t kField = (std::uint64_t{1} << 31) - 1;
+};
+
+/// Returns the waits that begin at rank `first`, which waits for `own`: "rank 0 waits to receive from 1, rank 1 waits
+/// to receive from 0". Follows each wait to the rank at its other end, and stops at a rank that was named before.
+/// `wait_of`: returns the wait of another rank of `ranks` ranks.
+std::string waits_text(Rank first, const MessageWait& own, int ranks, const std::function<MessageWait(Rank)>& wait_of);
+
+}  // namespace collectives

@@ -1,0 +1,44 @@
+// Peer states: what the waits of point-to-point calls learn about other ranks, and publish about this rank.
+//
+// A collective waits for all ranks, so the failure detector checks all of them. A point-to-point call waits for one
+// rank. It asks whether this rank has ended, in which collective it is, and for which message it waits.
+#pragma once
+
+#include <string>
+
+#include "monitoring/failure_detector.hpp"
+#include "monitoring/message_wait.hpp"
+
+namespace collectives {
+
+class PeerStates {
+ public:
+  /// `failure_detector` must outlive the object.
+  explicit PeerStates(FailureDetector& failure_detector) : detector_(failure_detector) {}
+
+  /// Looks for ranks that have ended or left. Requires the communicator's lock if there is a wire.
+  void look_for_ends();
+  /// Returns how a rank has ended or left, as far as look_for_ends() has found out; empty: it has not. Requires the
+  /// same lock.
+  std::string end_of(Rank rank) const;
+  /// Returns whether end_of() is not empty.
+  bool has_ended(Rank rank) const { return !end_of(rank).empty(); }
+  /// Returns whether a rank that has ended has left the communicator.
+  bool has_left(Rank rank) const noexcept;
+  /// Returns the call in which a rank of this host is, such as "barrier #3". Returns an empty text for other ranks.
+  std::string current_call_of(Rank rank) const;
+
+  /// Publishes the message for which this rank waits, and that this rank runs. `to_hosts`: also sends it to other
+  /// hosts, which requires the communicator's lock.
+  void publish_wait(const MessageWait& wait, bool to_hosts);
+  /// Returns the message for which another rank is known to wait.
+  MessageWait wait_of(Rank rank) const noexcept;
+
+ private:
+  bool is_here(Rank rank) const noexcept { return detector_.view_.host_of(rank) == detector_.view_.grid.host; }
+  RankBlock& block_of(Rank rank) const noexcept { return detector_.arena_.block(detector_.view_.local_of(rank)); }
+
+  FailureDetector& detector_;
+};
+
+}  // namespace collectives

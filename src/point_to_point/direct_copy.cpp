@@ -1,0 +1,118 @@
+// Implementation of direct copies of long messages inside a host.
+//
+// A word of claims holds the number of the copy in its upper half, and the number of claimed pieces in its lower half.
+// Claims of an older copy therefore fail.
+#include "point_to_point/direct_copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/round_up.hpp"
+
+namespace collectives {
+namespace {
+
+// Length from which sender and receiver copy together. A shorter copy takes less time than the receiver needs to
+// publish the SharedCopy and the sender to find it.
+constexpr std::size_t kSharedBytes = 128 << 10;
+// Pieces have a sixteenth of the message, in these limits. A short piece costs one system call if the kernel copies. A
+// long piece delays the checks of a wait.
+constexpr std::size_t kShortestPiece = 64 << 10, kLongestPiece = 512 << 10;
+constexpr std::uint64_t kClosed = 0xffffffff;  // number of claimed pieces of a copy that takes no claims
+
+std::size_t piece_of(std::size_t bytes) {
+  return std::clamp<std::size_t>(round_up(bytes / 16, 4096), kShortestPiece, kLongestPiece);
+}
+
+/// Calls copy() while the flag of this rank is up. Does nothing if the communicator has failed.
+template <class Copy>
+bool while_flagged(const Arena& arena, Copy&& copy) {
+  struct Flag {
+    std::atomic<std::uint64_t>& value;
+    explicit Flag(std::atomic<std::uint64_t>& up) : value(up) { value.store(1); }
+    ~Flag() { value.store(0, std::memory_order_release); }
+  };
+  const Flag flag(arena.block(arena.self()).message_access.value);
+  return !arena.failed() && copy();
+}
+
+}  // namespace
+
+void DirectCopy::begin(MessageOperation& receive, int sender) {
+  receive.moved = 0;
+  receive.copy = 0;
+  if (!shares_ || receive.bytes < kSharedBytes) return;
+  SharedCopy& copy = copy_from(sender);
+  std::uint32_t& number = copies_[static_cast<std::size_t>(sender)];
+  if (++number == 0) number = 1;
+  receive.copy = number;
+  const std::uint64_t word = std::uint64_t{number} << 32;
+  copy.claims.value.store(word | kClosed, std::memory_order_release);
+  const RemoteBuffer mine = memory().describe(receive.call.data, receive.bytes);
+  const std::size_t piece = piece_of(receive.bytes);
+  copy.done.value.store(0, std::memory_order_release);
+  copy.id.store(receive.id, std::memory_order_release);
+  copy.address.store(mine.address, std::memory_order_release);
+  copy.name.store(mine.name, std::memory_order_release);
+  copy.pieces.store((receive.bytes + piece - 1) / piece, std::memory_order_release);
+  copy.piece_bytes.store(piece, std::memory_order_release);
+  copy.claims.value.store(word, std::memory_order_release);
+}
+
+bool DirectCopy::read(MessageOperation& receive, int sender, std::size_t from, std::size_t bytes) {
+  return while_flagged(arena_, [&] {
+    const std::byte* const source = memory().pointer(sender, {receive.address, receive.name}, receive.bytes);
+    std::byte* const to = receive.call.data + from;
+    if (source == nullptr) return memory().read(sender, to, receive.address + from, bytes);
+    std::memcpy(to, source + from, bytes);
+    return true;
+  });
+}
+
+bool DirectCopy::receive_piece(MessageOperation& receive, int sender) {
+  if (receive.copy == 0) {
+    const std::size_t bytes = std::min(piece_of(receive.bytes), receive.bytes - receive.moved);
+    if (!read(receive, sender, receive.moved, bytes)) return false;
+    receive.moved += bytes;
+    return receive.moved == receive.bytes;
+  }
+  SharedCopy& copy = copy_from(sender);
+  const std::uint64_t pieces = copy.pieces.load(std::memory_order_relaxed);
+  const std::size_t piece = copy.piece_bytes.load(std::memory_order_relaxed);
+  std::uint64_t word = copy.claims.value.load(std::memory_order_relaxed);
+  while ((word & kClosed) < pieces) {
+    if (!copy.claims.value.compare_exchange_weak(word, word + 1, std::memory_order_relaxed)) continue;
+    const std::size_t from = (word & kClosed) * piece, bytes = std::min(piece, receive.bytes - from);
+    if (!read(receive, sender, from, bytes)) return false;
+    receive.moved += bytes;
+    copy.done.value.fetch_add(1, std::memory_order_acq_rel);
+    break;
+  }
+  return copy.done.value.load(std::memory_order_acquire) == pieces;
+}
+
+bool DirectCopy::send_piece(const MessageOperation& send, int receiver) {
+  if (!shares_ || send.bytes < kSharedBytes) return false;
+  SharedCopy& copy = arena_.messages(arena_.self(), receiver).copy;
+  std::uint64_t word = copy.claims.value.load(std::memory_order_acquire);
+  if (copy.id.load(std::memory_order_acquire) != send.id) return false;
+  const RemoteBuffer to{copy.address.load(std::memory_order_acquire), copy.name.load(std::memory_order_acquire)};
+  const std::uint64_t pieces = copy.pieces.load(std::memory_order_acquire);
+  const std::size_t piece = copy.piece_bytes.load(std::memory_order_acquire);
+  // The receiver closes the claims before it changes a field. A claim therefore succeeds only with fields of its copy.
+  if ((word & kClosed) >= pieces) return false;
+  std::byte* const place = memory().pointer(receiver, to, send.bytes);
+  if (place == nullptr && !kernel_) return false;
+  if (!copy.claims.value.compare_exchange_strong(word, word + 1, std::memory_order_acq_rel)) return false;
+  const std::size_t from = (word & kClosed) * piece, bytes = std::min(piece, send.bytes - from);
+  const bool copied = while_flagged(arena_, [&] {
+    const std::byte* const source = send.call.data + from;
+    if (place == nullptr) return memory().write(receiver, to.address + from, source, bytes);
+    std::memcpy(place + from, source, bytes);
+    return true;
+  });
+  if (copied) copy.done.value.fetch_add(1, std::memory_order_acq_rel);
+  return copied;
+}
+
+}  // namespace collectives

@@ -1,0 +1,93 @@
+// Implementation of the message link between two ranks of one host: payloads of several lines, and payloads in the
+// ring.
+#include "point_to_point/host_link.hpp"
+
+namespace collectives {
+
+HostLink::HostLink(const Arena& arena, int peer)
+    : out_(arena.messages(arena.self(), peer)), in_(arena.messages(peer, arena.self())) {}
+
+bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
+  const bool has_payload = envelope.kind == MessageKind::eager || envelope.kind == MessageKind::data;
+  const bool in_lines = envelope.kind == MessageKind::eager && bytes <= kInlineBytes;
+  const std::uint64_t lines = in_lines ? lines_for(bytes) : 1;
+  if (!has_lines(lines)) return false;
+  Envelope header = envelope;
+  if (has_payload && !in_lines) {
+    const std::uint64_t place = place_in_ring(ring_sent_, bytes);
+    if (place + bytes - ring_read_ > kMessageRingBytes) {
+      ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
+      if (place + bytes - ring_read_ > kMessageRingBytes) return false;
+    }
+    if (bytes > 0) std::memcpy(out_.ring + place % kMessageRingBytes, payload, bytes);
+    ring_sent_ = after(place, bytes);
+    header.unused = kInRing;
+    // The length of a piece of data differs from that of its message. The name is unused in both kinds.
+    header.name = bytes;
+  }
+  MessageLine* line = &out_.lines[sent_ % kMessageLines];
+  if (!in_lines) {
+    std::memcpy(line->payload, &header, sizeof header);
+    line->stamp.store(++sent_, std::memory_order_release);
+    return true;
+  }
+  std::memcpy(line->payload, &header, kHeader);
+  std::size_t done = std::min(bytes, kInFirst);
+  if (done > 0) std::memcpy(line->payload + kHeader, payload, done);
+  line->stamp.store(++sent_, std::memory_order_release);
+  while (done < bytes) {
+    line = &out_.lines[sent_ % kMessageLines];
+    const std::size_t part = std::min(bytes - done, kLinePayload);
+    std::memcpy(line->payload, payload + done, part);
+    line->stamp.store(++sent_, std::memory_order_release);
+    done += part;
+  }
+  return true;
+}
+
+/// Reads the envelope of the next message. Returns false while the sender still writes the lines of its payload.
+bool HostLink::read_header() {
+  const MessageLine& line = in_.lines[received_ % kMessageLines];
+  std::memcpy(static_cast<void*>(&envelope_), line.payload, kHeader);
+  const bool in_lines = envelope_.kind == MessageKind::eager && envelope_.unused != kInRing;
+  if (in_lines) {
+    payload_ = envelope_.bytes;
+    const std::uint64_t last = received_ + lines_for(payload_);
+    if (last > received_ + 1 && in_.lines[(last - 1) % kMessageLines].stamp.load(std::memory_order_acquire) != last)
+      return false;
+  } else {
+    std::memcpy(static_cast<void*>(&envelope_), line.payload, sizeof envelope_);
+    payload_ = envelope_.unused == kInRing ? envelope_.name : 0;
+  }
+  open_ = true;
+  return true;
+}
+
+void HostLink::take(std::byte* to) {
+  if (envelope_.kind == MessageKind::eager && envelope_.unused != kInRing) {
+    std::size_t done = std::min(payload_, kInFirst);
+    const std::byte* const first = in_.lines[received_ % kMessageLines].payload + kHeader;
+    const std::uint64_t lines = lines_for(payload_);
+    if (to != nullptr && done > 0) {
+      if (done == 8)
+        std::memcpy(to, first, 8);
+      else
+        std::memcpy(to, first, done);
+      for (std::uint64_t next = received_ + 1; done < payload_; ++next) {
+        const std::size_t part = std::min(payload_ - done, kLinePayload);
+        std::memcpy(to + done, in_.lines[next % kMessageLines].payload, part);
+        done += part;
+      }
+    }
+    return release_lines(lines);
+  }
+  if (envelope_.unused == kInRing) {
+    const std::uint64_t place = place_in_ring(ring_received_, payload_);
+    if (to != nullptr && payload_ > 0) std::memcpy(to, in_.ring + place % kMessageRingBytes, payload_);
+    ring_received_ = after(place, payload_);
+    in_.ring_read.value.store(ring_received_, std::memory_order_release);
+  }
+  release_lines(1);
+}
+
+}  // namespace collectives

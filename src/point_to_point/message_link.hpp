@@ -1,0 +1,36 @@
+// Message link: carries envelopes and their payloads between this rank and one peer, in order. HostLink passes them
+// through the arena, the shared memory of the host. WireLink passes them between hosts.
+#pragma once
+
+#include <cstddef>
+
+#include "point_to_point/envelope.hpp"
+
+namespace collectives {
+
+class MessageLink {
+ public:
+  virtual ~MessageLink() = default;
+  /// Returns the longest payload of an eager message in bytes.
+  virtual std::size_t longest_eager() const noexcept = 0;
+  /// Returns the longest payload of a piece of data in bytes.
+  virtual std::size_t longest_piece() const noexcept = 0;
+  /// Sends an envelope. Eager and data have a payload of `bytes` bytes. Returns false if there is no space now. The
+  /// payload of data must not change while lends() returns true for it.
+  virtual bool send(const Envelope& envelope, const std::byte* payload, std::size_t bytes) = 0;
+  /// Returns whether the link still reads from [data, data + bytes).
+  virtual bool lends(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
+
+  /// Returns the envelope of the next arrived message, or null. `place` is the memory for the payload of the next data,
+  /// `bytes` bytes; null: unknown.
+  virtual const Envelope* receive(std::byte* place, std::size_t bytes) = 0;
+  /// Returns the length of the payload of the message that receive() has returned.
+  virtual std::size_t payload_bytes() const noexcept = 0;
+  /// Copies the payload of the message that receive() has returned to `to`, unless `to` is null or receive() has stored
+  /// it there. Ends the message.
+  virtual void take(std::byte* to) = 0;
+  /// Returns whether no further message can arrive, because the peer is lost.
+  virtual bool ended() const noexcept { return false; }
+};
+
+}  // namespace collectives

@@ -1,0 +1,22 @@
+// Implementation of the texts about point-to-point calls.
+#include "point_to_point/message_texts.hpp"
+
+#include <fmt/format.h>
+
+namespace collectives {
+
+std::string end_text(const MessageCall& call) {
+  return call.peer == any_source ? "any rank" : fmt::format("rank {}", call.peer);
+}
+
+std::string shape_text(std::uint64_t bytes, DataType type) {
+  return fmt::format("{} x {}", bytes / size_of(type), to_string(type));
+}
+
+std::string text_of(const MessageOperation& operation) {
+  const MessageCall& call = operation.call;
+  return fmt::format("{} #{} {} {} (tag {})", call.sends() ? "send" : "recv", operation.number,
+                     call.sends() ? "to" : "from", end_text(call), call.tag);
+}
+
+}  // namespace collectives

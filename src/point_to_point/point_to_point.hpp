@@ -1,0 +1,172 @@
+// PointToPoint: performs the point-to-point calls of a communicator.
+//
+// A call becomes a MessageOperation. The parts below share the work. This class owns them, and has the lock, the waits
+// and the end.
+//
+//   MessageCalls      the calls from their begin to their end
+//   MessageLinks      links to all ranks, which carry envelopes and data
+//   MessageSends      the sending side
+//   MessageReceives   the receiving side, with the matching of receives and messages
+//   MessageFailures   deadlines and ended peers
+//
+// Independence. Point-to-point messages have links, and between hosts a wire, of their own. They have a lock of their
+// own, too. A thread in a collective and a thread in a point-to-point call therefore do not wait for each other.
+// Without a progress thread, messages move only while a thread of this rank is in a call. A wait of a collective also
+// progresses the messages of the same thread, and the other way round (progress_engine.hpp).
+//
+// Short calls. A blocking send of a short message ends when its lines are written. A blocking receive first polls the
+// link of its source. Neither of them enters a list in this case.
+//
+// Failures. A wait checks about every millisecond for a failure of the communicator, for ended peers and for deadlines.
+// A failure breaks the communicator, as that of a collective does. The receiver of a message with another count or type
+// reports the mismatch, and the sender throws it in its wait or in its next call.
+//
+// Locks. Functions take the lock of this object. With a wire between hosts, `control` is the communicator's lock. It
+// protects control messages, which report failures of other hosts. A thread may hold `control` when it progresses
+// messages in a wait of a collective. Therefore only waits and tests of point-to-point calls try to lock it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "base/wait.hpp"
+#include "collectives/deadline.hpp"
+#include "collectives/transport.hpp"
+#include "execution/progress_engine.hpp"
+#include "monitoring/failure_detector.hpp"
+#include "monitoring/flight_recorder.hpp"
+#include "point_to_point/direct_copy.hpp"
+#include "point_to_point/message_calls.hpp"
+#include "point_to_point/message_failures.hpp"
+#include "point_to_point/message_links.hpp"
+#include "point_to_point/message_operation.hpp"
+#include "point_to_point/message_receives.hpp"
+#include "point_to_point/message_sends.hpp"
+#include "point_to_point/spin_lock.hpp"
+#include "steps/algorithm.hpp"
+
+namespace collectives {
+
+class PointToPoint final : public ProgressEngine::Member {
+ public:
+  using Operations = std::span<MessageOperation* const>;
+  /// Parts of the communicator. References must outlive the object.
+  struct Parts {
+    const RankView& view;
+    const Arena& arena;
+    Wire* wire;  ///< wire of point-to-point messages; null on one host
+    FailureDetector& failure_detector;
+    FlightRecorder& recorder;
+    /// Writes the recorded calls to a file after the first failure. `why`: text of the error.
+    std::function<void(std::string_view why)> write_out;
+    std::mutex* control;       ///< communicator's lock; null on one host
+    bool threads, kernel;      ///< as for PeerMemory
+    bool oversubscribed;       ///< whether the host has more ranks than cores
+    bool has_progress_thread;  ///< whether a progress thread calls progress_as_member()
+    std::chrono::nanoseconds stall_report;
+  };
+  explicit PointToPoint(const Parts& parts);
+  PointToPoint(const PointToPoint&) = delete;
+  PointToPoint& operator=(const PointToPoint&) = delete;
+
+  // ---- calls ----
+
+  /// Performs calls at the same time. Blocks until all have ended. Throws the first error.
+  void run(Operations operations);
+  /// Starts several calls. No other call of this rank comes between them. The operations must stay in place until they
+  /// have ended.
+  void start(Operations operations);
+  /// Progresses messages, without waiting. Returns whether `operation` has ended.
+  bool test(MessageOperation& operation);
+  /// Blocks until `operation` has ended or `until` has passed. Returns whether it has ended.
+  bool wait_until(MessageOperation& operation, Deadline until);
+  /// Fails unfinished calls before the communicator ends, and reports sends and messages that no receive has taken.
+  /// `patience`: longest wait until the wire has sent its messages.
+  void end(Deadline patience) noexcept;
+  bool progress_as_member(bool check_failures) noexcept override;
+
+  // ---- state, which any thread may ask for ----
+
+  /// Returns whether no call is unfinished, and neither an answer nor the wire needs further calls of this process.
+  bool is_idle() const noexcept { return calls_.all_ended() && links_.is_idle(); }
+  /// Returns a counter that changes whenever a message progresses.
+  std::uint64_t moves() const noexcept { return calls_.moves(); }
+  /// Returns the sending side, which counts the bytes sent.
+  const MessageSends& sends() const noexcept { return sends_; }
+  bool has_failed() const noexcept { return failure_ != nullptr; }
+
+ private:
+  using Guard = std::unique_lock<SpinLock>;
+
+  /// Right to use the control messages between hosts.
+  class Control {
+   public:
+    /// Takes the communicator's lock if it is free; null: no lock protects control messages. If the lock is taken,
+    /// another thread is in a collective, and reads the control messages itself.
+    explicit Control(std::mutex* mutex)
+        : lock_(mutex != nullptr ? std::unique_lock(*mutex, std::try_to_lock) : std::unique_lock<std::mutex>()),
+          granted_(mutex == nullptr || lock_.owns_lock()) {}
+    bool granted() const noexcept { return granted_; }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    bool granted_;
+  };
+
+  void read_controls();
+  bool wait_turn(const MessageOperation& operation, CollectiveBackoff& backoff);
+  void leave_unsent();
+
+  // All functions below require the lock.
+
+  /// Begins calls. Throws the failure of the communicator, if there is one.
+  void begin(Operations operations);
+  /// Throws the failure of the communicator, if there is one and a call has not ended.
+  void throw_failure_of(Operations operations) const;
+  bool progress() noexcept;
+  /// Handles envelopes that have arrived from a rank.
+  void take_arrived(Rank from);
+  /// Runs all checks of a wait. Throws the first failure.
+  void detect_failures(bool controls);
+  /// Fails all unfinished calls with `error`.
+  void fail_all(std::exception_ptr error) noexcept;
+  /// Fails all calls with the exception that is being handled, and reports it to the other ranks.
+  void fail_with_current_error() noexcept;
+  /// Runs act(). Fails all calls if it throws.
+  template <class Act>
+  void guarded(Act&& act) noexcept {
+    if (failure_ == nullptr) try {
+        act();
+      } catch (...) {
+        fail_with_current_error();
+      }
+  }
+  /// Returns whether answers are kept for ranks that have not left.
+  bool has_unsent() const;
+  /// Fails the calls that have not ended when the communicator ends.
+  void fail_unended() noexcept;
+
+  const RankView& view_;
+  FailureDetector& failure_detector_;
+  const std::function<void(std::string_view)> write_out_;
+  std::mutex* const control_;
+  const bool oversubscribed_, has_progress_thread_;
+
+  SpinLock lock_;
+  MessageCalls calls_;
+  MessageLinks links_;
+  DirectCopy direct_;
+  MessageSends sends_;
+  MessageReceives receives_;
+  MessageFailures failures_;
+  std::exception_ptr failure_;
+  ProgressPlace place_{*this};
+  std::chrono::steady_clock::time_point checked_{};  // time of the last check for failures in a test
+};
+
+}  // namespace collectives

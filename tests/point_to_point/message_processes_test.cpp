@@ -1,0 +1,170 @@
+// Tests of point-to-point calls between processes: copies of the kernel, allocated memory, processes that end, and
+// children of fork().
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "support/errors.hpp"
+#include "support/rank_processes.hpp"
+#include "support/system.hpp"
+
+namespace collectives::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Runs f(comm) in `ranks` processes, each of which calls `before` first. Returns the statuses of waitpid(), by rank.
+std::vector<int> run_processes(
+    int ranks, const std::string& job, const std::function<void(Communicator&)>& f,
+    const CommunicatorOptions& options = {.timeout = 20s}, const std::function<void()>& before = [] {}) {
+  const RendezvousPort port;
+  std::vector<pid_t> children;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    int status = 0;
+    try {
+      port.set_environment(rank, ranks, job);
+      before();
+      Communicator comm = Communicator::from_environment(options);
+      f(comm);
+      status = ::testing::Test::HasFailure() ? 1 : 0;
+    } catch (const std::exception& error) {
+      std::cerr << "rank " << rank << ": " << error.what() << "\n";
+      status = 2;
+    }
+    std::cerr.flush();
+    std::cout.flush();
+    ::_exit(status);
+  }
+  std::vector<int> statuses;
+  for (const pid_t child : children) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    statuses.push_back(status);
+  }
+  return statuses;
+}
+
+void expect_success(const std::vector<int>& statuses) {
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank) EXPECT_EQ(statuses[rank], 0) << "rank " << rank;
+}
+
+void exchange(Communicator& comm, Buffer data, Buffer received) {
+  const Rank other = 1 - comm.rank();
+  auto* const mine = static_cast<std::uint32_t*>(data.data);
+  auto* const theirs = static_cast<std::uint32_t*>(received.data);
+  for (std::size_t i = 0; i < data.count; ++i)
+    mine[i] = static_cast<std::uint32_t>(i * 2 + static_cast<std::size_t>(comm.rank()));
+  std::fill_n(theirs, received.count, 0u);
+  EXPECT_EQ(comm.sendrecv(data, other, received, other), other);
+  for (std::size_t i = 0; i < data.count; ++i)
+    ASSERT_EQ(theirs[i], i * 2 + static_cast<std::size_t>(other)) << "element " << i << " of " << data.count;
+}
+
+TEST(MessageProcesses, ExchangeOrdinaryMemory) {
+  expect_success(run_processes(2, "ordinary", [](Communicator& comm) {
+    for (const std::size_t count : {1u, 14u, 1'000u, 8'000u, 33'000u, 1'000'001u}) {
+      std::vector<std::uint32_t> data(count), received(count);
+      exchange(comm, data, received);
+    }
+  }));
+}
+
+TEST(MessageProcesses, ExchangeAllocatedMemory) {
+  expect_success(run_processes(2, "allocated", [](Communicator& comm) {
+    for (const std::size_t count : {14u, 8'000u, 33'000u, 1'000'001u}) {
+      auto data = comm.allocate<std::uint32_t>(count), received = comm.allocate<std::uint32_t>(count);
+      exchange(comm, data, received);
+      std::vector<std::uint32_t> ordinary(count);
+      exchange(comm, ordinary, received);
+      exchange(comm, data, ordinary);
+    }
+  }));
+}
+
+TEST(MessageProcesses, ExchangeByTheirRingsIfTheKernelDoesNotCopy) {
+  const auto f = [](Communicator& comm) {
+    for (const std::size_t count : {1u, 14u, 1'000u, 8'000u, 33'000u, 1'000'001u}) {
+      std::vector<std::uint32_t> data(count), received(count);
+      exchange(comm, data, received);
+    }
+  };
+  const auto before = [] { refuse_calls({{SYS_process_vm_readv, EPERM}}); };
+  expect_success(run_processes(2, "rings", f, {.timeout = 20s}, before));
+}
+
+TEST(MessageProcesses, ExchangeOverTcp) {
+  expect_success(run_processes(2, "tcp",
+                               [](Communicator& comm) {
+                                 for (const std::size_t count : {1u, 14u, 1'000u, 8'000u, 33'000u, 1'000'001u}) {
+                                   std::vector<std::uint32_t> data(count), received(count);
+                                   exchange(comm, data, received);
+                                 }
+                               },
+                               {.timeout = 20s, .transport = "tcp"}));
+}
+
+void expect_loss_of_killed(const CommunicatorOptions& options) {
+  for (const bool waits_to_send : {false, true})
+    for (const Rank from : {0, any_source}) {
+      const std::vector<int> statuses = run_processes(
+          3, "killed",
+          [&](Communicator& comm) {
+            comm.barrier();
+            if (comm.rank() == 0) ::raise(SIGKILL);
+            std::vector<float> data(1 << 20);
+            const Error error = error_of([&] {
+              if (comm.rank() == 1 && waits_to_send)
+                comm.send(data, 0);
+              else if (comm.rank() == 1)
+                comm.recv(data, from);
+              else
+                comm.recv(data, 1);
+            });
+            EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+            EXPECT_EQ(error.peer(), 0) << error.what();
+            EXPECT_SAYS(error.what(), "rank 0 was lost");
+          },
+          options);
+      EXPECT_TRUE(WIFSIGNALED(statuses[0]));
+      EXPECT_EQ(statuses[1], 0);
+      EXPECT_EQ(statuses[2], 0);
+    }
+}
+
+TEST(MessageProcesses, ReportAPeerThatWasKilled) { expect_loss_of_killed({.timeout = 20s}); }
+TEST(MessageProcesses, ReportAPeerOfAnotherHostThatWasKilled) {
+  expect_loss_of_killed({.timeout = 20s, .transport = "tcp"});
+}
+
+TEST(MessageProcesses, RefuseCallsOfAForkedChild) {
+  expect_success(run_processes(1, "forked", [](Communicator& comm) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int value = 0;
+      const Error error = error_of([&] { comm.send(std::span(&value, 1), 0); });
+      const bool refused =
+          error.code() == Errc::invalid_argument && std::string(error.what()).find("forked") != std::string::npos;
+      ::_exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }));
+}
+
+}  // namespace
+}  // namespace collectives::testing
