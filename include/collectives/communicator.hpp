@@ -21,8 +21,9 @@
 // Order of calls. All ranks must make the calls of one communicator in the same order. The operations of these calls
 // begin in this order.
 //
-// Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. In
-// a child of fork(), calls that communicate throw Error{invalid_argument}.
+// Threads. A communicator accepts one collective at a time. A second thread that calls another one during it gets
+// Error{invalid_argument}. A thread may make point-to-point calls beside it, and any thread may call abort(). In a child
+// of fork(), calls that communicate throw Error{invalid_argument}.
 //
 // Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends no data. If all ranks throw it,
 // the communicator stays usable; otherwise ranks get mismatch. After mismatch, timeout, peer_lost, aborted and an

@@ -67,6 +67,13 @@ std::shared_ptr<const PlannedCall> CallPreparation::plan_of(Collective collectiv
 
 // ---- refusing ----
 
+void throw_refusal(const Error& error, const Call& call, std::uint64_t number, std::string_view name) {
+  if (number == 0) throw error;
+  const std::string label = label_of(sign_refusal(call), number, name.size() > kLongestName ? "" : name);
+  throw Error(error.code(), fmt::format("{}: {}", label, reason_in(error.what(), call)), error.rank(), error.peer(),
+              label);
+}
+
 std::uint64_t CallPreparation::refuse(const Call& call, std::string_view why, std::string_view name) noexcept {
   const auto lock = progress_thread_.guard();
   return refuse_locked(call, why, name);
@@ -89,21 +96,12 @@ std::uint64_t CallPreparation::refuse_locked(const Call& call, std::string_view 
   return number;
 }
 
-void CallPreparation::throw_refusal(const Error& error, const Call& call, std::string_view name) {
-  const std::uint64_t number = refuse_locked(call, error.what(), name);
-  if (number == 0) throw error;
-  const std::string label = label_of(sign_refusal(call), number, name.size() > kLongestName ? "" : name);
-  throw Error(error.code(), fmt::format("{}: {}", label, reason_in(error.what(), call)), error.rank(), error.peer(),
-              label);
-}
-
 void CallPreparation::check(const Call& call, const Options& options) {
   try {
     check_arguments(call, resources_.rank(), resources_.size());
     check_name(call, options.name, resources_.rank());
   } catch (const Error& error) {
-    const auto lock = progress_thread_.guard();
-    throw_refusal(error, call, options.name);
+    throw_refusal(error, call, refuse(call, error.what(), options.name), options.name);
   }
 }
 
@@ -118,7 +116,7 @@ std::shared_ptr<const PlannedCall> CallPreparation::prepare(Call& call, const Op
     if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources_.rank());
     return planned;
   } catch (const Error& error) {
-    throw_refusal(error, call, options.name);
+    throw_refusal(error, call, refuse_locked(call, error.what(), options.name), options.name);
   } catch (const std::exception& error) {
     refuse_locked(call, error.what(), options.name);
     throw;

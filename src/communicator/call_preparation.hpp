@@ -15,6 +15,7 @@
 #include <memory>
 #include <string_view>
 
+#include "collectives/error.hpp"
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/operation_queue.hpp"
@@ -23,6 +24,10 @@
 #include "core/call.hpp"
 
 namespace collectives {
+
+/// Throws the error of a refused call. Its text begins with the number of the call and the name of the tensor, as errors
+/// of other ranks about the call do. `number`: result of CallPreparation::refuse().
+[[noreturn]] void throw_refusal(const Error& error, const Call& call, std::uint64_t number, std::string_view name);
 
 class CallPreparation {
  public:
@@ -37,9 +42,6 @@ class CallPreparation {
   std::uint64_t refuse(const Call& call, std::string_view why, std::string_view name = {}) noexcept;
   /// Does what refuse() does. Requires the lock.
   std::uint64_t refuse_locked(const Call& call, std::string_view why, std::string_view name) noexcept;
-  /// Refuses a call, and throws `error` with the number of the call and the name of the tensor at the beginning of its
-  /// text. Requires the lock.
-  [[noreturn]] void throw_refusal(const Error& error, const Call& call, std::string_view name);
   /// Checks the arguments of a call and the name of its tensor. Refuses the call and throws Error{invalid_argument} if
   /// they are invalid.
   void check(const Call& call, const Options& options);

@@ -31,8 +31,8 @@ struct Group::Impl {
     } catch (const Error& error) {
       const auto* const found =
           std::ranges::find(kCollectives, error.operation(), [](Collective one) { return to_string(one); });
-      const auto lock = comm->progress_thread().guard();
-      comm->preparation().throw_refusal(error, {.collective = *found}, {});
+      const Call call{.collective = *found};
+      throw_refusal(error, call, comm->preparation().refuse(call, error.what()), {});
     }
   }
 
