@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/collective.hpp"
+
 namespace collectives::testing {
 namespace {
 
@@ -53,11 +55,26 @@ std::vector<DifferentCall> make_calls() {
       {.title = "all_gather", .collective = Collective::all_gather},
       {.title = "all_gather of f64", .collective = Collective::all_gather, .type = DataType::f64},
       {.title = "all_gather of rising parts", .kind = Kind::parts, .collective = Collective::all_gather},
+      {.title = "all_to_all", .collective = Collective::all_to_all},
+      {.title = "all_to_all of f64", .collective = Collective::all_to_all, .type = DataType::f64},
+      {.title = "all_to_all of equal parts", .kind = Kind::parts, .collective = Collective::all_to_all},
+      {.title = "gather to 0", .collective = Collective::gather},
+      {.title = "gather to 1", .collective = Collective::gather, .root = 1},
+      {.title = "gather of a long vector", .collective = Collective::gather, .count = kLong},
+      {.title = "gather of rising parts", .kind = Kind::parts, .collective = Collective::gather},
+      {.title = "scatter from 0", .collective = Collective::scatter},
+      {.title = "scatter from 1", .collective = Collective::scatter, .root = 1},
+      {.title = "scatter of rising parts", .kind = Kind::parts, .collective = Collective::scatter},
+      {.title = "scan", .collective = Collective::scan},
+      {.title = "scan by max", .collective = Collective::scan, .op = ReduceOp::max},
+      {.title = "exclusive_scan", .collective = Collective::exclusive_scan},
       {.title = "split", .kind = Kind::split, .collective = Collective::all_gather},
       {.title = "all_reduce that is refused", .kind = Kind::bad_count},
       {.title = "broadcast that is refused", .kind = Kind::bad_root, .collective = Collective::broadcast, .root = 99},
   };
-  DifferentCall falling = all[29];  // GCC 12 warns of lists that initialize all fields
+  DifferentCall falling =
+      *std::ranges::find(all, "reduce_scatter of rising parts",
+                         &DifferentCall::title);  // GCC 12 warns of lists that initialize all fields
   falling.title = "reduce_scatter of falling parts";
   falling.falling = true;
   all.push_back(falling);
@@ -139,11 +156,11 @@ CallMaker::Arguments CallMaker::arguments_of(const DifferentCall& call) {
     with.counts.resize(ranks);
     std::iota(with.counts.begin(), with.counts.end(), std::size_t{1});
     if (call.falling) std::reverse(with.counts.begin(), with.counts.end());
-    whole = ranks * (ranks + 1) / 2;
+    if (call.collective == Collective::all_to_all) std::ranges::fill(with.counts, (ranks + 1) / 2);
+    whole = std::accumulate(with.counts.begin(), with.counts.end(), std::size_t{0});
     mine = with.counts[self];
   }
-  const bool scatters = call.collective == Collective::reduce_scatter,
-             gathers = call.collective == Collective::all_gather;
+  const bool scatters = has_part_as_output(call.collective), gathers = has_part_as_input(call.collective);
   with.input = {input_.data(), gathers ? mine : whole, call.type};
   with.output = {output_.data(), scatters ? mine : whole, call.type};
   if (call.kind == Kind::bad_count) --with.output.count;
@@ -171,6 +188,17 @@ void CallMaker::make_blocking(const DifferentCall& call, const Arguments& with) 
       return parts ? comm.all_gather_v(input, output, counts, options) : comm.all_gather(input, output, options);
     case Collective::broadcast: return comm.broadcast(input, output, call.root, options);
     case Collective::reduce: return comm.reduce(input, output, call.op, call.root, options);
+    case Collective::all_to_all:
+      return parts ? comm.all_to_all_v(input, counts, output, counts, options)
+                   : comm.all_to_all(input, output, options);
+    case Collective::gather:
+      return parts ? comm.gather_v(input, output, counts, call.root, options)
+                   : comm.gather(input, output, call.root, options);
+    case Collective::scatter:
+      return parts ? comm.scatter_v(input, output, counts, call.root, options)
+                   : comm.scatter(input, output, call.root, options);
+    case Collective::scan: return comm.scan(input, output, call.op, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan(input, output, call.op, options);
     case Collective::barrier: return comm.barrier(options);
   }
 }
@@ -189,6 +217,17 @@ Work CallMaker::begin(const DifferentCall& call, const Arguments& with) {
                    : comm.all_gather_async(input, output, options);
     case Collective::broadcast: return comm.broadcast_async(input, output, call.root, options);
     case Collective::reduce: return comm.reduce_async(input, output, call.op, call.root, options);
+    case Collective::all_to_all:
+      return parts ? comm.all_to_all_v_async(input, counts, output, counts, options)
+                   : comm.all_to_all_async(input, output, options);
+    case Collective::gather:
+      return parts ? comm.gather_v_async(input, output, counts, call.root, options)
+                   : comm.gather_async(input, output, call.root, options);
+    case Collective::scatter:
+      return parts ? comm.scatter_v_async(input, output, counts, call.root, options)
+                   : comm.scatter_async(input, output, call.root, options);
+    case Collective::scan: return comm.scan_async(input, output, call.op, options);
+    case Collective::exclusive_scan: return comm.exclusive_scan_async(input, output, call.op, options);
     case Collective::barrier: return comm.barrier_async(options);
   }
   return {};
@@ -258,6 +297,20 @@ void CallMaker::make_in_c(const DifferentCall& call, const Arguments& with) {
     case Collective::broadcast:
       return check(collectives_broadcast(&handle_, in, out, count, type, call.root, &options));
     case Collective::reduce: return check(collectives_reduce(&handle_, in, out, count, type, op, call.root, &options));
+    case Collective::all_to_all:
+      return check(parts ? collectives_all_to_all_v(&handle_, in, counts, nullptr, out, counts, nullptr, type, &options)
+                         : collectives_all_to_all(&handle_, in, out, count / static_cast<std::size_t>(comm().size()),
+                                                  type, &options));
+    case Collective::gather:
+      return check(
+          parts ? collectives_gather_v(&handle_, in, with.input.count, out, counts, nullptr, type, call.root, &options)
+                : collectives_gather(&handle_, in, out, with.input.count, type, call.root, &options));
+    case Collective::scatter:
+      return check(parts ? collectives_scatter_v(&handle_, in, counts, nullptr, out, count, type, call.root, &options)
+                         : collectives_scatter(&handle_, in, out, count, type, call.root, &options));
+    case Collective::scan: return check(collectives_scan(&handle_, in, out, count, type, op, &options));
+    case Collective::exclusive_scan:
+      return check(collectives_exclusive_scan(&handle_, in, out, count, type, op, &options));
     case Collective::barrier: return check(collectives_barrier(&handle_, &options));
   }
 }

@@ -315,8 +315,8 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
   std::vector<int> values(static_cast<std::size_t>(terms));
   for (std::size_t i = 0; wanted && i < at.output_count; ++i) {
     std::byte expected[16];
-    const auto put_value_of = [&](Rank rank, std::size_t at) {
-      put_element(expected, one.type, one.op.kind(), value(one, rank, at));
+    const auto put_value_of = [&](Rank rank, std::size_t element_of_rank) {
+      put_element(expected, one.type, one.op.kind(), value(one, rank, element_of_rank));
     };
     if (from_root) {
       put_value_of(one.root, first_out + i);
