@@ -21,8 +21,8 @@
 // Order of calls. All ranks must make the calls of one communicator in the same order. The operations of these calls
 // begin in this order.
 //
-// Threads. A communicator accepts one call at a time. Only abort() may be called during another call, by any thread. In
-// a child of fork(), calls that communicate throw Error{invalid_argument}.
+// Threads. A communicator accepts one call at a time. Exceptions: any thread may call abort(), and one other thread may
+// make point-to-point calls. In a child of fork(), calls that communicate throw Error{invalid_argument}.
 //
 // Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends no data. If all ranks throw it,
 // the communicator stays usable; otherwise ranks get mismatch. After mismatch, timeout, peer_lost, aborted and an
@@ -477,10 +477,10 @@ class COLLECTIVES_EXPORT Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Group of collectives, which are performed together. Small operations of equal collective, type, op, root and options
-/// share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank adds the same
-/// operations in the same order. If the order differs, the ranks get a mismatch. The group can be used again after
-/// run().
+/// Group of collectives and messages, which are performed together. Small operations of equal collective, type, op,
+/// root and options share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank
+/// adds the same collectives in the same order. If the order differs, the ranks get a mismatch. The group can be used
+/// again after run().
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
@@ -524,6 +524,10 @@ class COLLECTIVES_EXPORT Group {
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
   /// Adds a barrier: no rank ends the group before every rank has started it.
   void barrier(const Options& = {});
+  /// Adds a send or a receive; see Communicator::send(). Messages start together, receives before sends. Other ranks
+  /// need not add the same ones, nor use a group. Work::source() names the sender of the last receive.
+  void send(ConstBuffer data, Rank to, int tag = 0, const Options& = {});
+  void recv(Buffer data, Rank from, int tag = 0, const Options& = {});
   /// Performs all added operations and empties the group.
   void run();
   /// Starts all added operations and empties the group. The Work owns them.
