@@ -31,9 +31,10 @@
 // Every text is UTF-8 and ends with '\0'. The library copies text arguments. Counts are numbers of elements, sizes are
 // bytes, and times are seconds.
 //
-// Threads. A communicator and the handles made from it accept one call at a time. Only collectives_abort() may be
-// called during another call, by any thread. A thread inside a call must not be cancelled (pthread_cancel). In a child
-// of fork(), calls that communicate fail with COLLECTIVES_ERROR_INVALID_ARGUMENT on an inherited communicator.
+// Threads. A communicator and the handles made from it accept one call at a time. Exceptions: any thread may call
+// collectives_abort(), and one other thread may make point-to-point calls. A thread inside a call must not be cancelled
+// (pthread_cancel). In a child of fork(), calls that communicate fail with COLLECTIVES_ERROR_INVALID_ARGUMENT on an
+// inherited communicator.
 #pragma once
 
 #include <stddef.h>
@@ -689,6 +690,13 @@ COLLECTIVES_EXPORT collectives_error collectives_group_reduce(collectives_group*
                                                               size_t count, collectives_data_type type,
                                                               collectives_op op, int root,
                                                               const collectives_options* options);
+/// Adds a send or a receive. Messages start together. Other ranks need not add the same ones, nor use a group.
+COLLECTIVES_EXPORT collectives_error collectives_group_send(collectives_group* group, const void* data, size_t count,
+                                                            collectives_data_type type, int to, int tag,
+                                                            const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_recv(collectives_group* group, void* data, size_t count,
+                                                            collectives_data_type type, int from, int tag,
+                                                            const collectives_options* options);
 COLLECTIVES_EXPORT collectives_error collectives_group_barrier(collectives_group* group,
                                                                const collectives_options* options);
 /// Performs all added operations and empties the group, which can be filled again.

@@ -478,10 +478,10 @@ class COLLECTIVES_EXPORT Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Group of collectives, which are performed together. Small operations of equal collective, type, op, root and options
-/// share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank adds the same
-/// operations in the same order. If the order differs, the ranks get a mismatch. The group can be used again after
-/// run().
+/// Group of collectives and messages, which are performed together. Small operations of equal collective, type, op,
+/// root and options share one call: the group packs their tensors into one buffer, and unpacks the results. Every rank
+/// adds the same collectives in the same order. If the order differs, the ranks get a mismatch. The group can be used
+/// again after run().
 ///
 ///   Group group = comm.group();
 ///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
@@ -525,6 +525,10 @@ class COLLECTIVES_EXPORT Group {
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
   /// Adds a barrier: no rank ends the group before every rank has started it.
   void barrier(const Options& = {});
+  /// Adds a send or a receive; see Communicator::send(). Messages start together, receives before sends. Other ranks
+  /// need not add the same ones, nor use a group. Work::source() names the sender of the last receive.
+  void send(ConstBuffer data, Rank to, int tag = 0, const Options& = {});
+  void recv(Buffer data, Rank from, int tag = 0, const Options& = {});
   /// Performs all added operations and empties the group.
   void run();
   /// Starts all added operations and empties the group. The Work owns them.

@@ -124,6 +124,21 @@ collectives_error collectives_group_reduce(collectives_group* group, const void*
   });
 }
 
+collectives_error collectives_group_send(collectives_group* group, const void* data, size_t count,
+                                         collectives_data_type type, int to, int tag,
+                                         const collectives_options* options) {
+  return guarded(__func__, [&] {
+    require(group, "group").group.send({data, count, type_of(type)}, to, tag, CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_recv(collectives_group* group, void* data, size_t count, collectives_data_type type,
+                                         int from, int tag, const collectives_options* options) {
+  return guarded(__func__, [&] {
+    require(group, "group").group.recv({data, count, type_of(type)}, from, tag, CallOptions(options));
+  });
+}
+
 collectives_error collectives_group_barrier(collectives_group* group, const collectives_options* options) {
   return added(__func__, group, {Collective::barrier},
                [&](Group& to, const Communicator&) { to.barrier(CallOptions(options)); });

@@ -59,9 +59,7 @@ std::vector<OperationRecord> Communicator::recent_operations() const {
   return impl_->read([](const auto&, const OperationQueue& queue) { return queue.recent_operations(); });
 }
 std::vector<MessageRecord> Communicator::recent_messages() const {
-  return impl_->read([](const CommunicatorResources& resources, const auto&) {
-    return resources.observer->recorder().recent_messages();
-  });
+  return impl_->messages.engine().recent(!impl_->inherited());  // a forked child has no other thread
 }
 Counters Communicator::counters() const {
   return impl_->read(

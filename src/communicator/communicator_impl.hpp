@@ -23,7 +23,7 @@
 //   call_preparation.hpp        CallPreparation: the checks of a call, its plan, and its refusal
 //   persistent_state.hpp        PersistentCall::State: a call that is planned once and started many times
 //   repeated_call.hpp           RepeatedCall: recognizes a blocking call with the arguments of the last blocking call
-//   one_call.hpp                OneCall: refuses a second call during a call
+//   one_call.hpp                OneCall: refuses a second call during a call of the same kind
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
@@ -143,7 +143,7 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
                      std::exception_ptr refused, OperationQueue::Lock& lock);
 
   Impl* next_left_ = nullptr;  // next in the list of leave_to_parent()
-  OneCall one_call_;
+  OneCall one_call_{"call"};
   DeviceCalls device_calls_{resources};
   DeviceMemories device_memories_{resources};
   HandleStates<Work::State, PersistentCall::State> handles_;

@@ -2,6 +2,7 @@
 // share a call.
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,20 +19,24 @@ struct Group::Impl {
   Communicator::Impl* comm = nullptr;
   std::shared_ptr<ScratchPool> scratch;
   std::vector<GroupPack> packs;
-  std::vector<GroupMember> members;  // of all packs, in the order of the calls that added them
+  std::vector<CheckedMessage> messages;
+  std::vector<GroupMember> members;  // of all packs, and messages, in the order of the calls that added them
 
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
-  /// Calls work(). If it throws an Error, refuses the collective that the error names, so that other ranks get an error.
+  /// Calls work(). If it throws an Error, refuses the collective that the error names, so that other ranks get an
+  /// error. If it names none, refuses the first collective of `of`, if there is one.
   template <class Work>
-  auto refusing(Work&& work) {
+  auto refusing(Work&& work, std::span<const GroupMember> of = {}) {
     try {
       return work();
     } catch (const Error& error) {
-      const auto* const found =
-          std::ranges::find(kCollectives, error.operation(), [](Collective one) { return to_string(one); });
-      const Call call{.collective = *found};
+      const auto name = [](Collective one) { return to_string(one); };
+      const auto* const found = std::ranges::find(kCollectives, error.operation(), name);
+      const auto first = std::ranges::find_if(of, [](const GroupMember& one) { return one.message.empty(); });
+      if (found == std::end(kCollectives) && first == of.end()) throw;
+      const Call call{.collective = found != std::end(kCollectives) ? *found : first->call.collective};
       throw_refusal(error, call, comm->preparation().refuse(call, error.what()), {});
     }
   }
@@ -42,6 +47,12 @@ struct Group::Impl {
     std::exception_ptr refused;
     comm->preparation().check_member(call, options, refused);
     place(member_of(call, rank(), size()), options, refused);
+  }
+
+  void add(const MessageCall& call, const Options& options) {
+    comm->check_process(call.sends() ? "send" : "recv");
+    messages.push_back(comm->messages.check(call, options));
+    members.push_back(member_of(call));
   }
 
   /// Checks and adds a call with a list of tensors on one side. `other_side` holds the other arguments.
@@ -156,6 +167,14 @@ void Group::reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, con
   impl_->add({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options);
 }
 
+void Group::send(ConstBuffer data, Rank to, int tag, const Options& options) {
+  impl_->add(MessageCall::send(data, to, tag), options);
+}
+
+void Group::recv(Buffer data, Rank from, int tag, const Options& options) {
+  impl_->add(MessageCall::receive(data, from, tag), options);
+}
+
 void Group::barrier(const Options& options) { impl_->add({.collective = Collective::barrier}, options); }
 
 std::uint64_t CallRefusal::publish(Group& group, std::string_view why) const noexcept {
@@ -173,7 +192,9 @@ Work Group::run_async() {
   impl_->packs.clear();
   const std::vector<GroupMember> members = std::move(impl_->members);
   impl_->members.clear();
-  if (!members.empty()) impl_->refusing([&] { check_apart(members, impl_->rank()); });
+  const std::vector<CheckedMessage> messages = std::move(impl_->messages);
+  impl_->messages.clear();
+  if (!members.empty()) impl_->refusing([&] { check_apart(members, impl_->rank()); }, members);
   auto state = std::make_shared<Work::State>();
   state->finish = [packs] {
     for (GroupPack& pack : *packs) pack.finish();
@@ -183,6 +204,9 @@ Work Group::run_async() {
     Call call = impl_->refusing([&] { return pack.prepare(impl_->scratch, impl_->rank()); });
     state->members.push_back(Work(impl_->comm->issue(std::move(call), pack.options(), pack.refused())));
   }
+  if (!messages.empty())
+    for (auto& message : impl_->comm->messages.start_group(messages))
+      state->members.push_back(Work(std::move(message)));
   return Work(std::move(state));
 }
 

@@ -19,9 +19,11 @@
 namespace collectives {
 namespace {
 
+[[noreturn]] void refuse_member(std::string_view name, Rank rank, std::string_view why) {
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", name, why), rank, kNoRank, std::string(name));
+}
 [[noreturn]] void refuse_member(Collective collective, Rank rank, std::string_view why) {
-  const std::string name(to_string(collective));
-  throw Error(Errc::invalid_argument, fmt::format("{}: {}", name, why), rank, kNoRank, name);
+  refuse_member(to_string(collective), rank, why);
 }
 
 /// Memory of one buffer of a group.
@@ -40,7 +42,7 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
     if (bytes > 0) ranges.push_back({begin, begin + bytes, member, is_written});
   };
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const auto& [call, inputs, outputs, parts] = members[i];
+    const auto& [call, inputs, outputs, parts, message] = members[i];
     for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
     for (const ConstBuffer& input : inputs) {
       const bool in_place = std::ranges::any_of(
@@ -55,11 +57,11 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
 [[noreturn]] void refuse_overlap(const MemberRange& a, const MemberRange& b, std::span<const GroupMember> members,
                                  Rank rank) {
   const auto& [first, second] = std::minmax(a, b, [](const auto& x, const auto& y) { return x.member < y.member; });
-  const Collective collective = members[second.member].call.collective;
+  const GroupMember& later = members[second.member];
+  const std::string_view name = later.message.empty() ? to_string(later.call.collective) : later.message;
   if (first.member == second.member)
-    refuse_member(collective, rank,
-                  fmt::format("buffers of tensor {} overlap without being in place", first.member + 1));
-  refuse_member(collective, rank,
+    refuse_member(name, rank, fmt::format("buffers of tensor {} overlap without being in place", first.member + 1));
+  refuse_member(name, rank,
                 fmt::format("the {} of tensor {} and the {} of tensor {} overlap in a group of {} tensors: a group "
                             "writes each output once, and reads no output of another tensor",
                             side_of(first), first.member + 1, side_of(second), second.member + 1, members.size()));
@@ -80,7 +82,7 @@ void divide(std::vector<Whole>& buffers, const Whole& whole, std::span<const std
 std::size_t GroupMember::count() const noexcept { return std::accumulate(parts.begin(), parts.end(), std::size_t{0}); }
 
 GroupMember member_of(const Call& call, Rank rank, int size) {
-  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}};
+  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}, .message = {}};
   member.call.counts = {};
   if (is_divided(call.collective)) {
     const std::size_t mine = call.collective == Collective::all_gather ? call.input.count : call.output.count;
@@ -99,6 +101,15 @@ GroupMember member_of(const Call& call, Rank rank, int size) {
     divide<std::byte>(member.outputs, call.output, member.parts);
   else if (sides.output)
     member.outputs.push_back(call.output);
+  return member;
+}
+
+GroupMember member_of(const MessageCall& call) {
+  GroupMember member{.call = {}, .inputs = {}, .outputs = {}, .parts = {}, .message = call.sends() ? "send" : "recv"};
+  if (call.sends())
+    member.inputs.push_back({call.data, call.count, call.type});
+  else
+    member.outputs.push_back({call.data, call.count, call.type});
   return member;
 }
 

@@ -1,4 +1,4 @@
-// GroupMember: one collective of a Group, with its buffers as lists of tensors.
+// GroupMember: one collective or message of a Group, with its buffers as lists of tensors.
 //
 // An all-gather has one tensor for the output of each rank's part, and a reduce-scatter one for the input of each part.
 // The other sides of all collectives have one tensor, or none if this rank does not use them. A caller may pass the
@@ -7,9 +7,11 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/call.hpp"
+#include "point_to_point/message_operation.hpp"
 
 namespace collectives {
 
@@ -21,6 +23,7 @@ struct GroupMember {
   std::vector<Buffer> outputs;      ///< tensors that this rank writes
   /// Elements of each part: one number per rank. Undivided vectors have one part.
   std::vector<std::size_t> parts;
+  std::string_view message = {};  ///< "send" or "recv" of a message, whose call is empty; empty: a collective
 
   std::size_t count() const noexcept;
 };
@@ -32,6 +35,9 @@ constexpr bool is_divided(Collective collective) noexcept {
 
 /// Returns the member for a call whose arguments have been checked.
 GroupMember member_of(const Call& call, Rank rank, int size);
+
+/// Returns the member for a send or a receive whose arguments have been checked.
+GroupMember member_of(const MessageCall& call);
 
 /// Makes a call of the tensors of a list: of the outputs of an all-gather, or of the inputs of a reduce-scatter. Checks
 /// the list, and throws Error{invalid_argument}. The call has the in-place address of its other side, so that the

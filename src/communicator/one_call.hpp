@@ -1,14 +1,16 @@
 // OneCall: refuses a second call of a communicator while a call of another thread is under way.
 //
-// A communicator accepts one call at a time. A call sets a flag until it ends, and a call that finds the flag set
-// throws Error{invalid_argument}. The flag is read and written without an atomic exchange, which would cost 6 ns. Two
-// calls that begin within the same nanoseconds may therefore both miss the flag.
+// A communicator accepts one collective at a time, and one point-to-point call beside it. A call sets a flag until it
+// ends, and a call that finds the flag set throws Error{invalid_argument}. The flag is read and written without an
+// atomic exchange, which would cost 6 ns. Two calls that begin within the same nanoseconds may therefore both miss the
+// flag.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <atomic>
 #include <string>
+#include <string_view>
 
 #include "collectives/error.hpp"
 #include "collectives/types.hpp"
@@ -17,12 +19,17 @@ namespace collectives {
 
 class OneCall {
  public:
+  /// `kind`: kind of the calls, for the error; a literal.
+  explicit OneCall(const char* kind) noexcept : kind_(kind) {}
+
   /// A call, from construction to destruction.
   class Entered {
    public:
-    /// Throws Error{invalid_argument} if a call is under way. `self`: the own rank.
-    Entered(OneCall& calls, Rank self, Collective collective) : entered_(calls.entered_) {
-      if (entered_.load(std::memory_order_relaxed)) refuse(self, collective);
+    /// Throws Error{invalid_argument} if a call is under way. `self`: the own rank. `operation`: a Collective, or the
+    /// name of the call.
+    template <class Operation>
+    Entered(OneCall& calls, Rank self, const Operation& operation) : entered_(calls.entered_) {
+      if (entered_.load(std::memory_order_relaxed)) calls.refuse(self, name_of(operation));
       entered_.store(true, std::memory_order_relaxed);
     }
     ~Entered() { entered_.store(false, std::memory_order_relaxed); }
@@ -34,15 +41,17 @@ class OneCall {
   };
 
  private:
-  [[noreturn]] static void refuse(Rank self, Collective collective) {
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format("rank {}: {}: another thread is in a call of this communicator, which accepts one call at a "
-                    "time: make a communicator for each thread by split()",
-                    self, to_string(collective)),
-        self, self, std::string(to_string(collective)));
+  static std::string_view name_of(Collective collective) noexcept { return to_string(collective); }
+  static std::string_view name_of(std::string_view call) noexcept { return call; }
+  [[noreturn]] void refuse(Rank self, std::string_view operation) const {
+    throw Error(Errc::invalid_argument,
+                fmt::format("rank {}: {}: another thread is in a {} of this communicator, which accepts one {} at a "
+                            "time: make a communicator for each thread by split()",
+                            self, operation, kind_, kind_),
+                self, self, std::string(operation));
   }
 
+  const char* const kind_;
   std::atomic<bool> entered_ = false;
 };
 

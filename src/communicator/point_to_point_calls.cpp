@@ -102,6 +102,7 @@ void PointToPointCalls::check_apart(const MessageCall& send, const MessageCall& 
 
 Rank PointToPointCalls::run(const MessageCall& call, const Options& options) {
   owner_.check_process(name_of(call));
+  const OneCall::Entered entered(one_call_, resources_.rank(), name_of(call));
   MessageOperation operation;
   operation.begin(check(call, options));
   MessageOperation* const one = &operation;
@@ -112,6 +113,7 @@ Rank PointToPointCalls::run(const MessageCall& call, const Options& options) {
 
 Rank PointToPointCalls::exchange(const MessageCall& send, const MessageCall& receive, const Options& options) {
   owner_.check_process("sendrecv");
+  const OneCall::Entered entered(one_call_, resources_.rank(), "sendrecv");
   MessageOperation sending, receiving;
   sending.begin(check(send, options));
   receiving.begin(check(receive, options));
@@ -132,6 +134,11 @@ std::shared_ptr<Work::State> PointToPointCalls::state_for(const CheckedMessage& 
   return state;
 }
 
+PointToPointCalls::States& PointToPointCalls::start_group(std::span<const CheckedMessage> calls) {
+  const OneCall::Entered entered(one_call_, resources_.rank(), "group");
+  return start_together(calls);
+}
+
 PointToPointCalls::States& PointToPointCalls::start_together(std::span<const CheckedMessage> calls) {
   started_.clear();
   starting_.clear();
@@ -147,12 +154,14 @@ PointToPointCalls::States& PointToPointCalls::start_together(std::span<const Che
 
 Work PointToPointCalls::issue(const MessageCall& call, const Options& options) {
   owner_.check_process(name_of(call));
+  const OneCall::Entered entered(one_call_, resources_.rank(), name_of(call));
   const CheckedMessage checked = check(call, options);
   return Work(std::move(start_together({&checked, 1}).front()));
 }
 
 Work PointToPointCalls::issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options) {
   owner_.check_process("sendrecv");
+  const OneCall::Entered entered(one_call_, resources_.rank(), "sendrecv");
   const CheckedMessage calls[] = {check(send, options), check(receive, options)};
   check_apart(send, receive);
   std::shared_ptr<Work::State> both = pool_.unused();
@@ -168,6 +177,7 @@ Work PointToPointCalls::issue_exchange(const MessageCall& send, const MessageCal
 
 bool PointToPointCalls::wait_until(Work::State& state, Deadline until) {
   owner_.check_process("wait");
+  const OneCall::Entered entered(one_call_, resources_.rank(), "wait");
   engine_.wait_until(state.message, until);
   state.conclude_message();
   return state.finished();
@@ -175,8 +185,10 @@ bool PointToPointCalls::wait_until(Work::State& state, Deadline until) {
 
 bool PointToPointCalls::test(Work::State& state) {
   owner_.check_process("test");
+  if (state.finished()) return true;
+  const OneCall::Entered entered(one_call_, resources_.rank(), "test");
   const std::uint64_t before = engine_.moves();
-  const bool ended = state.finished() || engine_.test(state.message);
+  const bool ended = engine_.test(state.message);
   note_test(ended, engine_.moves() != before, resources_.context.oversubscribed);
   state.conclude_message();
   return ended;

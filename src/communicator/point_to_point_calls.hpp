@@ -2,7 +2,7 @@
 // asynchronous ones.
 //
 // Communicator::Impl owns the object. Its functions need no lock of the caller. They are for one thread at a time,
-// which may be another one than that of the collectives.
+// which may be another one than that of the collectives. A call of a second thread is refused (one_call.hpp).
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/deadline.hpp"
 #include "communicator/communicator_resources.hpp"
+#include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/operation_pool.hpp"
 #include "point_to_point/point_to_point.hpp"
@@ -37,12 +38,12 @@ class PointToPointCalls {
   Work issue(const MessageCall& call, const Options& options);
   /// Starts a send and a receive together. The result ends when both have ended. Throws Error.
   Work issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options);
-  /// Checks a call that start_together() will start. Throws Error{invalid_argument} or Error{unsupported}.
+  /// Checks a call that start_group() will start. Throws Error{invalid_argument} or Error{unsupported}.
   CheckedMessage check(const MessageCall& call, const Options& options) const;
-  /// Starts checked calls together, and returns their states in the order of the calls. The result is valid until the
-  /// next call; the caller moves the states out of it. Receives start before sends, so that fewer messages have to be
-  /// stored. Otherwise the calls start in their order. Throws Error.
-  States& start_together(std::span<const CheckedMessage> calls);
+  /// Starts the checked calls of a group together, and returns their states in the order of the calls. The result is
+  /// valid until the next call; the caller moves the states out of it. Receives start before sends, so that fewer
+  /// messages have to be stored. Otherwise the calls start in their order. Throws Error.
+  States& start_group(std::span<const CheckedMessage> calls);
 
   /// Blocks until a call has ended or `until` has passed. Returns whether it has ended.
   bool wait_until(Work::State& state, Deadline until);
@@ -57,10 +58,13 @@ class PointToPointCalls {
   void check_memory(const MessageCall& call) const;
   /// Checks that the buffers of a send and a receive do not overlap. Throws Error{invalid_argument}.
   void check_apart(const MessageCall& send, const MessageCall& receive) const;
+  /// Starts checked calls as start_group() does.
+  States& start_together(std::span<const CheckedMessage> calls);
   /// Returns an unused state for a call.
   std::shared_ptr<Work::State> state_for(const CheckedMessage& call);
 
   Communicator::Impl& owner_;
+  OneCall one_call_{"point-to-point call"};
   const CommunicatorResources& resources_;
   PointToPoint engine_;
   OperationPool<Work::State> pool_;

@@ -32,6 +32,7 @@ bool is_answer(MessageKind kind) noexcept {
 PointToPoint::PointToPoint(const Parts& parts)
     : view_(parts.view),
       failure_detector_(parts.failure_detector),
+      recorder_(parts.recorder),
       write_out_(parts.write_out),
       control_(parts.control),
       oversubscribed_(parts.oversubscribed),
@@ -246,6 +247,11 @@ void PointToPoint::fail_all(std::exception_ptr error) noexcept {
   sends_.forget();
   receives_.forget();
   calls_.fail_all(failure_);
+}
+
+std::vector<MessageRecord> PointToPoint::recent(bool locks) {
+  const Guard guard = locks ? Guard(lock_) : Guard();
+  return recorder_.recent_messages();
 }
 
 // ---- the end ----

@@ -33,6 +33,7 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/wait.hpp"
 #include "collectives/deadline.hpp"
@@ -99,6 +100,8 @@ class PointToPoint final : public ProgressEngine::Member {
   /// Returns the sending side, which counts the bytes sent.
   const MessageSends& sends() const noexcept { return sends_; }
   bool has_failed() const noexcept { return failure_ != nullptr; }
+  /// Returns the recorded calls, oldest first. `locks`: whether another thread may be in a call.
+  std::vector<MessageRecord> recent(bool locks);
 
  private:
   using Guard = std::unique_lock<SpinLock>;
@@ -153,6 +156,7 @@ class PointToPoint final : public ProgressEngine::Member {
 
   const RankView& view_;
   FailureDetector& failure_detector_;
+  const FlightRecorder& recorder_;
   const std::function<void(std::string_view)> write_out_;
   std::mutex* const control_;
   const bool oversubscribed_, has_progress_thread_;

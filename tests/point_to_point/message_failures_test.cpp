@@ -57,6 +57,27 @@ TEST(MessageArguments, AreRefusedAndTheCommunicatorStaysUsable) {
   });
 }
 
+TEST(MessageThreads, ASecondPointToPointCallIsRefusedAndACollectiveIsNot) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      int value = comm.rank();
+                      if (comm.rank() == 1) {
+                        comm.barrier();
+                        return comm.send(std::span(&value, 1), 0, 2);
+                      }
+                      int received = -1;
+                      std::jthread receiver([&] { comm.recv(std::span(&received, 1), 1, 2); });
+                      while (comm.recent_messages().empty()) std::this_thread::yield();  // the call has begun
+                      for (int i = 0; i < 2; ++i)
+                        expect_refused(Errc::invalid_argument, "send: another thread is in a point-to-point call of",
+                                       [&] { comm.send(std::span(&value, 1), 1, 3); });
+                      comm.barrier();
+                      receiver.join();
+                      EXPECT_EQ(received, 1);
+                    },
+                    {.timeout = 20s});
+}
+
 TEST(MessageMismatch, NamesBothRanksAndWhatEachPassed) {
   for (const auto& hosts : kTwoRanks)
     for (const std::size_t count : {std::size_t{4}, std::size_t{100'000}})
@@ -124,6 +145,9 @@ TEST(MessageDeadline, NamesTheRanksThatWaitInACycle) {
                 const Rank ahead = (comm.rank() + 1) % comm.size();
                 const Error error = error_of([&] { comm.recv(data, ahead, 3); });
                 EXPECT_EQ(error.code(), Errc::timeout);
+                const bool of_rank_0 = std::string(error.what()).find("on rank 0") != std::string::npos;
+                const std::string cycle = "rank 0 waits to receive from 1, rank 1 waits to receive from 0";
+                EXPECT_SAYS(error.what(), comm.size() == 2 && of_rank_0 ? cycle : "");
                 for (Rank rank = 0; rank < comm.size(); ++rank)
                   EXPECT_SAYS(error.what(), "rank " + std::to_string(rank) + " waits to receive from " +
                                                 std::to_string((rank + 1) % comm.size()));
@@ -213,16 +237,18 @@ TEST(LostPeer, DoesNotDisturbReceivesFromOthers) {
 }
 
 TEST(Destruction, ReportsMessagesThatNoReceiveHasTaken) {
-  ::testing::internal::CaptureStderr();
-  run_communicators(2,
-                    [](Communicator& comm) {
-                      const std::vector<float> data(3);
-                      if (comm.rank() == 0) comm.send(data, 1, 6);
-                      comm.barrier();
-                    },
-                    {.timeout = 20s});
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_SAYS(log, "rank 0 has sent messages that no receive has taken: tag 6 (3 x f32)");
+  for (const auto& hosts : kTwoRanks) {
+    ::testing::internal::CaptureStderr();
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                const std::vector<float> data(3);
+                if (comm.rank() == 0) comm.send(data, 1, 6);
+                comm.barrier();
+              },
+              {.timeout = 20s});
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_SAYS(log, "rank 0 has sent messages that no receive has taken: tag 6 (3 x f32)");
+  }
 }
 
 TEST(Destruction, FailsWorksThatAreUnfinished) {

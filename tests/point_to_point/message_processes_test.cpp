@@ -106,15 +106,48 @@ TEST(MessageProcesses, ExchangeByTheirRingsIfTheKernelDoesNotCopy) {
   expect_success(run_processes(2, "rings", f, {.timeout = 20s}, before));
 }
 
-TEST(MessageProcesses, ExchangeOverTcp) {
-  expect_success(run_processes(2, "tcp",
-                               [](Communicator& comm) {
-                                 for (const std::size_t count : {1u, 14u, 1'000u, 8'000u, 33'000u, 1'000'001u}) {
-                                   std::vector<std::uint32_t> data(count), received(count);
-                                   exchange(comm, data, received);
-                                 }
-                               },
-                               {.timeout = 20s, .transport = "tcp"}));
+#ifdef COLLECTIVES_TEST_UCX
+constexpr const char* kMessageWires[] = {"tcp", "ucx"};
+#else
+constexpr const char* kMessageWires[] = {"tcp"};
+#endif
+
+TEST(MessageProcesses, ExchangeOverEachWire) {
+  for (const char* const wire : kMessageWires)
+    expect_success(run_processes(2, wire,
+                                 [&](Communicator& comm) {
+                                   EXPECT_EQ(comm.transport(), wire);
+                                   for (const std::size_t count : {1u, 14u, 1'000u, 8'000u, 33'000u, 1'000'001u}) {
+                                     std::vector<std::uint32_t> data(count), received(count);
+                                     exchange(comm, data, received);
+                                   }
+                                 },
+                                 {.timeout = 20s, .transport = wire}));
+}
+
+TEST(MessageProcesses, StoreMessagesOfEachWireUntilTheirReceives) {
+  constexpr std::size_t kMessages = 100;
+  const auto count_of = [](std::size_t tag) -> std::size_t { return tag % 10 == 9 ? 9'000 : 5; };
+  const auto f = [&](Communicator& comm) {
+    std::vector<std::vector<std::uint32_t>> data;
+    for (std::size_t tag = 0; tag < kMessages; ++tag)
+      data.emplace_back(count_of(tag), static_cast<std::uint32_t>(1000 * static_cast<std::size_t>(comm.rank()) + tag));
+    if (comm.rank() > 0) {
+      std::vector<Work> sends;
+      for (std::size_t tag = 0; tag < kMessages; ++tag)
+        sends.push_back(comm.send_async(data[tag], 0, static_cast<int>(tag)));
+      for (Work& send : sends) send.wait();
+      return;
+    }
+    for (std::size_t tag = kMessages; tag-- > 0;)
+      for (int i = 0; i < 2; ++i) {
+        const Rank source = comm.recv(data[tag], any_source, static_cast<int>(tag));
+        const auto expected = static_cast<std::uint32_t>(1000 * static_cast<std::size_t>(source) + tag);
+        EXPECT_EQ(data[tag], std::vector<std::uint32_t>(count_of(tag), expected));
+      }
+  };
+  for (const char* const wire : kMessageWires)
+    expect_success(run_processes(3, wire, f, {.timeout = 20s, .transport = wire}));
 }
 
 void expect_loss_of_killed(const CommunicatorOptions& options) {
@@ -147,7 +180,7 @@ void expect_loss_of_killed(const CommunicatorOptions& options) {
 
 TEST(MessageProcesses, ReportAPeerThatWasKilled) { expect_loss_of_killed({.timeout = 20s}); }
 TEST(MessageProcesses, ReportAPeerOfAnotherHostThatWasKilled) {
-  expect_loss_of_killed({.timeout = 20s, .transport = "tcp"});
+  for (const char* const wire : kMessageWires) expect_loss_of_killed({.timeout = 20s, .transport = wire});
 }
 
 TEST(MessageProcesses, RefuseCallsOfAForkedChild) {

@@ -180,6 +180,27 @@ TEST(Messages, ToTheOwnRankAreTakenByItsReceives) {
   });
 }
 
+TEST(Messages, ToTheOwnRankMayBeManyBeforeTheirReceives) {
+  run_communicators(1, [](Communicator& comm) {
+    constexpr int kMessages = 500;  // more than a channel has lines
+    for (int i = 0; i < kMessages; ++i) comm.send(std::span(&i, 1), 0, i);
+    std::vector<Work> sends;
+    const auto expected = bytes_of(0, 0, 2, 100'000);
+    for (int i = 0; i < 3; ++i) sends.push_back(comm.send_async(expected, 0, kMessages));
+    for (int i = kMessages; i-- > 0;) {
+      int value = -1;
+      EXPECT_EQ(comm.recv(std::span(&value, 1), 0, i), 0);
+      ASSERT_EQ(value, i);
+    }
+    for (Work& send : sends) {
+      auto data = empty(expected.size());
+      comm.recv(data, any_source, kMessages);
+      EXPECT_TRUE(data == expected);
+      send.wait();
+    }
+  });
+}
+
 TEST(Messages, AreExchangedAroundARing) {
   run_everywhere([](Communicator& comm) {
     const Rank ahead = (comm.rank() + 1) % comm.size(), behind = (comm.rank() + comm.size() - 1) % comm.size();
