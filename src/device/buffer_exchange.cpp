@@ -78,7 +78,7 @@ bool BufferExchange::any_objection() const noexcept {
 }
 
 /// Sets this rank's flag first, and then checks whether a rank has reported a failure. Therefore either the reporting
-/// rank sees the flag, or this rank sees the failure. ZeroCopy::perform_unless_failed does the same.
+/// rank sees the flag, or this rank sees the failure. ZeroCopy::unless_failed does the same.
 bool BufferExchange::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;

@@ -112,6 +112,13 @@ Range HostTask::held(int local, bool destination) const {
   return all;
 }
 
+Range HostTask::accessible(int self, int local, bool destination) const {
+  if (blocks.empty() || local == self) return held(local, destination);
+  const BlockRanges& ranges = blocks[static_cast<std::size_t>(local)];
+  const Range& block = destination ? ranges.peer_destination : ranges.peer_source;
+  return {0, block.count == 0 ? 0 : block.first + block.count};
+}
+
 std::string_view to_string(HostProtocol protocol) noexcept {
   switch (protocol) {
     case HostProtocol::inlined: return "inline";

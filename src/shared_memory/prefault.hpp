@@ -5,9 +5,9 @@
 // less time. A page takes 2 us if the kernel must find and clear it. A page that another process has allocated already
 // takes 0.5 us.
 //
-// Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staged.hpp) are therefore prefaulted many
-// pages at a time. Without prefaulting, the first 64 calls of eight ranks on two cores took up to twenty times as long
-// as later calls.
+// Slots of cache lines (inline_protocol.hpp) and parts of staging memory (staging_rings.hpp) are therefore prefaulted
+// many pages at a time. Without prefaulting, the first 64 calls of eight ranks on two cores took up to twenty times as
+// long as later calls.
 #pragma once
 
 #include <sys/mman.h>

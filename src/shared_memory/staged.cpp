@@ -26,7 +26,6 @@
 #include <span>
 
 #include "base/round_up.hpp"
-#include "shared_memory/prefault.hpp"
 
 namespace collectives {
 namespace {
@@ -48,8 +47,6 @@ constexpr std::size_t kDistance = 256 << 10;
 constexpr std::uint64_t kFront = 256 << 10;
 /// Minimum number of collectives, as long as the current one, that the front holds. With four, no rank waits for space.
 constexpr std::uint64_t kCollectivesInFront = 4;
-/// Number of bytes of a ring that are prefaulted together. To prefault is to allocate pages before they are needed.
-constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
 
@@ -69,24 +66,18 @@ Staged::Staged(const SubgroupMemory& subgroup, const TuningParameters& tuning, b
       oversubscribed_(oversubscribed),
       self_(subgroup.self()),
       ranks_(subgroup.ranks()),
-      known_staged_(static_cast<std::size_t>(subgroup.ranks())),
-      known_combined_(known_staged_),
-      left_(known_staged_),
-      prefaulted_(static_cast<std::size_t>(subgroup.ranks())),
+      rings_(subgroup),
       sources_(static_cast<std::size_t>(subgroup.ranks())) {}
 
 void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
   task_ = &task;
   with_ = &with;
-  number_ = number;
-  tag_ = renumbered(with.tag, number);
   one_shot_ = task.protocol == HostProtocol::one_shot;
   owners_ = (task.combines() || task.deals()) && !one_shot_;
   collects_ = task.collects(self_);
   choose_stores();
   cut_into_chunks();
-  std::ranges::fill(known_staged_, 0);
-  std::ranges::fill(known_combined_, 0);
+  rings_.start(number, renumbered(with.tag, number), stride_);
   choose_positions();
   // The peers wait for the first chunk. It is therefore staged before this rank publishes anything else about the call.
   if (stage_next()) ++moves_;
@@ -151,9 +142,8 @@ void Staged::cut_into_chunks() {
 
 /// Chooses the position of the first chunk in the ring, and the distance between the moves.
 void Staged::choose_positions() {
-  const std::uint64_t ring = subgroup_.staging_bytes();
-  Chunk first{0, from_, static_cast<std::size_t>(from_ % ring)};
-  first.wrap(stride_, ring);
+  const std::uint64_t ring = rings_.bytes();
+  Chunk first = rings_.first_chunk();
   const std::uint64_t all = chunks_ * stride_;
   if (oversubscribed_ && task_->root < 0 && first.offset + all > std::max(kFront, kCollectivesInFront * all))
     first.to_front(ring);
@@ -187,9 +177,6 @@ std::size_t Staged::place(int whose, int local) const {
          task_->element;
 }
 
-/// Returns the address of a chunk in the ring of rank `local`.
-std::byte* Staged::payload(int local, const Chunk& chunk) const { return subgroup_.staging(local) + chunk.offset; }
-
 /// A collective in place overwrites values with results. No move therefore overtakes the one before it, even if the
 /// distance is 0: a value is staged before it is overwritten.
 bool Staged::progress() {
@@ -201,84 +188,22 @@ bool Staged::progress() {
     if (combined_.number < staged_.number && staged_.number >= upto(combined_.number + 1 + before_combining) &&
         combine(combined_)) {
       moved = true;
-      to_next(combined_);
+      rings_.to_next(combined_);
     }
     if (staged_.number < upto(collected_.number + ahead_) && stage_next()) moved = true;
     if (collected_.number < combined_.number && combined_.number >= upto(collected_.number + 1 + apart_) &&
         collect(collected_)) {
       moved = true;
-      to_next(collected_);
-      subgroup_.block(self_).left.value.store(collected_.position, std::memory_order_release);
+      rings_.to_next(collected_);
+      rings_.leave_chunks_before(collected_);
     }
     if (moved) ++moves_;
   }
   // Another thread may call progress() next. It must see the streamed results.
   if (results_ == Stores::streaming && moves_ > moves_before) fence_streams();
   if (collected_.number < chunks_ || staged_.number < chunks_) return false;
-  from_ = collected_.position;
+  rings_.finish(collected_);
   return true;
-}
-
-/// Touches the pages of a chunk in the ring of rank `local` and some pages behind it, unless this process has done so
-/// before.
-void Staged::prefault_chunk(int local, const Chunk& chunk) {
-  const std::size_t end = chunk.offset + stride_;
-  std::size_t& upto = prefaulted_[static_cast<std::size_t>(local)];
-  if (upto >= end) return;
-  const std::size_t from = std::max(upto, chunk.offset);
-  upto = std::min(from + round_up(end - from, kPrefaulted), subgroup_.staging_bytes());
-  prefault(subgroup_.staging(local) + from, upto - from);
-}
-
-/// Returns whether no rank needs what this rank has staged earlier in the memory of `chunk`.
-bool Staged::has_space_for(const Chunk& chunk) {
-  const std::uint64_t end = chunk.position + stride_, ring = subgroup_.staging_bytes();
-  if (end <= ring) return true;
-  const std::uint64_t needed = end - ring;
-  for (int local = 0; local < ranks_; ++local) {
-    std::uint64_t& left = left_[static_cast<std::size_t>(local)];
-    if (local == self_ || left >= needed) continue;
-    left = subgroup_.block(local).left.value.load(std::memory_order_acquire);
-    if (left < needed) return false;
-  }
-  return true;
-}
-
-/// Returns whether rank `local` has published that it has staged or combined this chunk, as `counts` says. `known`: the
-/// number of chunks that the rank had published at the last look.
-bool Staged::published(Counts counts, int local, const Chunk& chunk, std::uint64_t& known) {
-  if (chunk.number >= known) {
-    const ChunkCount& seen = count(counts, local);
-    if (!tag_matches(seen.tag.load(std::memory_order_acquire), tag_, local)) return false;
-    known = seen.chunks.load(std::memory_order_acquire);
-    if (chunk.number >= known) return false;
-  }
-  // The rank that touches a page first gets it in its own part of the memory. The owner has touched these pages by now.
-  prefault_chunk(local, chunk);
-  return true;
-}
-
-/// Returns whether rank `local` has staged this chunk.
-bool Staged::staged(int local, const Chunk& chunk) {
-  if (!published(&HostCollectiveBlock::staged, local, chunk, known_staged_[static_cast<std::size_t>(local)]))
-    return false;
-  // A rank that has begun this collective has finished the one before, and needs none of its chunks.
-  std::uint64_t& left = left_[static_cast<std::size_t>(local)];
-  left = std::max(left, from_);
-  return true;
-}
-
-/// Returns whether rank `local` has combined its slice of this chunk.
-bool Staged::combined(int local, const Chunk& chunk) {
-  return published(&HostCollectiveBlock::combined, local, chunk, known_combined_[static_cast<std::size_t>(local)]);
-}
-
-/// Publishes that this rank has staged or combined a chunk, as `counts` says.
-void Staged::publish(Counts counts, const Chunk& chunk) {
-  if (to_staging_ == Stores::streaming) fence_streams();
-  ChunkCount& mine = count(counts, self_);
-  mine.chunks.store(chunk.number + 1, std::memory_order_release);
-  if (chunk.number == 0) mine.tag.store(tag_, std::memory_order_release);
 }
 
 /// Copies bytes into this rank's ring.
@@ -290,28 +215,29 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
 /// Stages the next chunk. Returns false if the ring has no space for it yet.
 bool Staged::stage_next() {
   if (!stage(staged_)) return false;
-  to_next(staged_);
+  rings_.to_next(staged_);
   return true;
 }
 
 bool Staged::stage(const Chunk& chunk) {
   if (!task_->shows(self_)) return true;
-  if (!has_space_for(chunk)) return false;
-  prefault_chunk(self_, chunk);
+  if (!rings_.has_space_for(chunk)) return false;
+  rings_.prefault_chunk(self_, chunk);
   const auto source = [&](Range range) { return element_at(with_->source, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);
-    show(payload(self_, chunk), source(range), range.count * task_->element);
+    show(rings_.payload(self_, chunk), source(range), range.count * task_->element);
   } else if (task_->combines() || task_->scatters() || task_->deals()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
-        show(payload(self_, chunk) + place(self_, local), source(range), range.count * task_->element);
+        show(rings_.payload(self_, chunk) + place(self_, local), source(range), range.count * task_->element);
     }
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
-    show(payload(self_, chunk), source(range), range.count * task_->element);
+    show(rings_.payload(self_, chunk), source(range), range.count * task_->element);
   }
-  publish(&HostCollectiveBlock::staged, chunk);
+  if (to_staging_ == Stores::streaming) fence_streams();
+  rings_.publish_staged(chunk);
   return true;
 }
 
@@ -321,41 +247,43 @@ bool Staged::combine(const Chunk& chunk) {
   const Range range = slice(self_, chunk);
   if (range.count == 0) return true;
   for (int local = 0; local < ranks_; ++local)
-    if (local != self_ && !staged(local, chunk)) return false;
+    if (local != self_ && !rings_.staged(local, chunk)) return false;
   const std::byte* source = element_at(with_->source, range.first, task_->element);
   for (int local = 0; local < ranks_; ++local)
-    sources_[static_cast<std::size_t>(local)] = {local == self_ ? source : payload(local, chunk) + place(local, self_),
-                                                 with_->unreduced};
+    sources_[static_cast<std::size_t>(local)] = {
+        local == self_ ? source : rings_.payload(local, chunk) + place(local, self_), with_->unreduced};
   std::byte* const result = element_at(with_->destination, range.first, task_->element);
   if (!collects_) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks, results_);
     return true;
   }
-  std::byte* const shown = payload(self_, chunk) + place(self_, self_);
+  std::byte* const shown = rings_.payload(self_, chunk) + place(self_, self_);
   const std::size_t bytes = range.count * task_->element;
   if (to_staging_ == Stores::streaming) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
     show(shown, result, bytes);
+    fence_streams();
   } else {  // the peers read the result soon, so it is stored to the cache
     std::byte* const outs[] = {shown, result};
     fold(with_->op, with_->type, sources_, outs, range.count, with_->finish_ranks,
          results_ == Stores::streaming ? Stores::streaming_but_first : Stores::cached);
     bytes_shown_ += bytes;
   }
-  publish(&HostCollectiveBlock::combined, chunk);
+  rings_.publish_combined(chunk);
   return true;
 }
 
 /// Copies this rank's blocks of an all-to-all from the rings of all peers, and its own block from its source.
 bool Staged::take(const Chunk& chunk) {
   for (int local = 0; local < ranks_; ++local)
-    if (local != self_ && segment_of(task_->incoming(local), chunk).count > 0 && !staged(local, chunk)) return false;
+    if (local != self_ && segment_of(task_->incoming(local), chunk).count > 0 && !rings_.staged(local, chunk))
+      return false;
   for (int turn = 1; turn <= ranks_; ++turn) {
     const int local = (self_ + turn) % ranks_;
     const Range range = segment_of(task_->incoming(local), chunk);
     if (range.count == 0) continue;
     std::byte* const to = element_at(with_->destination, range.first, task_->element);
-    const std::byte* const from = local != self_ ? payload(local, chunk) + place(local, self_)
+    const std::byte* const from = local != self_ ? rings_.payload(local, chunk) + place(local, self_)
                                                  : element_at(with_->source, slice(self_, chunk).first, task_->element);
     if (to != from) copy(to, from, range.count * task_->element, results_);
   }
@@ -367,7 +295,8 @@ bool Staged::collect(const Chunk& chunk) {
   if (one_shot_) return collect_one_shot(chunk);
   if (task_->scatters()) return collect_from_root(chunk);
   for (int local = 0; local < ranks_; ++local)
-    if (local != self_ && slice(local, chunk).count > 0 && !(owners_ ? combined(local, chunk) : staged(local, chunk)))
+    if (local != self_ && slice(local, chunk).count > 0 &&
+        !(owners_ ? rings_.combined(local, chunk) : rings_.staged(local, chunk)))
       return false;
   for (int turn = 1; turn <= ranks_; ++turn) {  // begins with the next rank, so that ranks do not all read rank 0 first
     const int local = (self_ + turn) % ranks_;
@@ -375,7 +304,7 @@ bool Staged::collect(const Chunk& chunk) {
     if (range.count == 0) continue;
     std::byte* to = element_at(with_->destination, range.first, task_->element);
     if (local != self_)
-      copy(to, payload(local, chunk) + place(local, local), range.count * task_->element, results_);
+      copy(to, rings_.payload(local, chunk) + place(local, local), range.count * task_->element, results_);
     else if (const std::byte* source = element_at(with_->source, range.first, task_->element); !owners_ && to != source)
       copy(to, source, range.count * task_->element, results_);
   }
@@ -386,11 +315,11 @@ bool Staged::collect(const Chunk& chunk) {
 bool Staged::collect_one_shot(const Chunk& chunk) {
   const int terms = task_->terms(self_);
   for (int local = 0; local < terms; ++local)
-    if (local != self_ && !staged(local, chunk)) return false;
+    if (local != self_ && !rings_.staged(local, chunk)) return false;
   const Range range = whole(chunk);
   for (int local = 0; local < terms; ++local)
     sources_[static_cast<std::size_t>(local)] = {
-        local == self_ ? element_at(with_->source, range.first, task_->element) : payload(local, chunk),
+        local == self_ ? element_at(with_->source, range.first, task_->element) : rings_.payload(local, chunk),
         with_->unreduced};
   fold(with_->op, with_->type, std::span(sources_).first(static_cast<std::size_t>(terms)),
        element_at(with_->destination, range.first, task_->element), range.count, with_->finish_ranks, results_);
@@ -404,8 +333,8 @@ bool Staged::collect_from_root(const Chunk& chunk) {
   std::byte* const to = element_at(with_->destination, range.first, task_->element);
   const std::byte* from = element_at(with_->source, range.first, task_->element);
   if (self_ != task_->root) {
-    if (!staged(task_->root, chunk)) return false;
-    from = payload(task_->root, chunk) + place(task_->root, self_);
+    if (!rings_.staged(task_->root, chunk)) return false;
+    from = rings_.payload(task_->root, chunk) + place(task_->root, self_);
   }
   if (to != from) copy(to, from, range.count * task_->element, results_);
   return true;

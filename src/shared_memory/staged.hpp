@@ -32,13 +32,13 @@
 // vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter chunks, of at least 2 KiB. A rank
 // signals every chunk to its peers. If signals are slow, the vector is cut into fewer chunks.
 //
-// The ring. A position counts the bytes that have passed through a ring since construction. Memory is written again
-// when no rank needs its previous content. If each rank has a core, even short vectors use the whole ring, one part
-// after another. Reason: on an AMD EPYC, it takes 7 ns to write a cache line that another core holds. That is twice the
-// time for a line of the common cache. The ring is about as large as a core's own cache, so that core has dropped the
-// line before it is written again. Oversubscribed ranks gain nothing from this, and would touch more pages. In short
-// collectives without a root, oversubscribed ranks use only the front of the ring: its first 256 KiB or more. The front
-// holds at least 4 collectives as long as the current one, so that no rank waits for space.
+// The ring (staging_rings.hpp). Its memory is written again when no rank needs the previous content. If each rank has a
+// core, even short vectors use the whole ring, one part after another. Reason: on an AMD EPYC, it takes 7 ns to write a
+// cache line that another core holds. That is twice the time for a line of the common cache. The ring is about as large
+// as a core's own cache, so that core has dropped the line before it is written again. Oversubscribed ranks gain
+// nothing from this, and would touch more pages. In short collectives without a root, oversubscribed ranks use only the
+// front of the ring: its first 256 KiB or more. The front holds at least 4 collectives as long as the current one, so
+// that no rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
 // the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or
@@ -53,6 +53,7 @@
 #include "reduction/reduction.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
+#include "shared_memory/staging_rings.hpp"
 #include "shared_memory/subgroup_memory.hpp"
 
 namespace collectives {
@@ -75,29 +76,7 @@ class Staged {
   std::uint64_t moves() const noexcept { return moves_; }
 
  private:
-  /// One chunk of the current collective.
-  struct Chunk {
-    std::uint64_t number = 0;    ///< number in the collective
-    std::uint64_t position = 0;  ///< bytes that passed through the ring before the chunk, since the beginning
-    std::size_t offset = 0;      ///< beginning of the chunk in the ring, in bytes
-
-    /// Moves the chunk to the beginning of a ring of `ring` bytes. The bytes between count as used and as free again.
-    void to_front(std::size_t ring) {
-      position += ring - offset;
-      offset = 0;
-    }
-    /// Moves the chunk, which has `stride` bytes, to the beginning of the ring if it would cross the end.
-    void wrap(std::size_t stride, std::size_t ring) {
-      if (offset + stride > ring) to_front(ring);
-    }
-    /// Replaces the chunk by the next one.
-    void to_next(std::size_t stride, std::size_t ring) {
-      ++number;
-      position += stride;
-      offset += stride;
-      wrap(stride, ring);
-    }
-  };
+  using Chunk = StagingRings::Chunk;
   /// Limits of the length of a chunk in bytes.
   struct ChunkLimits {
     std::size_t min = 0, max = 0;
@@ -106,7 +85,6 @@ class Staged {
   inline ChunkLimits chunk_limits(std::size_t bytes) const;
   inline void cut_into_chunks();
   inline void choose_positions();
-  void to_next(Chunk& chunk) const { chunk.to_next(stride_, subgroup_.staging_bytes()); }
   Range slice(int local, const Chunk&) const;
   Range segment_of(const Range&, const Chunk&) const;
   Range whole(const Chunk&) const;
@@ -118,23 +96,13 @@ class Staged {
   bool collect(const Chunk&);
   bool collect_one_shot(const Chunk&);
   bool collect_from_root(const Chunk&);
-  bool has_space_for(const Chunk&);
-  void prefault_chunk(int local, const Chunk&);
-  using Counts = ChunkCount (HostCollectiveBlock::*)[kCollectivesAhead];
-  ChunkCount& count(Counts counts, int local) const {
-    return (subgroup_.block(local).*counts)[number_ % kCollectivesAhead];
-  }
-  bool staged(int local, const Chunk&);
-  bool combined(int local, const Chunk&);
-  bool published(Counts, int local, const Chunk&, std::uint64_t& known);
-  void publish(Counts, const Chunk&);
   void show(std::byte* to, const std::byte* from, std::size_t bytes);
-  std::byte* payload(int local, const Chunk&) const;
 
   const SubgroupMemory& subgroup_;
   const TuningParameters& tuning_;
   const bool oversubscribed_;
   const int self_, ranks_;
+  StagingRings rings_;
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   bool one_shot_ = false;
@@ -142,17 +110,12 @@ class Staged {
   bool collects_ = false;  // whether every rank wants all slices
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
 
-  std::uint64_t number_ = 0, tag_ = 0;   // number and tag of the current collective
   std::uint64_t chunks_ = 0;             // number of chunks of the current collective
-  std::uint64_t from_ = 0;               // position at which the current collective begins
   std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes
   std::size_t segment_ = 0;              // number of elements of one slice in one chunk
   std::uint64_t apart_ = 0;              // distance between one move and the next, in chunks
   std::uint64_t ahead_ = 0;              // maximum number of chunks that are staged and not yet collected
   Chunk staged_, combined_, collected_;  // next chunk of each move
-  std::vector<std::uint64_t> known_staged_, known_combined_;  // by rank: last counters that were read
-  std::vector<std::uint64_t> left_;      // by rank: position up to which the rank needs no staged data any more
-  std::vector<std::size_t> prefaulted_;  // by rank: bytes of the rank's ring that this process has prefaulted
   std::vector<Source> sources_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };

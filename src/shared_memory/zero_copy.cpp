@@ -33,11 +33,12 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
       oversubscribed_(oversubscribed),
       peers_(static_cast<std::size_t>(subgroup.ranks())),
       sources_(static_cast<std::size_t>(subgroup.ranks())),
-      destinations_(static_cast<std::size_t>(subgroup.ranks())) {}
+      destinations_(static_cast<std::size_t>(subgroup.ranks())),
+      blocks_(subgroup, peer_memory, peers_) {}
 
 /// Returns whether any rank but `local` accesses the source or the destination of rank `local`.
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
-  if (task_->deals()) return claims_ || !destination || in_place(local);
+  if (task_->deals()) return claims_ || !destination || blocks_.in_place(local);
   // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
   // root. Only if any rank may take any piece, peers access the other buffers, too.
   if (task_->gathers() || task_->scatters())
@@ -65,13 +66,14 @@ bool ZeroCopy::start(const HostTask& task, const HostOperands& with, std::uint64
   peer_ = 0;
   done_ = 0;
   claims_ = oversubscribed_ && task.blocks.empty();  // a rank knows only its own blocks
+  blocks_.start(task, claims_);
 
   const auto describe = [&](const std::byte* base, bool destination) {
     const Range range = task_->held(self_, destination);
     if (base == nullptr || range.count == 0) return RemoteBuffer{};
     return peer_memory_.describe(element_at(base, range.first, task.element), range.count * task.element);
   };
-  Peer& mine = peer(self_);
+  PeerBuffers& mine = peer(self_);
   mine.source = describe(with.source, false);
   mine.destination = describe(with.destination, true);
   HostCollectiveBlock& block = subgroup_.block(self_);
@@ -95,7 +97,7 @@ ZeroCopy::State ZeroCopy::progress() {
     const Arrivals arrivals = check_arrivals();
     if (arrivals != Arrivals::all) return arrivals == Arrivals::not_all ? State::in_progress : State::unreachable;
     for (int local = 0; local < ranks_; ++local) {
-      Peer& one = peer(local);
+      PeerBuffers& one = peer(local);
       if (!works_with(local)) {
         one = {};
         continue;
@@ -131,10 +133,10 @@ ZeroCopy::State ZeroCopy::progress() {
 
 /// Returns the address of element 0 of a rank's buffer in this process. Returns null if the buffer is not mapped.
 std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, bool destination) {
-  std::byte* const first =
-      peer_memory_.pointer(subgroup_.local(local), buffer, extent(local, destination) * task_->element);
+  const Range range = task_->accessible(self_, local, destination);
+  std::byte* const first = peer_memory_.pointer(subgroup_.local(local), buffer, range.count * task_->element);
   if (first == nullptr) return nullptr;
-  return element_at(first, 0 - origin(local, destination), task_->element);
+  return element_at(first, 0 - range.first, task_->element);
 }
 
 /// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
@@ -156,7 +158,7 @@ ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!tag_matches(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Arrivals::one_hidden : Arrivals::not_all;
-    Peer& one = peer(peer_);
+    PeerBuffers& one = peer(peer_);
     one.source = {record.source.load(std::memory_order_relaxed), record.source_name.load(std::memory_order_relaxed)};
     one.destination = {record.destination.load(std::memory_order_relaxed),
                        record.destination_name.load(std::memory_order_relaxed)};
@@ -192,6 +194,24 @@ bool ZeroCopy::work_on_claims() {
   return true;
 }
 
+/// Performs this rank's share of an all-to-all, piece by piece. Returns false if the communicator has failed or a peer
+/// has ended.
+bool ZeroCopy::work_on_blocks() {
+  for (; peer_ < ranks_; ++peer_, done_ = 0) {
+    const int other = (self_ + 1 + peer_) % ranks_;  // begins with the next rank, so that not all read rank 0 first
+    const Range all = blocks_.share(other);
+    while (done_ < all.count) {
+      const Range part{all.first + done_, std::min(piece_, all.count - done_)};
+      if (!unless_failed([&] { return blocks_.exchange(self_, other, part); })) return false;
+      done_ += part.count;
+      ++moves_;
+    }
+    if (other != self_) bytes_shown_ += task_->slice(other).count * task_->element;
+  }
+  subgroup_.block(self_).worked.value.store(number_, std::memory_order_release);
+  return true;
+}
+
 /// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and
 /// from all ranks with higher numbers, and the blocks that it sends to these.
 std::uint64_t ZeroCopy::pieces_of(int local) const {
@@ -210,6 +230,18 @@ bool ZeroCopy::perform_claim(std::uint64_t index) {
   return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
+/// Performs the piece of a pair of blocks with this number. Returns false if a peer has ended.
+bool ZeroCopy::perform_block_claim(std::uint64_t index) {
+  int a = 0;
+  for (; index >= pieces_of(a); ++a) index -= pieces_of(a);
+  const std::uint64_t in_pair = (task_->longest + piece_ - 1) / piece_;
+  const int b = a + static_cast<int>(index / in_pair);
+  const std::size_t skipped = index % in_pair * piece_;
+  const std::size_t count = std::min(piece_, task_->longest - skipped);
+  if (b != a) bytes_shown_ += 2 * count * task_->element;
+  return blocks_.exchange(a, b, {skipped, count});
+}
+
 /// Performs one piece. `share`: rank whose share contains the piece. Loads every source once and stores to every
 /// destination once. Returns false if a peer has ended.
 bool ZeroCopy::perform(int share, Range range) {
@@ -218,7 +250,7 @@ bool ZeroCopy::perform(int share, Range range) {
   std::size_t sources = 0, destinations = 0, shown = 0;
   bool direct = true, in_place = task_->combines();
   for (int local = 0; local < ranks_; ++local) {
-    const Peer& one = peer(local);
+    const PeerBuffers& one = peer(local);
     const bool is_source = task_->is_source(local, share);
     if (is_source) {
       direct = direct && one.source_at != nullptr;
@@ -252,7 +284,7 @@ void ZeroCopy::scan(Range range) {
   const std::size_t element = task_->element;
   bool in_place = true;
   for (int local = 0; local < ranks_; ++local) {
-    const Peer& one = peer(local);
+    const PeerBuffers& one = peer(local);
     in_place = in_place && one.destination_at == one.source_at;
     sources_[static_cast<std::size_t>(local)] = {element_at(one.source_at, range.first, element), with_->unreduced};
   }
@@ -282,7 +314,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   std::size_t sources = 0;
   for (int local = 0; local < ranks_; ++local) {
     if (!task_->is_source(local, share)) continue;
-    const Peer& one = peer(local);
+    const PeerBuffers& one = peer(local);
     const std::byte* value = element_at(one.source_at, range.first, element);
     if (one.source_at == nullptr) {
       std::byte* to = task_->combines() ? scratch_.data() + static_cast<std::size_t>(local) * bytes : made;
@@ -301,7 +333,7 @@ bool ZeroCopy::perform_through_kernel(int share, Range range) {
   for (int turn = 1; turn < ranks_; ++turn) {
     const int local = (self_ + turn) % ranks_;
     if (!task_->is_destination(local, share)) continue;
-    const Peer& one = peer(local);
+    const PeerBuffers& one = peer(local);
     // A rank that gathers in place has the value already.
     if (!task_->combines() && task_->is_source(local, share) && remote(local, false) == remote(local, true)) continue;
     if (one.destination_at != nullptr)

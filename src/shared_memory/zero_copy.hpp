@@ -6,9 +6,7 @@
 // the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
 // ranks have finished their shares.
 //
-// In an all-to-all, each rank copies its blocks from the buffers of its peers. If a peer works in place, the rank also
-// copies its own block into the place from which it has read. If both ranks of a pair work in place, each rank swaps
-// one half of the two blocks through scratch memory that fits into the cache.
+// In an all-to-all, each rank copies its blocks from the buffers of its peers (block_exchange.hpp).
 //
 // Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
 // ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
@@ -34,6 +32,7 @@
 
 #include "core/tuning_parameters.hpp"
 #include "reduction/reduction.hpp"
+#include "shared_memory/block_exchange.hpp"
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 #include "shared_memory/peer_memory.hpp"
@@ -45,6 +44,8 @@ class ZeroCopy {
  public:
   enum class State { in_progress, finished, unreachable };
   ZeroCopy(const SubgroupMemory&, const TuningParameters&, PeerMemory&, bool oversubscribed);
+  ZeroCopy(const ZeroCopy&) = delete;  // blocks_ keeps a reference to peers_
+  ZeroCopy& operator=(const ZeroCopy&) = delete;
 
   /// Begins collective `number`: publishes where this rank's buffers are. Returns false if peers need a buffer of this
   /// rank that they cannot map. The peers then get State::unreachable. The caller performs the collective by another
@@ -58,12 +59,6 @@ class ZeroCopy {
   std::uint64_t moves() const noexcept { return moves_; }
 
  private:
-  /// Buffers of one rank, which may be this rank.
-  struct Peer {
-    RemoteBuffer source, destination;
-    /// Addresses of element 0 in this process. Null: the buffer is not mapped, and only the kernel can copy.
-    std::byte *source_at = nullptr, *destination_at = nullptr;
-  };
   bool needed_by_others(int local, bool destination) const;
   bool works_with(int local) const;
   bool hidden() const;
@@ -71,6 +66,7 @@ class ZeroCopy {
   Arrivals check_arrivals();
   bool work();
   bool work_on_claims();
+  bool work_on_blocks();
   /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or
   /// if perform() returns false because a peer has ended.
   ///
@@ -89,39 +85,12 @@ class ZeroCopy {
   std::byte* address_of_first(int local, const RemoteBuffer&, bool destination);
   std::uint64_t pieces_of(int local) const;
   bool perform_claim(std::uint64_t index);
+  bool perform_block_claim(std::uint64_t index);
   bool perform(int share, Range);
   void scan(Range);
   bool perform_through_kernel(int share, Range);
-
-  // Functions for the blocks of an all-to-all (zero_copy_blocks.cpp).
-
-  /// Place of elements in a buffer of rank `local`, counted as that rank's ranges are.
-  struct Spot {
-    int local;
-    bool destination;
-    std::size_t first;
-  };
-  bool in_place(int local) const {
-    return task_->swaps && peer(local).source.address == peer(local).destination.address;
-  }
-  std::size_t origin(int local, bool destination) const;
-  std::size_t extent(int local, bool destination) const;
-  Range outgoing(int local, int to) const;
-  Range incoming(int local, int from) const;
-  Range block_share(int other) const;
-  bool work_on_blocks();
-  bool perform_block_claim(std::uint64_t index);
-  bool exchange(int a, int b, Range part);
-  bool swap(int a, int b, Range part);
-  Spot source_spot(int local, int to, const Range& part) const;
-  Spot destination_spot(int local, int from, const Range& part) const;
-  std::byte* pointer_to(const Spot&) const;
-  std::uint64_t address_of(const Spot&) const;
-  bool load(std::byte* to, const Spot& from, std::size_t bytes);
-  bool store(const Spot& to, const std::byte* from, std::size_t bytes);
-  bool move(const Spot& to, const Spot& from, std::size_t bytes);
-  Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
-  const Peer& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
+  PeerBuffers& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
+  const PeerBuffers& peer(int local) const { return peers_[static_cast<std::size_t>(local)]; }
 
   const SubgroupMemory& subgroup_;
   const TuningParameters& tuning_;
@@ -139,11 +108,11 @@ class ZeroCopy {
   std::uint64_t pieces_ = 0;         // number of pieces of the current collective
   std::size_t piece_ = 0;            // length of a piece in elements
   std::size_t done_ = 0;             // number of elements of this rank's share that are finished
-  std::vector<Peer> peers_;
+  std::vector<PeerBuffers> peers_;
   std::vector<Source> sources_;
   std::vector<std::byte*> destinations_;
   std::vector<std::byte> scratch_;
-  std::vector<std::byte> bounced_;  // bytes between two buffers that are not mapped
+  BlockExchange blocks_;
   std::uint64_t bytes_shown_ = 0, moves_ = 0;
 };
 

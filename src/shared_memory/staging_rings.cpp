@@ -1,0 +1,43 @@
+// Implementation of the staging rings, which staging_rings.hpp explains.
+#include "shared_memory/staging_rings.hpp"
+
+#include "base/round_up.hpp"
+#include "shared_memory/prefault.hpp"
+
+namespace collectives {
+namespace {
+
+/// Number of bytes of a ring that are prefaulted together. To prefault is to allocate pages before they are needed.
+constexpr std::size_t kPrefaulted = 64 << 10;
+
+}  // namespace
+
+StagingRings::StagingRings(const SubgroupMemory& subgroup)
+    : subgroup_(subgroup),
+      self_(subgroup.self()),
+      ranks_(subgroup.ranks()),
+      known_staged_(static_cast<std::size_t>(subgroup.ranks())),
+      known_combined_(known_staged_),
+      left_(known_staged_),
+      prefaulted_(static_cast<std::size_t>(subgroup.ranks())) {}
+
+void StagingRings::prefault_pages(int local, const Chunk& chunk) {
+  const std::size_t end = chunk.offset + stride_;
+  std::size_t& upto = prefaulted_[static_cast<std::size_t>(local)];
+  const std::size_t from = std::max(upto, chunk.offset);
+  upto = std::min(from + round_up(end - from, kPrefaulted), bytes());
+  prefault(subgroup_.staging(local) + from, upto - from);
+}
+
+/// Returns whether all peers have published that they need no data before `position` any more.
+bool StagingRings::all_have_left(std::uint64_t position) {
+  for (int local = 0; local < ranks_; ++local) {
+    std::uint64_t& left = left_[static_cast<std::size_t>(local)];
+    if (local == self_ || left >= position) continue;
+    left = subgroup_.block(local).left.value.load(std::memory_order_acquire);
+    if (left < position) return false;
+  }
+  return true;
+}
+
+}  // namespace collectives
