@@ -63,7 +63,7 @@ std::string encoded(const CallDetails& details) {
   add(Detail::op, details.op);
   add(Detail::compression, details.compression);
   add(Detail::refusal, details.refusal);
-  if (!details.lengths.empty()) append_lengths(bytes, details.lengths);
+  if (!details.lengths.empty()) append_parts(bytes, {details.lengths, details.displacements});
   return bytes;
 }
 

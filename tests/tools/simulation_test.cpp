@@ -210,6 +210,7 @@ TEST(Simulation, EveryPlanComesToAnEndAndNoneBeforeTheBound) {
             tuning.wire_frames = frames;
             Request request{.collective = collective, .count = count, .deterministic = deterministic};
             if (collective == Collective::barrier) request.count = 0;
+            if (collective == Collective::all_to_all) request.count *= static_cast<std::size_t>(topology.ranks());
             request.root = topology.ranks() - 1;
             for (const Plan& plan : candidate_plans(request, topology, tuning)) {
               const Simulated result = simulate(request, plan, topology, tuning, Fabric::of(tuning));
