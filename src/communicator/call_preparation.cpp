@@ -20,15 +20,6 @@ std::string_view reason_in(std::string_view text, const Call& call) {
   return text;
 }
 
-/// Throws `error` with the number of the call and the name of the tensor, as errors of other ranks about the call name
-/// it. `number`: 0 if the call has none.
-[[noreturn]] void throw_labelled(const Error& error, const Call& call, std::uint64_t number, std::string_view name) {
-  if (number == 0) throw error;
-  const std::string label = label_of(sign_refusal(call), number, name.size() > kLongestName ? "" : name);
-  throw Error(error.code(), fmt::format("{}: {}", label, reason_in(error.what(), call)), error.rank(), error.peer(),
-              label);
-}
-
 /// Returns the operation that stands for a refused call. `why`: text of the error that the rank throws.
 std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why, std::string_view name) {
   auto refused = std::make_shared<PlannedCall>();
@@ -98,12 +89,26 @@ std::uint64_t CallPreparation::refuse_locked(const Call& call, std::string_view 
   return number;
 }
 
+void CallPreparation::throw_refusal(const Error& error, const Call& call, std::string_view name) {
+  const std::uint64_t number = refuse_locked(call, error.what(), name);
+  if (number == 0) throw error;
+  const std::string label = label_of(sign_refusal(call), number, name.size() > kLongestName ? "" : name);
+  throw Error(error.code(), fmt::format("{}: {}", label, reason_in(error.what(), call)), error.rank(), error.peer(),
+              label);
+}
+
+void CallPreparation::throw_member_refusal(const Error& error, Collective collective) {
+  const auto lock = progress_thread_.guard();
+  throw_refusal(error, {.collective = collective}, {});
+}
+
 void CallPreparation::check(const Call& call, const Options& options) {
   try {
     check_arguments(call, resources_.rank(), resources_.size());
     check_name(call, options.name, resources_.rank());
   } catch (const Error& error) {
-    throw_labelled(error, call, refuse(call, error.what(), options.name), options.name);
+    const auto lock = progress_thread_.guard();
+    throw_refusal(error, call, options.name);
   }
 }
 
@@ -118,7 +123,7 @@ std::shared_ptr<const PlannedCall> CallPreparation::prepare(Call& call, const Op
     if (planned->plan.device_path == DevicePath::nccl) check_alignment(call, resources_.rank());
     return planned;
   } catch (const Error& error) {
-    throw_labelled(error, call, refuse_locked(call, error.what(), options.name), options.name);
+    throw_refusal(error, call, options.name);
   } catch (const std::exception& error) {
     refuse_locked(call, error.what(), options.name);
     throw;

@@ -37,8 +37,13 @@ class CallPreparation {
   std::uint64_t refuse(const Call& call, std::string_view why, std::string_view name = {}) noexcept;
   /// Does what refuse() does. Requires the lock.
   std::uint64_t refuse_locked(const Call& call, std::string_view why, std::string_view name) noexcept;
+  /// Refuses a call, and throws `error` with the number of the call and the name of the tensor at the beginning of its
+  /// text. Requires the lock.
+  [[noreturn]] void throw_refusal(const Error& error, const Call& call, std::string_view name);
+  /// Does what throw_refusal() does, for a call of a Group. Takes the lock.
+  [[noreturn]] void throw_member_refusal(const Error& error, Collective collective);
   /// Checks the arguments of a call and the name of its tensor. Refuses the call and throws Error{invalid_argument} if
-  /// they are invalid. The text of the error begins with the number of the call and the name.
+  /// they are invalid.
   void check(const Call& call, const Options& options);
   /// Places and plans a call whose arguments have been checked: DeviceCalls::place(), then plan(). If `refused` is not
   /// null, the call is in device memory and is not placed again. Stores the error that place() returns in `refused`.

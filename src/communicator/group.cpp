@@ -25,8 +25,8 @@ struct Group::Impl {
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
-  /// Calls work(). If it throws an Error, publishes the refusal of the collective that the error names, so that other
-  /// ranks get an error. If it names none, publishes that of the first collective of `of`, if there is one.
+  /// Calls work(). If it throws an Error, refuses the collective that the error names, so that other ranks get an
+  /// error. If it names none, refuses the first collective of `of`, if there is one.
   template <class Work>
   auto refusing(Work&& work, std::span<const GroupMember> of = {}) {
     try {
@@ -35,11 +35,9 @@ struct Group::Impl {
       const auto name = [](Collective one) { return to_string(one); };
       const auto* const found = std::ranges::find(kCollectives, error.operation(), name);
       const auto first = std::ranges::find_if(of, [](const GroupMember& one) { return one.message.empty(); });
-      if (found != std::end(kCollectives))
-        comm->preparation().refuse({.collective = *found}, error.what());
-      else if (first != of.end())
-        comm->preparation().refuse({.collective = first->call.collective}, error.what());
-      throw;
+      if (found == std::end(kCollectives) && first == of.end()) throw;
+      comm->preparation().throw_member_refusal(error,
+                                               found != std::end(kCollectives) ? *found : first->call.collective);
     }
   }
 
