@@ -81,13 +81,13 @@ std::shared_ptr<PersistentCall::State> PersistentCall::State::make(Communicator:
   describe(*state, call, options, planned, resources);
   state->phase = Phase::idle;
   state->owner = &comm;
-  state->job.host.known_as = comm.repeated_call_.next_operands();
+  state->job.host.known_as = comm.preparation_.repeated_call().next_operands();
   state->arguments = call;
   state->arguments.counts = {};
   state->device_options.stream = options.stream;
   state->on_device = call.memory == Memory::device;
   if (!state->on_device) state->find_allocated(rank);
-  comm.persistent_calls_.push_back(state.get());
+  comm.handles_.persistent.push_back(state.get());
   return state;
 }
 
@@ -120,7 +120,7 @@ void PersistentCall::State::start(const std::shared_ptr<State>& call) {
 void PersistentCall::State::leave_owner() noexcept {
   if (owner == nullptr || owner->inherited()) return;
   const auto lock = owner->progress_thread_.guard();
-  std::erase(owner->persistent_calls_, this);
+  std::erase(owner->handles_.persistent, this);
   owner->device_calls_.release(*this);
 }
 
