@@ -98,7 +98,7 @@ void Observer::fail(const Operation& operation, const std::exception_ptr& error,
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& why) {
-    write_out(why.what(), failure_detector);
+    write_failure(why.what(), failure_detector);
   }
 }
 

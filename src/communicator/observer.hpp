@@ -10,6 +10,7 @@
 // turn out not to be short. Its recorded start time is then inexact by a microsecond or two.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -72,10 +73,10 @@ class Observer {
   /// Logs `line`, which describes an operation that waits too long. Writes the recorded operations to the flight
   /// recorder's file.
   void stall(std::string_view line, const FailureDetector& failure_detector) noexcept;
-  /// Writes the recorded operations to the flight recorder's file, because a point-to-point call has failed. `why`:
-  /// text of the error.
-  void fail_message(std::string_view why, const FailureDetector& failure_detector) const noexcept {
-    write_out(why, failure_detector);
+  /// Writes the recorded operations to the flight recorder's file, because a call has failed. Does nothing after the
+  /// first failure. `why`: text of the error. Any thread may call it.
+  void write_failure(std::string_view why, const FailureDetector& failure_detector) noexcept {
+    if (!failed_.exchange(true)) write_out(why, failure_detector);
   }
   /// Records in the trace which kind of work the current operation does now.
   void phase(Trace::Phase phase) noexcept {
@@ -129,6 +130,7 @@ class Observer {
   const Rank rank_;
   bool in_detail_ = false;  // whether there is a trace, or a log of every operation
   std::string path_;        // file of failure reports; empty: none
+  std::atomic<bool> failed_{false};
 };
 
 }  // namespace collectives

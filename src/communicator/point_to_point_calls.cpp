@@ -32,7 +32,7 @@ PointToPointCalls::PointToPointCalls(Communicator::Impl& owner, const Communicat
                .recorder = resources.observer->recorder_of_messages(),
                .write_out =
                    [&resources](std::string_view why) {
-                     resources.observer->fail_message(why, *resources.failure_detector);
+                     resources.observer->write_failure(why, *resources.failure_detector);
                    },
                .control = resources.context.wire != nullptr ? &resources.mutex : nullptr,
                .threads = resources.context.threads,

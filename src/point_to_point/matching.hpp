@@ -48,7 +48,7 @@ class Matching {
   StoredMessage& store(Rank from, const Envelope& envelope, std::size_t payload_bytes);
   /// Returns the stored message for a receive, and removes it. Returns null if there is none. The caller recycles it.
   StoredMessage* take_stored(const MessageCall& receive) noexcept;
-  void recycle(StoredMessage& message) noexcept { unused_.push_back(message); }
+  void recycle(StoredMessage& message) noexcept { unused_.push_front(message); }
   /// Calls visit() for the stored messages of a rank, oldest first.
   template <class Visit>
   void for_each_stored(Rank from, Visit&& visit) const {

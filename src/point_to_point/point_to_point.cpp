@@ -266,7 +266,11 @@ bool PointToPoint::has_unsent() const {
 void PointToPoint::end(Deadline patience) noexcept {
   const Guard guard(lock_);
   place_.leave();
-  guarded([&] { failures_.look(true); });
+  if (failure_ == nullptr) try {
+      failures_.look(true);
+    } catch (const std::exception&) {  // another rank has reported it, and no call fails here
+      fail_all(std::current_exception());
+    }
   progress();
   for (CollectiveBackoff backoff(oversubscribed_); failure_ == nullptr && has_unsent() && !patience.passed();
        backoff.wait())

@@ -78,7 +78,12 @@ void GroupAnyCollectives(Comm* comm) {
   OK(collectives_group_broadcast(group, sent, sent, 2, i32, last, NULL));
   OK(collectives_group_reduce(group, in, reduced, 2, i32, COLLECTIVES_SUM, last, NULL));
   OK(collectives_group_barrier(group, NULL));
+  const int ahead = (int)((self + 1) % p), behind = (int)((self + p - 1) % p);
+  int32_t message[2] = {-1, -1};
+  OK(collectives_group_send(group, in, 2, i32, ahead, 5, NULL));
+  OK(collectives_group_recv(group, message, 2, i32, behind, 5, NULL));
   OK(collectives_group_run(group));
+  CHECK(message[0] == (int32_t)behind && message[1] == 1);
   int32_t sum = 0;
   for (size_t r = 0; r < p; ++r) {
     sum += (int32_t)r;
@@ -94,6 +99,8 @@ void GroupAnyCollectives(Comm* comm) {
   if ((int)self == last) CHECK(reduced[0] == sum && reduced[1] == (int32_t)p);
   INVALID("outputs is null", collectives_group_all_gather_list(group, in, NULL, counts, i32, NULL));
   INVALID("counts is null", collectives_group_reduce_scatter_list(group, inputs, in, NULL, i32, COLLECTIVES_SUM, NULL));
+  INVALID("tag -1 is not in 0 to 1073741824", collectives_group_send(group, in, 2, i32, ahead, -1, NULL));
+  INVALID("group is null", collectives_group_recv(NULL, message, 2, i32, behind, 5, NULL));
   collectives_group_free(group);
   OK(collectives_barrier(comm, NULL));
 }

@@ -103,6 +103,13 @@ TEST(Allocation, RepeatedMessagesAllocateNothing) {
     for (const std::size_t count : {1u, 100u, 3000u, 300'000u}) {
       std::vector<float> in(count, 1.f), out(count), other(count);
       const auto everything = [&] {
+        // The message with tag 4 is stored in every run, so that later runs have memory for a stored message.
+        Work fourth = comm.send_async(in, ahead, 4), fifth = comm.send_async(in, ahead, 5);
+        comm.recv(out, behind, 5);
+        comm.recv(other, behind, 4);
+        fourth.wait();
+        fifth.wait();
+        comm.barrier();
         // Messages that come before their receives, and receives that come before their messages.
         Work send = comm.send_async(in, ahead, 1);
         comm.barrier();
