@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "collectives/communicator.hpp"
+#include "collectives/export.hpp"
 #include "collectives/persistent_call.hpp"
 #include "communicator/device_memories.hpp"
 #include "communicator/operation.hpp"
@@ -22,7 +23,7 @@
 
 namespace collectives {
 
-struct PersistentCall::State : Operation {
+struct COLLECTIVES_HIDDEN PersistentCall::State : Operation {
   /// Memory of allocate() in which a buffer of the call lies.
   struct AllocatedBuffer {
     const char* side = nullptr;  ///< name of the buffer, for error texts

@@ -164,7 +164,10 @@ TEST_P(AllToAll, MovesBlocksWithCountsOfTheirOwnInPlace) {
   });
 }
 
-TEST_P(AllToAll, GathersAndScattersPartsWithCountsOfTheirOwn) {
+/// Tests of gather_v() and scatter_v(), which other backends perform.
+class PartsOfTheRoot : public AllToAll {};
+
+TEST_P(PartsOfTheRoot, AreGatheredAndScatteredWithCountsOfTheirOwn) {
   run([](Communicator& comm) {
     const Rank self = comm.rank();
     for (const Rank root : {0, comm.size() - 1})
@@ -223,7 +226,7 @@ TEST_P(AllToAll, NamesBothRanksAndBothCountsIfTheyDiffer) {
   EXPECT_SAYS(*texts.begin(), "rank 1 sends 5 elements to rank 0, which expects 7");
 }
 
-TEST_P(AllToAll, NamesTheRootAndTheRankIfTheirCountsDiffer) {
+TEST_P(PartsOfTheRoot, NamesTheRootAndTheRankIfTheirCountsDiffer) {
   const World& world = std::get<1>(GetParam());
   if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
   for (const bool gathers : {true, false}) {
@@ -257,13 +260,17 @@ std::vector<World> all_to_all_worlds() {
   return all;
 }
 
+const auto kBackendAndWorld = [](const auto& parameters) {
+  return std::string(std::get<0>(parameters.param)) + "_of_" + std::get<1>(parameters.param).name;
+};
 INSTANTIATE_TEST_SUITE_P(, AllToAll,
                          ::testing::Combine(::testing::Values("auto", "hierarchical_pairwise"),
                                             ::testing::ValuesIn(all_to_all_worlds())),
-                         [](const auto& parameters) {
-                           return std::string(std::get<0>(parameters.param)) + "_of_" +
-                                  std::get<1>(parameters.param).name;
-                         });
+                         kBackendAndWorld);
+INSTANTIATE_TEST_SUITE_P(, PartsOfTheRoot,
+                         ::testing::Combine(::testing::Values("auto", "reduce_to_one"),
+                                            ::testing::ValuesIn(all_to_all_worlds())),
+                         kBackendAndWorld);
 
 TEST(PooledAllToAll, MovesEveryBlockInOneMessageForEachPairOfHosts) {
   for (const auto& hosts : {std::vector<int>{0, 0, 1, 1}, {0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 1, 1, 2, 2}}) {

@@ -220,36 +220,36 @@ TEST(GroupOfCollectives, WithABadListIsRefused) {
       EXPECT_EQ(error.code(), Errc::invalid_argument);
       EXPECT_SAYS(error.what(), why);
     };
-    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{a}); }, "all_gather: 1 outputs for 2 ranks");
+    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{a}); }, ": 1 outputs for 2 ranks");
     refused(
         [&](Group& group) {
           group.all_gather(mine, std::vector<Buffer>{a, wide});
         },
-        "all_gather: outputs[0] is f32, outputs[1] is f64");
-    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{c, c}); }, "all_gather: input has 4");
+        ": outputs[0] is f32, outputs[1] is f64");
+    refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{c, c}); }, ": input has 4");
     refused(
         [&](Group& group) {
           group.all_gather(mine, std::vector<Buffer>{a, Buffer(nullptr, 4, DataType::f32)});
         },
-        "all_gather: outputs[1] is null with 4 elements");
+        ": outputs[1] is null with 4 elements");
     refused(
         [&](Group& group) {
           group.all_gather(mine, std::vector<Buffer>{a, a});
         },
-        "all_gather: buffers of tensor 1 overlap without being in place");
+        ": buffers of tensor 1 overlap without being in place");
     refused(
         [&](Group& group) {
           group.broadcast(b, 0);
           group.all_gather(mine, std::vector<Buffer>{a, b});
         },
-        "all_gather: the output of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
+        ": the output of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
     refused(
         [&](Group& group) {
           group.reduce_scatter(std::vector<ConstBuffer>{a, b}, mine);
           group.broadcast(b, 0);
         },
-        "broadcast: the input of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
-    refused([&](Group& group) { group.broadcast(b, 2); }, "broadcast: root 2 is not a rank of 0 to 1");
+        ": the input of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
+    refused([&](Group& group) { group.broadcast(b, 2); }, ": root 2 is not a rank of 0 to 1");
     comm.barrier();  // all ranks have refused all groups, so the communicator stays usable
   });
 }

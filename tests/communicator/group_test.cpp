@@ -44,7 +44,7 @@ TEST(GroupOverlap, IsRefusedWithBothPositions) {
           group.all_reduce(small, small);
           group.all_reduce(data, data);
         },
-        "all_reduce: the output of tensor 1 and the output of tensor 3 overlap in a group of 3 tensors");
+        ": the output of tensor 1 and the output of tensor 3 overlap in a group of 3 tensors");
     refused(
         [&](Group& group) {
           group.all_reduce(data, other);

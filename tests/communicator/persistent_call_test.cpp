@@ -249,8 +249,8 @@ TEST(PersistentCall, WithFreedMemoryIsRefusedAndReported) {
           freed.reset();
           const Error error = error_of([&] { call.start(); });  // all ranks refuse it, so the communicator stays usable
           EXPECT_EQ(error.code(), Errc::invalid_argument);
-          EXPECT_SAYS(error.what(), in_input ? "all_reduce: the input of this persistent call was freed"
-                                             : "all_reduce: the output of this persistent call was freed");
+          EXPECT_SAYS(error.what(), in_input ? ": the input of this persistent call was freed"
+                                             : ": the output of this persistent call was freed");
           comm.all_reduce(kept);
           // Only rank 0 refuses it. Rank 1 gets a mismatch with the reason.
           if (comm.rank() == 0) {

@@ -360,7 +360,10 @@ std::string backend_for(const std::string& protocol, Collective collective, std:
   if (protocol != "mixed") return "hierarchical";
   const std::string_view backend = kBackends[common() % std::size(kBackends)];
   const bool rooted = collective == Collective::gather || collective == Collective::scatter;
-  const bool has_form = backend == "ring" ? !rooted : backend != "reduce_to_one" || !is_scan(collective);
+  const bool pairwise = collective == Collective::all_to_all;
+  const bool has_form = backend == "ring"            ? !rooted && !pairwise
+                        : backend == "reduce_to_one" ? !is_scan(collective) && !pairwise
+                                                     : true;
   return std::string(has_form ? backend : "auto");
 }
 
