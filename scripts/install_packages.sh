@@ -19,6 +19,7 @@ packages=(
   libsimgrid-dev                                  # tests on simulated hosts
   doxygen                                         # the reference
   ccache                                          # compiler cache shared by build modes (scripts/test.sh)
+  mold                                            # linker of tests
   "$@"
 )
 

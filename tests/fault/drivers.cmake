@@ -13,7 +13,7 @@ add_dependencies(random_operations collectives_run stress_program)
 # Trials in which a rank is killed, by seed.
 collectives_test_program(random_kills collectives fmt::fmt)
 target_sources(random_kills PRIVATE kill_trial.cpp kill_trial_rank.cpp)
-collectives_test(random_kills_test NO_LIBRARY DEPENDS random_kills SHARDS 4
+collectives_test(random_kills_test NO_LIBRARY CORE DEPENDS random_kills SHARDS 4
                  PATHS kRandomKills $<TARGET_FILE:random_kills>)
 
 # Jobs whose ports receive hostile bytes.

@@ -14,7 +14,7 @@ extern const char kRandomKills[];
 namespace collectives::testing {
 namespace {
 
-constexpr int kTrials = kSanitized ? 32 : 200;  // processes with sanitizers start slowly
+constexpr int kTrials = kSanitized ? 16 : 200;  // processes with sanitizers start slowly
 constexpr int kSlices = 4;
 
 class RandomKills : public ::testing::TestWithParam<int> {};

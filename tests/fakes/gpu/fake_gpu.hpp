@@ -166,6 +166,7 @@ class FakeGpuMachine {
   std::map<Event, std::shared_ptr<EventState>> events_;
   std::uint64_t next_id_ = 1;
   std::size_t in_progress_ = 0;  // number of actions that are queued or running
+  std::size_t idle_times_ = 0;   // how often no action was queued or running
   std::size_t copies_ = 0, kernels_ = 0;
 };
 
