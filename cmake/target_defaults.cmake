@@ -1,9 +1,10 @@
 # Settings of targets. No setting is global.
 
 # mold links the programs of developers. The sanitizer builds have 150 programs, which GNU ld links in 1 s each and mold
-# in 0.3 s. GNU ld links libraries and all that is installed for users. GCC knows mold from version 12.1 on.
+# in 0.3 s. GNU ld links libraries. GCC knows mold from version 12.1 on.
 set(COLLECTIVES_LINKER)
-if(COLLECTIVES_DEVELOPER_MODE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER 12.1)
+if(COLLECTIVES_DEVELOPER_MODE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL
+   12.1)
   find_program(COLLECTIVES_MOLD mold)
   mark_as_advanced(COLLECTIVES_MOLD)
   if(COLLECTIVES_MOLD)

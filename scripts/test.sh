@@ -6,8 +6,8 @@
 #   scripts/test.sh release minimal        the modes that are named
 #   ... --soak                             repeats the tests that look for rare failures 20 times as often
 #
-# The mode minimal leaves out the tests labelled core or hosts: their code is the same as in release. All of them run with
-# ctest --test-dir build/minimal.
+# The mode minimal leaves out the tests labelled core or hosts, because their code is the same as in release. All of them
+# run with ctest --test-dir build/minimal.
 #
 # MNIST_DIR=DIR makes the tests of the trainer use the MNIST files in DIR. Without it they use generated digits.
 set -eu -o pipefail

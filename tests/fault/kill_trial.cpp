@@ -40,12 +40,14 @@ std::set<std::string> files_in(const std::filesystem::path& folder) {
 }
 
 /// Returns the files in shared folders that may be those of a trial. Their names contain a word of the library, or of
-/// UCX.
+/// UCX. Tests across hosts, which may run at the same time, have folders of their own in /tmp.
 std::set<std::string> shared_files() {
   std::set<std::string> found;
   for (const char* folder : {"/dev/shm", "/tmp"})
     for (const std::string& name : files_in(folder))
-      if (name.find("collectives") != name.npos || name.find("ucx_shm") != name.npos) found.insert(name);
+      if (name.find("collectives-hosts.") == name.npos &&
+          (name.find("collectives") != name.npos || name.find("ucx_shm") != name.npos))
+        found.insert(name);
   return found;
 }
 

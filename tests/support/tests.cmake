@@ -9,6 +9,7 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 #   CORE            labels the cases "core": no optional part of a build changes what they test, so the preset
 #                   minimal leaves them out
 #   OPTIMISED       compiles the test with -O1 in every mode, because it computes for long
+#   FILTER F        enters the cases that the filter F of Google Test selects, if there are no SHARDS
 #   SHARDS N        enters N processes into ctest, each with every N-th case, in place of one process per case
 #   DIVIDED         divides the shards among the sanitizers. The address sanitizer runs the first and the last of four,
 #                   the thread sanitizer the other two. Both thus run cases with even and odd numbers
@@ -22,7 +23,7 @@ include(${PROJECT_SOURCE_DIR}/cmake/mpirun_test.cmake)
 # scripts/test.sh counts the cases.
 set(COLLECTIVES_CASES ${PROJECT_BINARY_DIR}/cases)
 function(collectives_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;OPTIMISED;DIVIDED" "SHARDS"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL;NO_LIBRARY;CORE;OPTIMISED;DIVIDED" "FILTER;SHARDS"
                         "PATHS;SOURCES;LIBRARIES;DEFINITIONS;OPTIONS;DEPENDS;PROPERTIES;ENVIRONMENT")
   add_executable(${name} ${name}.cpp ${arg_SOURCES})
   collectives_paths(${name} ${arg_PATHS})
@@ -44,6 +45,10 @@ function(collectives_test name)
   if(arg_DEPENDS)
     add_dependencies(${name} ${arg_DEPENDS})
   endif()
+  set(filter)
+  if(arg_FILTER)
+    set(filter TEST_FILTER ${arg_FILTER})
+  endif()
   if(arg_CORE)
     list(APPEND arg_PROPERTIES LABELS core)
   endif()
@@ -53,10 +58,10 @@ function(collectives_test name)
     endif()
     collectives_shards(${name} ${arg_SHARDS} ${divided} ENVIRONMENT ${arg_ENVIRONMENT} PROPERTIES ${arg_PROPERTIES})
   elseif(arg_ENVIRONMENT)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${filter}
                          PROPERTIES TIMEOUT 300 ENVIRONMENT "${arg_ENVIRONMENT}" ${arg_PROPERTIES})
   else()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST ${filter} PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
   endif()
 endfunction()
 

@@ -245,9 +245,8 @@ void FakeGpuMachine::touch_entries(Lock& lock, const std::vector<Entry*>& touche
   changed_.notify_all();
 }
 
-/// Makes memory inaccessible that no work touches, but only while no work at all is in progress, and after the first
-/// 64 such times only every 16th time. To open and close memory takes longer than most kernels, so code that wrongly
-/// accesses it again and again is found all the same.
+/// Makes memory inaccessible that no work touches, if no work at all is in progress. After the first 64 such times, it
+/// does so only every 16th time, because to open and close memory takes longer than most kernels.
 void FakeGpuMachine::close_if_idle() {
   if (in_progress_ > 0 || lets_the_host_in_) return;
   if (++idle_times_ > 64 && idle_times_ % 16 != 0) return;
