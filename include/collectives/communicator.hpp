@@ -22,8 +22,8 @@
 // begin in this order.
 //
 // Threads. A communicator accepts one collective at a time. A second thread that calls another one during it gets
-// Error{invalid_argument}. A thread may make point-to-point calls beside it, and any thread may call abort(). In a child
-// of fork(), calls that communicate throw Error{invalid_argument}.
+// Error{invalid_argument}. A thread may make point-to-point calls beside it, and any thread may call abort(). In a
+// child of fork(), calls that communicate throw Error{invalid_argument}.
 //
 // Errors. A collective that throws Error{invalid_argument} or Error{unsupported} sends no data. If all ranks throw it,
 // the communicator stays usable; otherwise ranks get mismatch. After mismatch, timeout, peer_lost, aborted and an
@@ -352,26 +352,43 @@ class COLLECTIVES_EXPORT Communicator {
   Rank sendrecv(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0, const Options& = {});
   [[nodiscard]] Work sendrecv_async(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0,
                                     const Options& = {});
+
   // ---- persistent calls (persistent_call.hpp) ----
   //
-  // Each function makes a persistent call with the shape, the order and the cost of the collective of its name. It
-  // throws the Error{invalid_argument} and Error{unsupported} of that collective, and Error{unsupported} for a
-  // compressor. It sends nothing and is not collective. An error concerns this rank only.
+  // Each function makes a persistent call with the shape, the order and the cost of the call of its name. It throws the
+  // Error{invalid_argument} and Error{unsupported} of that call, and Error{unsupported} for a compressor. It sends
+  // nothing and is not collective. An error concerns this rank only.
 
   [[nodiscard]] PersistentCall persistent_all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                                      const Options& = {});
   [[nodiscard]] PersistentCall persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                                          const Options& = {});
-  [[nodiscard]] PersistentCall persistent_reduce_scatter_v(ConstBuffer input, Buffer output,
-                                                           std::span<const std::size_t> counts,
+  [[nodiscard]] PersistentCall persistent_reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts,
                                                            ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] PersistentCall persistent_all_gather(ConstBuffer input, Buffer output, const Options& = {});
-  [[nodiscard]] PersistentCall persistent_all_gather_v(ConstBuffer input, Buffer output,
-                                                       std::span<const std::size_t> counts, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts,
+                                                       const Options& = {});
   [[nodiscard]] PersistentCall persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   [[nodiscard]] PersistentCall persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,
                                                  const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_to_all(ConstBuffer input, Buffer output, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output,
+                                                       const PartLayout& output_parts, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_gather(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root,
+                                                   const Options& = {});
+  [[nodiscard]] PersistentCall persistent_scatter(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts,
+                                                    Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                               const Options& = {});
+  [[nodiscard]] PersistentCall persistent_exclusive_scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
+                                                         const Options& = {});
   [[nodiscard]] PersistentCall persistent_barrier(const Options& = {});
+  [[nodiscard]] PersistentCall persistent_send(ConstBuffer data, Rank to, int tag = 0, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_recv(Buffer data, Rank from, int tag = 0, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_sendrecv(ConstBuffer input, Rank to, Buffer output, Rank from, int tag = 0,
+                                                   const Options& = {});
 
   /// Returns an empty group, which performs many small operations as few large ones; see Group.
   Group group();

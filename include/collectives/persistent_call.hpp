@@ -1,4 +1,4 @@
-// PersistentCall: a collective that is checked and planned once, and then started any number of times.
+// PersistentCall: a call that is checked and planned once, and then started any number of times.
 //
 //   PersistentCall sum = comm.persistent_all_reduce(gradient, gradient, ReduceOp::average);
 //   for (int step = 0; step < steps; ++step) {
@@ -16,6 +16,9 @@
 // Several persistent calls may be started before the first of them is waited for. Their operations begin in the order
 // of the starts.
 //
+// A send or a receive may be persistent, too. A start of it is a point-to-point call, which is matched by peer and tag
+// as every other one.
+//
 // Arguments. The buffers must exist until the object is destroyed. The codec and the user op must exist until then,
 // too. Lists of counts and texts are copied. The program may change the contents of the buffers while the call is not
 // started. A start throws Error{invalid_argument} if the program has freed a buffer that came from
@@ -31,10 +34,11 @@
 
 #include "collectives/deadline.hpp"
 #include "collectives/export.hpp"
+#include "collectives/types.hpp"
 
 namespace collectives {
 
-/// Collective that can be started again and again. Move-only. Destroying a started object waits for its operation and
+/// Call that can be started again and again. Move-only. Destroying a started object waits for its operation and
 /// drops its error. It may outlive its communicator. It is then no longer possible to start it.
 class COLLECTIVES_EXPORT PersistentCall {
  public:
@@ -58,6 +62,8 @@ class COLLECTIVES_EXPORT PersistentCall {
   void wait();
   /// Blocks for at most `timeout`. Returns true if the operation is finished. If not, the operation continues.
   bool wait_for(std::chrono::nanoseconds timeout);
+  /// Returns the rank that sent the message which the last start has received. Returns kNoRank if it was no receive.
+  Rank source() const noexcept;
 
  private:
   friend class Communicator;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "communicator/call_arguments.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/foreign_calls.hpp"
 
@@ -68,45 +69,41 @@ Counters Communicator::counters() const {
 
 void Communicator::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   if (options.compressor != nullptr) return all_reduce_async(input, output, op, options).wait();
-  impl_->run({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);
+  impl_->run(reduction_of(Collective::all_reduce, input, output, op), options);
 }
 void Communicator::all_reduce(Buffer data, ReduceOp op, const Options& options) { all_reduce(data, data, op, options); }
 Work Communicator::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  return Work(
-      impl_->issue({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options));
+  return Work(impl_->issue(reduction_of(Collective::all_reduce, input, output, op), options));
 }
 
 void Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  impl_->run({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options);
+  impl_->run(reduction_of(Collective::reduce_scatter, input, output, op), options);
 }
 Work Communicator::reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  return Work(
-      impl_->issue({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options));
+  return Work(impl_->issue(reduction_of(Collective::reduce_scatter, input, output, op), options));
 }
 void Communicator::all_gather(ConstBuffer input, Buffer output, const Options& options) {
-  impl_->run({.collective = Collective::all_gather, .input = input, .output = output}, options);
+  impl_->run(call_of(Collective::all_gather, input, output), options);
 }
 Work Communicator::all_gather_async(ConstBuffer input, Buffer output, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::all_gather, .input = input, .output = output}, options));
+  return Work(impl_->issue(call_of(Collective::all_gather, input, output), options));
 }
 void Communicator::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
-  impl_->run({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options);
+  impl_->run(call_of(Collective::broadcast, input, output, root), options);
 }
 void Communicator::broadcast(Buffer data, Rank root, const Options& options) { broadcast(data, data, root, options); }
 Work Communicator::broadcast_async(ConstBuffer input, Buffer output, Rank root, const Options& options) {
-  return Work(
-      impl_->issue({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options));
+  return Work(impl_->issue(call_of(Collective::broadcast, input, output, root), options));
 }
 Work Communicator::broadcast_async(Buffer data, Rank root, const Options& options) {
   return broadcast_async(data, data, root, options);
 }
 
 void Communicator::reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
-  impl_->run({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options);
+  impl_->run(reduction_of(Collective::reduce, input, output, op, root), options);
 }
 Work Communicator::reduce_async(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
-  return Work(impl_->issue({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root},
-                           options));
+  return Work(impl_->issue(reduction_of(Collective::reduce, input, output, op, root), options));
 }
 
 void Communicator::barrier(const Options& options) { impl_->run({.collective = Collective::barrier}, options); }

@@ -1,5 +1,6 @@
-// PersistentCall::State: a call that is checked and planned once and started many times. It is an Operation, so the
-// queue performs it like every other call.
+// PersistentCall::State: a call that is checked and planned once and started many times. A collective is an Operation,
+// so the queue performs it like every other call. A send or a receive has PersistentMessages, which PointToPointCalls
+// performs.
 //
 // A start queues the operation again (Operation::queue_again()). The job, the plan and the hash of the signature stay
 // from one start to the next. A start repeats only a few comparisons: the process, the failure of the communicator, and
@@ -13,15 +14,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "collectives/communicator.hpp"
 #include "collectives/export.hpp"
 #include "collectives/persistent_call.hpp"
 #include "communicator/device_memories.hpp"
 #include "communicator/operation.hpp"
+#include "communicator/point_to_point_calls.hpp"
 #include "core/call.hpp"
 
 namespace collectives {
+
+/// Send, receive, or both, that a persistent call starts together.
+struct PersistentMessages {
+  /// `called`: name of the call, for errors. `checked`: the receive before the send, if there are both.
+  PersistentMessages(std::string_view called, std::vector<CheckedMessage> checked)
+      : name(called), calls(std::move(checked)) {}
+  PointToPointCalls::Operations operations() const noexcept { return {pointers.data(), calls.size()}; }
+
+  const std::string_view name;
+  const std::vector<CheckedMessage> calls;
+  std::array<MessageOperation, 2> states;  ///< states[i] performs calls[i]
+  const std::array<MessageOperation*, 2> pointers{&states[0], &states[1]};
+};
 
 struct COLLECTIVES_HIDDEN PersistentCall::State : Operation {
   /// Memory of allocate() in which a buffer of the call lies.
@@ -32,13 +50,24 @@ struct COLLECTIVES_HIDDEN PersistentCall::State : Operation {
   };
 
   /// Checks and plans a persistent call, and adds it to the list of those that the communicator has. Throws Error.
-  static std::shared_ptr<State> make(Communicator::Impl& comm, Call call, const Options& options);
+  static PersistentCall make(Communicator::Impl& comm, Call call, const Options& options);
+  /// Checks a persistent send or receive, or both, and adds it to that list. `name`: name of the call. Throws Error.
+  static PersistentCall make(Communicator::Impl& comm, std::string_view name, std::vector<CheckedMessage> calls);
   /// Starts a persistent call. Throws Error if it is refused. Requires its owner.
   static void start(const std::shared_ptr<State>& call);
   /// Removes the call, which is not started, from the list of its owner.
   void leave_owner() noexcept;
-  /// Stores which buffers of the call are in memory of allocate().
-  void find_allocated(Rank rank);
+  /// Blocks until the started operation has ended or `until` has passed. Returns whether it has ended. Returns true
+  /// without an owner.
+  bool wait_until(Deadline until);
+  /// Progresses operations without waiting. Returns whether the started one has ended. Returns true without an owner.
+  bool test();
+  /// Returns the error of the ended operation, or null, and forgets it.
+  std::exception_ptr take_error() noexcept;
+  /// Returns the name of the call, for errors.
+  std::string_view call_name() const noexcept;
+  /// Stores which of the buffers are in memory of allocate().
+  void find_allocated(const std::array<AllocatedBuffer, 2>& buffers);
   /// Notes that GPU memory is about to be freed, if a buffer of the call lies in it.
   void mark_freed(const DeviceAllocation& memory) noexcept;
   /// Throws Error{invalid_argument} if the program has freed a buffer that the library had allocated.
@@ -49,8 +78,9 @@ struct COLLECTIVES_HIDDEN PersistentCall::State : Operation {
   bool device_memory_freed = false;     ///< whether a buffer lay in GPU memory that was freed
   std::uint64_t frees_seen = 0;         ///< Heap::frees() when the buffers were last found in the heap
   std::array<AllocatedBuffer, 2> allocated{};
-  Call arguments;          ///< arguments of the call, without its counts
-  Options device_options;  ///< stream of the call
+  Call arguments;                                ///< arguments of the call, without its counts
+  Options device_options;                        ///< stream of the call
+  std::unique_ptr<PersistentMessages> messages;  ///< null: the call is a collective
 };
 
 }  // namespace collectives

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -92,10 +93,13 @@ void PointToPointCalls::check_memory(const MessageCall& call) const {
     refuse(Errc::unsupported, call, "the buffer is in GPU memory; point-to-point calls take host memory");
 }
 
-void PointToPointCalls::check_apart(const MessageCall& send, const MessageCall& receive) const {
+std::array<CheckedMessage, 2> PointToPointCalls::check_exchange(const MessageCall& send, const MessageCall& receive,
+                                                                const Options& options) const {
+  const std::array<CheckedMessage, 2> calls{check(send, options), check(receive, options)};
   const std::byte *const a = send.data, *const b = receive.data;
   if (send.count > 0 && receive.count > 0 && a < b + receive.bytes() && b < a + send.bytes())
     throw Error(Errc::invalid_argument, "sendrecv: input and output overlap", resources_.rank(), kNoRank, "sendrecv");
+  return calls;
 }
 
 // ---- calls ----
@@ -115,9 +119,9 @@ Rank PointToPointCalls::exchange(const MessageCall& send, const MessageCall& rec
   owner_.check_process("sendrecv");
   const OneCall::Entered entered(one_call_, resources_.rank(), "sendrecv");
   MessageOperation sending, receiving;
-  sending.begin(check(send, options));
-  receiving.begin(check(receive, options));
-  check_apart(send, receive);
+  const auto calls = check_exchange(send, receive, options);
+  sending.begin(calls[0]);
+  receiving.begin(calls[1]);
   MessageOperation* const both[] = {&sending, &receiving};
   engine_.run(both);
   if (!engine_.is_idle()) owner_.progress_thread_.notify_of_message();
@@ -162,8 +166,7 @@ Work PointToPointCalls::issue(const MessageCall& call, const Options& options) {
 Work PointToPointCalls::issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options) {
   owner_.check_process("sendrecv");
   const OneCall::Entered entered(one_call_, resources_.rank(), "sendrecv");
-  const CheckedMessage calls[] = {check(send, options), check(receive, options)};
-  check_apart(send, receive);
+  const auto calls = check_exchange(send, receive, options);
   std::shared_ptr<Work::State> both = pool_.unused();
   both->error = nullptr;
   both->is_message = false;
@@ -173,25 +176,44 @@ Work PointToPointCalls::issue_exchange(const MessageCall& send, const MessageCal
   return Work(std::move(both));
 }
 
+void PointToPointCalls::start(std::string_view name, std::span<const CheckedMessage> calls, Operations operations) {
+  const OneCall::Entered entered(one_call_, resources_.rank(), name);
+  for (std::size_t i = 0; i < calls.size(); ++i) operations[i]->begin(calls[i]);
+  engine_.start(operations);
+  owner_.progress_thread_.notify_of_message();
+}
+
 // ---- waits ----
 
-bool PointToPointCalls::wait_until(Work::State& state, Deadline until) {
+bool PointToPointCalls::wait_until(Operations operations, Deadline until) {
   owner_.check_process("wait");
   const OneCall::Entered entered(one_call_, resources_.rank(), "wait");
-  engine_.wait_until(state.message, until);
+  return std::ranges::all_of(operations, [&](MessageOperation* one) { return engine_.wait_until(*one, until); });
+}
+
+bool PointToPointCalls::test(Operations operations) {
+  owner_.check_process("test");
+  const auto all = [&](auto&& ended) { return std::ranges::all_of(operations, ended); };
+  if (all([](const MessageOperation* one) { return one->ended(); })) return true;
+  const OneCall::Entered entered(one_call_, resources_.rank(), "test");
+  const std::uint64_t before = engine_.moves();
+  const bool ended = all([&](MessageOperation* one) { return engine_.test(*one); });
+  note_test(ended, engine_.moves() != before, resources_.context.oversubscribed);
+  return ended;
+}
+
+bool PointToPointCalls::wait_until(Work::State& state, Deadline until) {
+  MessageOperation* const one = &state.message;
+  wait_until({&one, 1}, until);
   state.conclude_message();
   return state.finished();
 }
 
 bool PointToPointCalls::test(Work::State& state) {
-  owner_.check_process("test");
-  if (state.finished()) return true;
-  const OneCall::Entered entered(one_call_, resources_.rank(), "test");
-  const std::uint64_t before = engine_.moves();
-  const bool ended = engine_.test(state.message);
-  note_test(ended, engine_.moves() != before, resources_.context.oversubscribed);
+  MessageOperation* const one = &state.message;
+  test({&one, 1});
   state.conclude_message();
-  return ended;
+  return state.finished();
 }
 
 void PointToPointCalls::end() noexcept {

@@ -5,6 +5,7 @@
 // which may be another one than that of the collectives. A call of a second thread is refused (one_call.hpp).
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -23,6 +24,7 @@ namespace collectives {
 class PointToPointCalls {
  public:
   using States = std::vector<std::shared_ptr<Work::State>>;
+  using Operations = PointToPoint::Operations;
 
   /// `owner`: the communicator, whose progress thread may be constructed later.
   PointToPointCalls(Communicator::Impl& owner, const CommunicatorResources& resources);
@@ -40,11 +42,21 @@ class PointToPointCalls {
   Work issue_exchange(const MessageCall& send, const MessageCall& receive, const Options& options);
   /// Checks a call that start_group() will start. Throws Error{invalid_argument} or Error{unsupported}.
   CheckedMessage check(const MessageCall& call, const Options& options) const;
+  /// Checks a send and a receive of one call, whose buffers must not overlap. Throws as check() does.
+  std::array<CheckedMessage, 2> check_exchange(const MessageCall& send, const MessageCall& receive,
+                                               const Options& options) const;
   /// Starts the checked calls of a group together, and returns their states in the order of the calls. The result is
   /// valid until the next call; the caller moves the states out of it. Receives start before sends, so that fewer
   /// messages have to be stored. Otherwise the calls start in their order. Throws Error.
   States& start_group(std::span<const CheckedMessage> calls);
+  /// Starts checked calls together. operations[i] performs calls[i], and must stay in place until it has ended. `name`:
+  /// name of the calls, for errors. Throws Error, and has started nothing then.
+  void start(std::string_view name, std::span<const CheckedMessage> calls, Operations operations);
 
+  /// Blocks until all operations have ended or `until` has passed. Returns whether they have ended.
+  bool wait_until(Operations operations, Deadline until);
+  /// Progresses messages without waiting. Returns whether all operations have ended.
+  bool test(Operations operations);
   /// Blocks until a call has ended or `until` has passed. Returns whether it has ended.
   bool wait_until(Work::State& state, Deadline until);
   /// Progresses messages without waiting. Returns whether a call has ended.
@@ -56,8 +68,6 @@ class PointToPointCalls {
   [[noreturn]] void refuse(Errc code, const MessageCall& call, std::string_view why) const;
   void check_options(const MessageCall& call, const Options& options) const;
   void check_memory(const MessageCall& call) const;
-  /// Checks that the buffers of a send and a receive do not overlap. Throws Error{invalid_argument}.
-  void check_apart(const MessageCall& send, const MessageCall& receive) const;
   /// Starts checked calls as start_group() does.
   States& start_together(std::span<const CheckedMessage> calls);
   /// Returns an unused state for a call.

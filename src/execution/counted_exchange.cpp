@@ -89,7 +89,6 @@ void CountedExchange::start(const Call& call, DataType type, Job& job) {
   type_ = type;
   input_ = static_cast<const std::byte*>(call.input.data);
   output_ = static_cast<std::byte*>(call.output.data);
-  all_here_ = false;
   const auto ranks = static_cast<std::size_t>(view_.world.size());
   std::size_t longest = 0;
   for (std::size_t r = 0; r < ranks; ++r) longest = std::max({longest, sources_[r].count, destinations_[r].count});
@@ -98,8 +97,13 @@ void CountedExchange::start(const Call& call, DataType type, Job& job) {
   for (std::size_t r = 0; r < ranks; ++r)
     out_[r] = {sources_[r].count, destinations_[r].count, longest, sources_[r].first - sources_.held.first,
                destinations_[r].first - destinations_.held.first};
+  restart(job);
+}
+
+void CountedExchange::restart(Job& job) {
+  all_here_ = false;
   job.plan = &plan_of_records_;
-  job.args = {{.collective = Collective::all_to_all}, Parts::equal({0, kWords * ranks}, view_.world.size())};
+  job.args = {{.collective = Collective::all_to_all}, Parts::equal({0, kWords * out_.size()}, view_.world.size())};
   job.op = ReduceOp::sum;
   job.type = DataType::u64;
   job.codec = nullptr;

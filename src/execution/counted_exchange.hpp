@@ -4,8 +4,7 @@
 // The exchange has two phases:
 //
 //   records   all-to-all of short records: each rank sends to each other how many elements it sends to that rank and
-//   how
-//             many it expects from it, and where these blocks lie in its buffers
+//             how many it expects from it, and where these blocks lie in its buffers
 //   blocks    all-to-all of the blocks
 //
 // After the records, both ranks of a pair compare their counts. If they differ, both throw Error{mismatch}, which names
@@ -39,9 +38,10 @@ class CountedExchange final : public MultiPhaseOperation {
   CountedExchange& operator=(const CountedExchange&) = delete;
 
   /// Begins the exchange of a call with checked arguments, and describes the first phase in `job`, except for the tag.
-  /// `type`: type of the elements. The lists of the call need not stay
-  /// valid.
+  /// `type`: type of the elements. The lists of the call need not stay valid.
   void start(const Call& call, DataType type, Job& job);
+  /// Begins the exchange of the last call again. Describes the first phase in `job`, except for the tag.
+  void restart(Job& job);
   /// Describes the second phase. Throws Error{mismatch} if the counts of a pair differ.
   bool next(Job& job) override;
   void abandon() noexcept override {}

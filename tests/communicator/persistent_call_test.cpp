@@ -91,6 +91,220 @@ TEST(PersistentCall, OfEveryCollectiveGivesTheResultsOfEachStart) {
     });
 }
 
+/// Returns the sum of the inputs of ranks 0 to `last` in element i.
+int summed_to(Rank last, std::size_t i, int round) {
+  int total = 0;
+  for (Rank rank = 0; rank <= last; ++rank) total += value(rank, i, round);
+  return total;
+}
+
+TEST(PersistentCall, OfScansGivesTheResultsOfEachStart) {
+  for (const auto& hosts : kWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const Rank self = comm.rank();
+      std::vector<int> in(700), sum(700), before(700);
+      PersistentCall scan = comm.persistent_scan(in, sum);
+      PersistentCall exclusive = comm.persistent_exclusive_scan(in, before);
+      for (int round = 0; round < 5; ++round) {
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(self, i, round);
+        scan.start(), exclusive.start();
+        scan.wait(), exclusive.wait();
+        for (std::size_t i = 0; i < in.size(); ++i) {
+          ASSERT_EQ(sum[i], summed_to(self, i, round)) << i;
+          if (self > 0) ASSERT_EQ(before[i], summed_to(self - 1, i, round)) << i;
+        }
+      }
+    });
+}
+
+TEST(PersistentCall, OfAllToAllGatherAndScatterGivesTheResultsOfEachStart) {
+  for (const auto& hosts : kWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size());
+      const Rank self = comm.rank(), root = comm.size() - 1;
+      for (const std::size_t count : {std::size_t{2}, std::size_t{5000}}) {
+        std::vector<int> parts(p * count), swapped(p * count), part(count), gathered(p * count);
+        PersistentCall all = comm.persistent_all_to_all(parts, swapped);
+        PersistentCall scatter = comm.persistent_scatter(parts, part, root);
+        PersistentCall gather = comm.persistent_gather(std::span(parts).first(count), gathered, root);
+        for (int round = 0; round < 5; ++round) {
+          for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = value(self, i, round);
+          all.start(), scatter.start(), gather.start();
+          gather.wait(), scatter.wait(), all.wait();
+          for (std::size_t i = 0; i < parts.size(); ++i) {
+            const auto from = static_cast<Rank>(i / count);
+            ASSERT_EQ(swapped[i], value(from, static_cast<std::size_t>(self) * count + i % count, round)) << i;
+            if (self == root) ASSERT_EQ(gathered[i], value(from, i % count, round)) << i;
+          }
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(part[i], value(root, static_cast<std::size_t>(self) * count + i, round)) << i;
+        }
+      }
+    });
+}
+
+/// Rank r sends r + s + 1 elements to rank s, with a gap of one element after each part.
+TEST(PersistentCall, WithCountsOfEachRankGivesTheResultsOfEachStart) {
+  for (const auto& hosts : kWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      const Rank root = comm.size() - 1;
+      std::vector<std::size_t> counts, firsts;
+      std::size_t end = 0;
+      for (std::size_t r = 0; r < p; ++r) {
+        counts.push_back(self + r + 1);
+        firsts.push_back(end);
+        end += counts.back() + 1;
+      }
+      const std::size_t mine = self + static_cast<std::size_t>(root) + 1;  // elements that the root has for this rank
+      std::vector<int> sent(end), received(end), part(mine), gathered(end);
+      const PartLayout layout(counts, firsts);
+      PersistentCall all = comm.persistent_all_to_all_v(sent, layout, received, layout);
+      PersistentCall scatter = comm.persistent_scatter_v(sent, part, layout, root);
+      PersistentCall gather = comm.persistent_gather_v(part, gathered, layout, root);
+      // The object has copies of the lists.
+      std::ranges::fill(counts, 0);
+      std::ranges::fill(firsts, 0);
+      for (int round = 0; round < 5; ++round) {
+        std::ranges::fill(received, -1);
+        for (std::size_t i = 0; i < end; ++i) sent[i] = value(comm.rank(), i, round);
+        all.start(), scatter.start();
+        scatter.wait(), all.wait();
+        gather.start(), gather.wait();
+        std::size_t at = 0;
+        for (std::size_t r = 0; r < p; ++r) {
+          std::size_t there = 0;  // first element of this rank's part in the buffer of rank r
+          for (std::size_t s = 0; s < self; ++s) there += r + s + 2;
+          for (std::size_t i = 0; i < self + r + 1; ++i) {
+            ASSERT_EQ(received[at + i], value(static_cast<Rank>(r), there + i, round)) << r << " " << i;
+            if (comm.rank() == root) ASSERT_EQ(gathered[at + i], sent[at + i]) << r << " " << i;
+          }
+          ASSERT_EQ(received[at + self + r + 1], -1);
+          at += self + r + 2;
+        }
+      }
+    });
+}
+
+TEST(PersistentCall, WithCountsThatDifferBetweenRanksIsAMismatch) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      const std::vector<std::size_t> counts{3, 3}, others{3, 4};
+                      std::vector<int> in(7), out(7);
+                      PersistentCall call =
+                          comm.rank() == 0 ? comm.persistent_all_to_all_v(in, others, std::span(out).first(6), counts)
+                                           : comm.persistent_all_to_all_v(std::span(in).first(6), counts,
+                                                                          std::span(out).first(6), counts);
+                      const Error error = error_of([&] { call.start(), call.wait(); });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "rank 0 sends 4 elements to rank 1, which expects 3");
+                    },
+                    {.timeout = 20s});
+}
+
+TEST(PersistentCall, OfMessagesGivesTheMessagesOfEachStart) {
+  for (const auto& hosts : kWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const Rank self = comm.rank(), next = (self + 1) % comm.size(), last = (self + comm.size() - 1) % comm.size();
+      for (const std::size_t count : {std::size_t{0}, std::size_t{2}, std::size_t{300'000}}) {
+        std::vector<int> out(count), in(count), echo(count);
+        PersistentCall exchange = comm.persistent_sendrecv(out, next, in, any_source, 5);
+        PersistentCall send = comm.persistent_send(in, last, 6);
+        PersistentCall receive = comm.persistent_recv(echo, next, 6);
+        EXPECT_EQ(receive.source(), kNoRank);
+        for (int round = 0; round < 5; ++round) {
+          for (std::size_t i = 0; i < count; ++i) out[i] = value(self, i, round);
+          receive.start();
+          exchange.start();
+          exchange.wait();
+          EXPECT_EQ(exchange.source(), last);
+          send.start();
+          while (!receive.test()) {
+          }
+          send.wait();
+          EXPECT_EQ(receive.source(), next);
+          ASSERT_EQ(echo, out);
+        }
+      }
+    });
+}
+
+TEST(PersistentCall, OfAMessageIsMatchedByAnOrdinaryCall) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<int> data(10, comm.rank());
+    if (comm.rank() == 0) {
+      PersistentCall send = comm.persistent_send(data, 1, 3);
+      for (int round = 0; round < 3; ++round) send.start(), send.wait();
+    } else {
+      for (int round = 0; round < 3; ++round) {
+        std::ranges::fill(data, 7);
+        comm.recv(data, 0, 3);
+        EXPECT_EQ(data, std::vector<int>(10, 0));
+      }
+    }
+  });
+}
+
+TEST(PersistentCall, OfAMessageIsRefusedIfMisused) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> data(10);
+    const auto refused = [](auto&& call, std::string_view why) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_SAYS(error.what(), why);
+    };
+    const Rank other = 1 - comm.rank();
+    refused([&] { (void)comm.persistent_send(data, 2); }, "send: rank 2 is not a rank of 0 to 1");
+    refused([&] { (void)comm.persistent_recv(data, other, -1); }, "recv: tag -1 is not in 0 to");
+    refused([&] { (void)comm.persistent_sendrecv(data, other, data, other); }, "sendrecv: input and output overlap");
+    PersistentCall receive = comm.persistent_recv(data, other);
+    receive.start();
+    refused([&] { receive.start(); }, "recv: this persistent call is started already");
+    comm.send(std::vector<float>(10, 2.F), other);
+    receive.wait();
+    EXPECT_EQ(data, std::vector<float>(10, 2.F));
+    std::optional<SharedArray<float>> freed = comm.allocate<float>(10);
+    PersistentCall of_freed = comm.persistent_send(*freed, other);
+    freed.reset();
+    refused([&] { of_freed.start(); }, "send: the buffer of this persistent call was freed");
+    comm.barrier();
+  });
+}
+
+TEST(PersistentCall, OfAReceiveThatIsNeverSentTimesOut) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<float> data(10);
+    if (comm.rank() == 0) {
+      PersistentCall receive = comm.persistent_recv(data, 1, 4, {.timeout = 200ms});
+      receive.start();
+      EXPECT_FALSE(receive.wait_for(10ms));
+      const Error error = error_of([&] { receive.wait(); });
+      EXPECT_EQ(error.code(), Errc::timeout);
+      EXPECT_SAYS(error.what(), "rank 1");
+      EXPECT_SAYS(error.what(), "tag 4");
+    } else {
+      EXPECT_NE(error_of([&] { comm.barrier({.timeout = 20s}); }).code(), Errc::invalid_argument);
+    }
+  });
+}
+
+TEST(PersistentCall, OfAMessageOutlivesItsCommunicator) {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    std::vector<int> data(10, 1);
+    PersistentCall idle, started;
+    {
+      Communicator comm(bootstrap);
+      idle = comm.persistent_send(data, 1 - bootstrap.rank());
+      started = comm.persistent_recv(data, 1 - bootstrap.rank());
+      comm.barrier();
+      started.start();
+    }
+    EXPECT_TRUE(idle.test());
+    EXPECT_SAYS(error_of([&] { idle.start(); }).what(), "the communicator of this persistent call was destroyed");
+    EXPECT_NE(error_of([&] { started.wait(); }).code(), Errc::invalid_argument);
+  });
+}
+
 TEST(PersistentCall, MixesWithOtherCallsInTheOrderOfStarts) {
   for (const auto& hosts : kWorlds)
     run_hosts(hosts, [](Communicator& comm) {
@@ -237,34 +451,34 @@ TEST(PersistentCall, DestroyedWhileStartedWaits) {
 
 TEST(PersistentCall, WithFreedMemoryIsRefusedAndReported) {
   for (const bool in_input : {true, false})
-    run_communicators(
-        2,
-        [&](Communicator& comm) {
-          std::optional<SharedArray<float>> freed = comm.allocate<float>(10);
-          std::vector<float> kept(10);
-          PersistentCall call =
-              in_input ? comm.persistent_all_reduce(*freed, kept) : comm.persistent_all_reduce(kept, *freed);
-          call.start();
-          call.wait();
-          freed.reset();
-          const Error error = error_of([&] { call.start(); });  // all ranks refuse it, so the communicator stays usable
-          EXPECT_EQ(error.code(), Errc::invalid_argument);
-          EXPECT_SAYS(error.what(), in_input ? ": the input of this persistent call was freed"
-                                             : ": the output of this persistent call was freed");
-          comm.all_reduce(kept);
-          // Only rank 0 refuses it. Rank 1 gets a mismatch with the reason.
-          if (comm.rank() == 0) {
-            EXPECT_EQ(error_of([&] { call.start(); }).code(), Errc::invalid_argument);
-          }
-          const Error mismatch = error_of([&] {
-            comm.all_reduce(kept);
-            comm.barrier();
-          });
-          EXPECT_EQ(mismatch.code(), Errc::mismatch);
-          EXPECT_SAYS(mismatch.what(), "rank 0 refused");
-          EXPECT_SAYS(mismatch.what(), "of this persistent call was freed");
-        },
-        {.timeout = 20s});
+    run_communicators(2,
+                      [&](Communicator& comm) {
+                        std::optional<SharedArray<float>> freed = comm.allocate<float>(10);
+                        std::vector<float> kept(10);
+                        PersistentCall call = in_input ? comm.persistent_all_reduce(*freed, kept)
+                                                       : comm.persistent_all_reduce(kept, *freed);
+                        call.start();
+                        call.wait();
+                        freed.reset();
+                        const Error error =
+                            error_of([&] { call.start(); });  // all ranks refuse it, so the communicator stays usable
+                        EXPECT_EQ(error.code(), Errc::invalid_argument);
+                        EXPECT_SAYS(error.what(), in_input ? ": the input of this persistent call was freed"
+                                                           : ": the output of this persistent call was freed");
+                        comm.all_reduce(kept);
+                        // Only rank 0 refuses it. Rank 1 gets a mismatch with the reason.
+                        if (comm.rank() == 0) {
+                          EXPECT_EQ(error_of([&] { call.start(); }).code(), Errc::invalid_argument);
+                        }
+                        const Error mismatch = error_of([&] {
+                          comm.all_reduce(kept);
+                          comm.barrier();
+                        });
+                        EXPECT_EQ(mismatch.code(), Errc::mismatch);
+                        EXPECT_SAYS(mismatch.what(), "rank 0 refused");
+                        EXPECT_SAYS(mismatch.what(), "of this persistent call was freed");
+                      },
+                      {.timeout = 20s});
 }
 
 TEST(PersistentCall, OutlivesItsCommunicator) {
