@@ -577,7 +577,7 @@ COLLECTIVES_EXPORT void collectives_work_free(collectives_work* work);
 // ---- persistent calls ----
 //
 // A persistent call is checked and planned once, and then started any number of times
-// (collectives/persistent_call.hpp). Each function that makes one has the arguments of the collective of its name. It
+// (collectives/persistent_call.hpp). Each function that makes one has the arguments of the call of its name. It
 // sends nothing, is not collective, and takes no compressor. The buffers, and the codec and the user op in `options`,
 // must exist until the handle is freed. Counts and texts are copied. A start is a call of the communicator, in the
 // order of the starts.
@@ -611,6 +611,55 @@ COLLECTIVES_EXPORT collectives_error collectives_persistent_reduce(collectives_c
                                                                    collectives_data_type type, collectives_op op,
                                                                    int root, const collectives_options* options,
                                                                    collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_to_all(collectives_communicator* comm,
+                                                                       const void* input, void* output, size_t count,
+                                                                       collectives_data_type type,
+                                                                       const collectives_options* options,
+                                                                       collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_all_to_all_v(
+    collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_gather(collectives_communicator* comm, const void* input,
+                                                                   void* output, size_t count,
+                                                                   collectives_data_type type, int root,
+                                                                   const collectives_options* options,
+                                                                   collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_gather_v(collectives_communicator* comm, const void* input,
+                                                                     size_t count, void* output, const size_t* counts,
+                                                                     const size_t* displacements,
+                                                                     collectives_data_type type, int root,
+                                                                     const collectives_options* options,
+                                                                     collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_scatter(collectives_communicator* comm, const void* input,
+                                                                    void* output, size_t count,
+                                                                    collectives_data_type type, int root,
+                                                                    const collectives_options* options,
+                                                                    collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_scatter_v(collectives_communicator* comm, const void* input,
+                                                                      const size_t* counts, const size_t* displacements,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, int root,
+                                                                      const collectives_options* options,
+                                                                      collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_scan(collectives_communicator* comm, const void* input,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 collectives_op op, const collectives_options* options,
+                                                                 collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_exclusive_scan(
+    collectives_communicator* comm, const void* input, void* output, size_t count, collectives_data_type type,
+    collectives_op op, const collectives_options* options, collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_send(collectives_communicator* comm, const void* data,
+                                                                 size_t count, collectives_data_type type, int to,
+                                                                 int tag, const collectives_options* options,
+                                                                 collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_recv(collectives_communicator* comm, void* data,
+                                                                 size_t count, collectives_data_type type, int from,
+                                                                 int tag, const collectives_options* options,
+                                                                 collectives_persistent** call);
+COLLECTIVES_EXPORT collectives_error collectives_persistent_sendrecv(
+    collectives_communicator* comm, const void* input, size_t send_count, int to, void* output, size_t recv_count,
+    int from, collectives_data_type type, int tag, const collectives_options* options, collectives_persistent** call);
 COLLECTIVES_EXPORT collectives_error collectives_persistent_barrier(collectives_communicator* comm,
                                                                     const collectives_options* options,
                                                                     collectives_persistent** call);
@@ -626,6 +675,8 @@ COLLECTIVES_EXPORT collectives_error collectives_persistent_wait_for(collectives
                                                                      int* done);
 /// Progresses the operation and sets `*done` in the same way. Sleeps as collectives_work_test() does.
 COLLECTIVES_EXPORT collectives_error collectives_persistent_test(collectives_persistent* call, int* done);
+/// Sets `*source` to the rank that sent the message which the last start has received, or to -1 if it was no receive.
+COLLECTIVES_EXPORT collectives_error collectives_persistent_source(const collectives_persistent* call, int* source);
 /// Frees the persistent call. Waits for a started operation and drops its error.
 COLLECTIVES_EXPORT void collectives_persistent_free(collectives_persistent* call);
 
@@ -690,6 +741,37 @@ COLLECTIVES_EXPORT collectives_error collectives_group_reduce(collectives_group*
                                                               size_t count, collectives_data_type type,
                                                               collectives_op op, int root,
                                                               const collectives_options* options);
+/// Adds an all-to-all, gather, scatter or scan, with the arguments of the function of that name. Scans share calls. The
+/// others are performed as they would be outside of a group.
+COLLECTIVES_EXPORT collectives_error collectives_group_all_to_all(collectives_group* group, const void* input,
+                                                                  void* output, size_t count,
+                                                                  collectives_data_type type,
+                                                                  const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_all_to_all_v(
+    collectives_group* group, const void* input, const size_t* input_counts, const size_t* input_displacements,
+    void* output, const size_t* output_counts, const size_t* output_displacements, collectives_data_type type,
+    const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_gather(collectives_group* group, const void* input, void* output,
+                                                              size_t count, collectives_data_type type, int root,
+                                                              const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_gather_v(collectives_group* group, const void* input,
+                                                                size_t count, void* output, const size_t* counts,
+                                                                const size_t* displacements, collectives_data_type type,
+                                                                int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_scatter(collectives_group* group, const void* input,
+                                                               void* output, size_t count, collectives_data_type type,
+                                                               int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_scatter_v(collectives_group* group, const void* input,
+                                                                 const size_t* counts, const size_t* displacements,
+                                                                 void* output, size_t count, collectives_data_type type,
+                                                                 int root, const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_scan(collectives_group* group, const void* input, void* output,
+                                                            size_t count, collectives_data_type type, collectives_op op,
+                                                            const collectives_options* options);
+COLLECTIVES_EXPORT collectives_error collectives_group_exclusive_scan(collectives_group* group, const void* input,
+                                                                      void* output, size_t count,
+                                                                      collectives_data_type type, collectives_op op,
+                                                                      const collectives_options* options);
 /// Adds a send or a receive. Messages start together. Other ranks need not add the same ones, nor use a group.
 COLLECTIVES_EXPORT collectives_error collectives_group_send(collectives_group* group, const void* data, size_t count,
                                                             collectives_data_type type, int to, int tag,

@@ -540,6 +540,17 @@ class COLLECTIVES_EXPORT Group {
   void broadcast(Buffer data, Rank root, const Options& = {});
   void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
+  /// Adds an all_to_all, gather, scatter or scan; see Communicator. Scans share calls. The others do not, and are
+  /// performed as they would be outside of a group.
+  void all_to_all(ConstBuffer input, Buffer output, const Options& = {});
+  void all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output, const PartLayout& output_parts,
+                    const Options& = {});
+  void gather(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  void gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  void scatter(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  void scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& = {});
+  void scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  void exclusive_scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   /// Adds a barrier: no rank ends the group before every rank has started it.
   void barrier(const Options& = {});
   /// Adds a send or a receive; see Communicator::send(). Messages start together, receives before sends. Other ranks

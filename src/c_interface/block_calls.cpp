@@ -1,46 +1,16 @@
 // Functions of the C interface for collectives in which each pair of ranks, or each rank and the root, has a block of
 // its own.
-#include <algorithm>
-#include <span>
-
+#include "c_interface/call_parts.hpp"
 #include "c_interface/calls.hpp"
 
 using namespace collectives;
 using namespace collectives::c;
 
-namespace {
-
-/// Layout of a buffer as a C program passes it.
-struct ListedBlocks {
-  PartLayout layout;
-  std::size_t elements = 0;  // from the beginning of the buffer to the end of the last part
-
-  ListedBlocks() = default;
-  /// `name`: name of the argument `counts`, for errors.
-  ListedBlocks(const Communicator& comm, const std::size_t* counts, const char* name,
-               const std::size_t* displacements) {
-    const auto ranks = static_cast<std::size_t>(comm.size());
-    layout.counts = {&require(counts, name), ranks};
-    if (displacements != nullptr) layout.displacements = {displacements, ranks};
-    for (std::size_t r = 0, end = 0; r < ranks; ++r) {
-      end = (displacements != nullptr ? displacements[r] : end) + counts[r];
-      if (displacements == nullptr || counts[r] > 0) elements = std::max(elements, end);
-    }
-  }
-};
-
-/// Returns the layout of the buffer with all blocks, which only the root has.
-ListedBlocks at_root(const Communicator& comm, int root, const std::size_t* counts, const std::size_t* displacements) {
-  return comm.rank() == root ? ListedBlocks(comm, counts, "counts", displacements) : ListedBlocks();
-}
-
-}  // namespace
-
 collectives_error collectives_all_to_all(collectives_communicator* comm, const void* input, void* output, size_t count,
                                          collectives_data_type type, const collectives_options* options) {
   return called(__func__, comm, {Collective::all_to_all}, [&] {
-    const std::size_t whole = count * static_cast<std::size_t>(in(comm).size());
-    in(comm).all_to_all({input, whole, type_of(type)}, {output, whole, type_of(type)}, CallOptions(options));
+    const auto [from, to] = buffers_of_all_to_all(in(comm), input, output, count, type_of(type));
+    in(comm).all_to_all(from, to, CallOptions(options));
   });
 }
 
@@ -48,9 +18,8 @@ collectives_error collectives_all_to_all_async(collectives_communicator* comm, c
                                                size_t count, collectives_data_type type,
                                                const collectives_options* options, collectives_work** work) {
   return issued(__func__, comm, {Collective::all_to_all}, work, [&] {
-    const std::size_t whole = count * static_cast<std::size_t>(in(comm).size());
-    return in(comm).all_to_all_async({input, whole, type_of(type)}, {output, whole, type_of(type)},
-                                     CallOptions(options));
+    const auto [from, to] = buffers_of_all_to_all(in(comm), input, output, count, type_of(type));
+    return in(comm).all_to_all_async(from, to, CallOptions(options));
   });
 }
 

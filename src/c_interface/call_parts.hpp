@@ -29,4 +29,53 @@ inline Parts unequal(const Communicator& comm, const PartLayout& parts) {
   return {end, parts.counts[static_cast<std::size_t>(comm.rank())]};
 }
 
+/// Buffers of a call.
+struct Buffers {
+  ConstBuffer input;
+  Buffer output;
+};
+
+inline Buffers buffers_of_all_to_all(const Communicator& comm, const void* input, void* output, std::size_t count,
+                                     DataType type) {
+  const std::size_t whole = equal(comm, count).whole;
+  return {{input, whole, type}, {output, whole, type}};
+}
+/// Returns the buffers of a gather. Only the root has an output.
+inline Buffers buffers_of_gather(const Communicator& comm, const void* input, void* output, std::size_t count,
+                                 DataType type, Rank root) {
+  const bool gathers = comm.rank() == root;
+  return {{input, count, type}, gathers ? Buffer(output, equal(comm, count).whole, type) : Buffer()};
+}
+/// Returns the buffers of a scatter. Only the root has an input.
+inline Buffers buffers_of_scatter(const Communicator& comm, const void* input, void* output, std::size_t count,
+                                  DataType type, Rank root) {
+  const bool scatters = comm.rank() == root;
+  return {scatters ? ConstBuffer(input, equal(comm, count).whole, type) : ConstBuffer(), {output, count, type}};
+}
+
+/// Layout of a buffer whose parts have lengths of their own, as a C program passes it.
+struct ListedBlocks {
+  PartLayout layout;
+  std::size_t elements = 0;  ///< from the beginning of the buffer to the end of the last part
+
+  ListedBlocks() = default;
+  /// `name`: name of the argument `counts`, for errors.
+  ListedBlocks(const Communicator& comm, const std::size_t* counts, const char* name,
+               const std::size_t* displacements) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    layout.counts = {&require(counts, name), ranks};
+    if (displacements != nullptr) layout.displacements = {displacements, ranks};
+    for (std::size_t r = 0, end = 0; r < ranks; ++r) {
+      end = (displacements != nullptr ? displacements[r] : end) + counts[r];
+      if (displacements == nullptr || counts[r] > 0) elements = std::max(elements, end);
+    }
+  }
+};
+
+/// Returns the layout of the buffer with all blocks, which only the root has.
+inline ListedBlocks at_root(const Communicator& comm, Rank root, const std::size_t* counts,
+                            const std::size_t* displacements) {
+  return comm.rank() == root ? ListedBlocks(comm, counts, "counts", displacements) : ListedBlocks();
+}
+
 }  // namespace collectives::c

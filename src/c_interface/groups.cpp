@@ -124,6 +124,82 @@ collectives_error collectives_group_reduce(collectives_group* group, const void*
   });
 }
 
+collectives_error collectives_group_all_to_all(collectives_group* group, const void* input, void* output, size_t count,
+                                               collectives_data_type type, const collectives_options* options) {
+  return added(__func__, group, {Collective::all_to_all}, [&](Group& to_group, const Communicator& comm) {
+    const auto [from, to] = buffers_of_all_to_all(comm, input, output, count, type_of(type));
+    to_group.all_to_all(from, to, CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_all_to_all_v(collectives_group* group, const void* input,
+                                                 const size_t* input_counts, const size_t* input_displacements,
+                                                 void* output, const size_t* output_counts,
+                                                 const size_t* output_displacements, collectives_data_type type,
+                                                 const collectives_options* options) {
+  return added(__func__, group, {Collective::all_to_all, true}, [&](Group& to_group, const Communicator& comm) {
+    const ListedBlocks from(comm, input_counts, "input_counts", input_displacements);
+    const ListedBlocks to(comm, output_counts, "output_counts", output_displacements);
+    to_group.all_to_all_v({input, from.elements, type_of(type)}, from.layout, {output, to.elements, type_of(type)},
+                          to.layout, CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_gather(collectives_group* group, const void* input, void* output, size_t count,
+                                           collectives_data_type type, int root, const collectives_options* options) {
+  return added(__func__, group, {Collective::gather}, [&](Group& to_group, const Communicator& comm) {
+    const auto [from, to] = buffers_of_gather(comm, input, output, count, type_of(type), root);
+    to_group.gather(from, to, root, CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_scatter(collectives_group* group, const void* input, void* output, size_t count,
+                                            collectives_data_type type, int root, const collectives_options* options) {
+  return added(__func__, group, {Collective::scatter}, [&](Group& to_group, const Communicator& comm) {
+    const auto [from, to] = buffers_of_scatter(comm, input, output, count, type_of(type), root);
+    to_group.scatter(from, to, root, CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_gather_v(collectives_group* group, const void* input, size_t count, void* output,
+                                             const size_t* counts, const size_t* displacements,
+                                             collectives_data_type type, int root, const collectives_options* options) {
+  return added(__func__, group, {Collective::gather, true}, [&](Group& to_group, const Communicator& comm) {
+    const ListedBlocks whole = at_root(comm, root, counts, displacements);
+    to_group.gather_v({input, count, type_of(type)}, {output, whole.elements, type_of(type)}, whole.layout, root,
+                      CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_scatter_v(collectives_group* group, const void* input, const size_t* counts,
+                                              const size_t* displacements, void* output, size_t count,
+                                              collectives_data_type type, int root,
+                                              const collectives_options* options) {
+  return added(__func__, group, {Collective::scatter, true}, [&](Group& to_group, const Communicator& comm) {
+    const ListedBlocks whole = at_root(comm, root, counts, displacements);
+    to_group.scatter_v({input, whole.elements, type_of(type)}, {output, count, type_of(type)}, whole.layout, root,
+                       CallOptions(options));
+  });
+}
+
+collectives_error collectives_group_scan(collectives_group* group, const void* input, void* output, size_t count,
+                                         collectives_data_type type, collectives_op op,
+                                         const collectives_options* options) {
+  return added(__func__, group, {Collective::scan}, [&](Group& to_group, const Communicator&) {
+    const CallOptions how(options);
+    to_group.scan({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+  });
+}
+
+collectives_error collectives_group_exclusive_scan(collectives_group* group, const void* input, void* output,
+                                                   size_t count, collectives_data_type type, collectives_op op,
+                                                   const collectives_options* options) {
+  return added(__func__, group, {Collective::exclusive_scan}, [&](Group& to_group, const Communicator&) {
+    const CallOptions how(options);
+    to_group.exclusive_scan({input, count, type_of(type)}, {output, count, type_of(type)}, how.op(op), how);
+  });
+}
+
 collectives_error collectives_group_send(collectives_group* group, const void* data, size_t count,
                                          collectives_data_type type, int to, int tag,
                                          const collectives_options* options) {

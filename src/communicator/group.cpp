@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/error.hpp"
+#include "communicator/call_arguments.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/foreign_calls.hpp"
 #include "communicator/group_member.hpp"
@@ -119,11 +120,11 @@ Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
 void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  impl_->add({.collective = Collective::all_reduce, .input = input, .output = output, .op = op}, options);
+  impl_->add(reduction_of(Collective::all_reduce, input, output, op), options);
 }
 
 void Group::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
-  impl_->add({.collective = Collective::reduce_scatter, .input = input, .output = output, .op = op}, options);
+  impl_->add(reduction_of(Collective::reduce_scatter, input, output, op), options);
 }
 
 void Group::reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, ReduceOp op, const Options& options) {
@@ -132,17 +133,11 @@ void Group::reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, R
 
 void Group::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
                              const Options& options) {
-  impl_->add({.collective = Collective::reduce_scatter,
-              .input = input,
-              .output = output,
-              .op = op,
-              .counts = counts,
-              .has_counts = true},
-             options);
+  impl_->add(reduce_scatter_v_of(input, output, counts, op), options);
 }
 
 void Group::all_gather(ConstBuffer input, Buffer output, const Options& options) {
-  impl_->add({.collective = Collective::all_gather, .input = input, .output = output}, options);
+  impl_->add(call_of(Collective::all_gather, input, output), options);
 }
 
 void Group::all_gather(ConstBuffer input, std::span<const Buffer> outputs, const Options& options) {
@@ -152,19 +147,50 @@ void Group::all_gather(ConstBuffer input, std::span<const Buffer> outputs, const
 
 void Group::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
                          const Options& options) {
-  impl_->add(
-      {.collective = Collective::all_gather, .input = input, .output = output, .counts = counts, .has_counts = true},
-      options);
+  impl_->add(call_of(Collective::all_gather, input, output, PartLayout(counts)), options);
 }
 
 void Group::broadcast(Buffer data, Rank root, const Options& options) { broadcast(data, data, root, options); }
 
 void Group::broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
-  impl_->add({.collective = Collective::broadcast, .input = input, .output = output, .root = root}, options);
+  impl_->add(call_of(Collective::broadcast, input, output, root), options);
 }
 
 void Group::reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& options) {
-  impl_->add({.collective = Collective::reduce, .input = input, .output = output, .op = op, .root = root}, options);
+  impl_->add(reduction_of(Collective::reduce, input, output, op, root), options);
+}
+
+void Group::all_to_all(ConstBuffer input, Buffer output, const Options& options) {
+  impl_->add(call_of(Collective::all_to_all, input, output), options);
+}
+
+void Group::all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output,
+                         const PartLayout& output_parts, const Options& options) {
+  impl_->add(all_to_all_v_of(input, input_parts, output, output_parts), options);
+}
+
+void Group::gather(ConstBuffer input, Buffer output, Rank root, const Options& options) {
+  impl_->add(call_of(Collective::gather, input, output, root), options);
+}
+
+void Group::gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& options) {
+  impl_->add(call_of(Collective::gather, input, output, parts, root), options);
+}
+
+void Group::scatter(ConstBuffer input, Buffer output, Rank root, const Options& options) {
+  impl_->add(call_of(Collective::scatter, input, output, root), options);
+}
+
+void Group::scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, Rank root, const Options& options) {
+  impl_->add(call_of(Collective::scatter, input, output, parts, root), options);
+}
+
+void Group::scan(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  impl_->add(reduction_of(Collective::scan, input, output, op), options);
+}
+
+void Group::exclusive_scan(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
+  impl_->add(reduction_of(Collective::exclusive_scan, input, output, op), options);
 }
 
 void Group::send(ConstBuffer data, Rank to, int tag, const Options& options) {

@@ -42,7 +42,7 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
     if (bytes > 0) ranges.push_back({begin, begin + bytes, member, is_written});
   };
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const auto& [call, inputs, outputs, parts, message] = members[i];
+    const auto& [call, inputs, outputs, parts, lists, message] = members[i];
     for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
     for (const ConstBuffer& input : inputs) {
       const bool in_place = std::ranges::any_of(
@@ -81,15 +81,28 @@ void divide(std::vector<Whole>& buffers, const Whole& whole, std::span<const std
 
 std::size_t GroupMember::count() const noexcept { return std::accumulate(parts.begin(), parts.end(), std::size_t{0}); }
 
+CallLists::CallLists(const Call& call)
+    : counts(call.counts.begin(), call.counts.end()),
+      displacements(call.displacements.begin(), call.displacements.end()),
+      input_counts(call.input_parts.counts.begin(), call.input_parts.counts.end()),
+      input_displacements(call.input_parts.displacements.begin(), call.input_parts.displacements.end()) {}
+
+void CallLists::attach_to(Call& call) const noexcept {
+  call.counts = counts;
+  call.displacements = displacements;
+  call.input_parts = {input_counts, input_displacements};
+}
+
 GroupMember member_of(const Call& call, Rank rank, int size) {
-  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}, .message = {}};
-  member.call.counts = {};
+  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}, .lists = {}, .message = {}};
+  CallLists().attach_to(member.call);
+  if (!is_fusible(call.collective)) member.lists = CallLists(call);
   if (is_divided(call.collective)) {
     const std::size_t mine = call.collective == Collective::all_gather ? call.input.count : call.output.count;
     member.parts.assign(static_cast<std::size_t>(size), mine);
     if (call.has_counts) member.parts.assign(call.counts.begin(), call.counts.end());
   } else {
-    const bool by_input = call.collective == Collective::reduce;
+    const bool by_input = call.collective == Collective::reduce || call.collective == Collective::exclusive_scan;
     member.parts.assign(1, by_input ? call.input.count : call.output.count);
   }
   const Sides sides = sides_of(call, rank);
@@ -105,7 +118,8 @@ GroupMember member_of(const Call& call, Rank rank, int size) {
 }
 
 GroupMember member_of(const MessageCall& call) {
-  GroupMember member{.call = {}, .inputs = {}, .outputs = {}, .parts = {}, .message = call.sends() ? "send" : "recv"};
+  GroupMember member{
+      .call = {}, .inputs = {}, .outputs = {}, .parts = {}, .lists = {}, .message = call.sends() ? "send" : "recv"};
   if (call.sends())
     member.inputs.push_back({call.data, call.count, call.type});
   else

@@ -1,5 +1,7 @@
 // GroupMember: one collective or message of a Group, with its buffers as lists of tensors.
 //
+// All-to-alls, gathers and scatters are not fused with other members. Such a member has the call as it was made.
+//
 // An all-gather has one tensor for the output of each rank's part, and a reduce-scatter one for the input of each part.
 // The other sides of all collectives have one tensor, or none if this rank does not use them. A caller may pass the
 // tensors of a list one by one. It may also pass one buffer, of which the tensors are adjacent ranges.
@@ -15,14 +17,24 @@
 
 namespace collectives {
 
+/// Copy of the lists of a call.
+struct CallLists {
+  std::vector<std::size_t> counts, displacements, input_counts, input_displacements;
+  explicit CallLists(const Call& call);
+  CallLists() = default;
+  /// Makes the call refer to these lists.
+  void attach_to(Call& call) const noexcept;
+};
+
 struct GroupMember {
-  /// Arguments. `counts` is empty. If the tensors of a list are not adjacent, the buffer that stands for the list has
-  /// no address.
+  /// Arguments without lists. If the tensors of a list are not adjacent, the buffer that stands for the list has no
+  /// address.
   Call call;
   std::vector<ConstBuffer> inputs;  ///< tensors that this rank reads
   std::vector<Buffer> outputs;      ///< tensors that this rank writes
   /// Elements of each part: one number per rank. Undivided vectors have one part.
   std::vector<std::size_t> parts;
+  CallLists lists = {};           ///< lists of a call that is not fused
   std::string_view message = {};  ///< "send" or "recv" of a message, whose call is empty; empty: a collective
 
   std::size_t count() const noexcept;
@@ -31,6 +43,11 @@ struct GroupMember {
 /// Returns whether ranks have parts of the input or of the output.
 constexpr bool is_divided(Collective collective) noexcept {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter;
+}
+
+/// Returns whether calls of this collective can be fused into one.
+constexpr bool is_fusible(Collective collective) noexcept {
+  return collective != Collective::all_to_all && collective != Collective::gather && collective != Collective::scatter;
 }
 
 /// Returns the member for a call whose arguments have been checked.

@@ -24,7 +24,7 @@ void append_name(std::string& names, std::string_view name) {
 
 /// Returns whether calls of several members can be one call.
 bool is_packable(const Call& call, const Options& options) {
-  if (options.compressor != nullptr) return false;
+  if (options.compressor != nullptr || !is_fusible(call.collective)) return false;
   return call.memory == Memory::host || call.collective == Collective::all_reduce;
 }
 
@@ -33,15 +33,17 @@ bool equal_but_name(const Options& a, const Options& b) {
          a.force == b.force && a.stream == b.stream && a.compressor == b.compressor;
 }
 
-std::size_t bytes_of(const GroupMember& member) {
-  const Call& call = member.call;
-  return member.count() * size_of(call.collective == Collective::reduce ? call.input.type : call.output.type);
+/// Returns the type of the buffer that every rank passes.
+DataType type_of(const Call& call) {
+  switch (call.collective) {
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+    case Collective::exclusive_scan: return call.input.type;
+    default: return call.output.type;
+  }
 }
 
-DataType type_of(const Call& call) {
-  return call.collective == Collective::reduce || call.collective == Collective::reduce_scatter ? call.input.type
-                                                                                                : call.output.type;
-}
+std::size_t bytes_of(const GroupMember& member) { return member.count() * size_of(type_of(member.call)); }
 
 }  // namespace
 
@@ -156,6 +158,11 @@ Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
   pool_ = pool;
   options_.backend = backend_;
   options_.name = name_;
+  if (!is_fusible(call_.collective)) {
+    Call alone = call_;
+    members_.front().lists.attach_to(alone);
+    return alone;
+  }
   Call call{.collective = call_.collective, .op = call_.op, .root = call_.root};
   if (call.collective == Collective::barrier) return call;
   parts_.resize(members_.front().parts.size());

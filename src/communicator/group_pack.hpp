@@ -11,7 +11,8 @@
 //
 // Ranks must choose equal packs, so the choice depends on arguments alone that are equal on all ranks. A member that is
 // longer than pack_limit() has a pack of its own, because the copies would take longer than a call. A member with a
-// compressor, and a member in device memory that is no all-reduce, has one, too.
+// compressor, and a member in device memory that is no all-reduce, has one, too. So has an all-to-all, a gather and a
+// scatter, whose call is performed as it was made.
 #pragma once
 
 #include <cstddef>

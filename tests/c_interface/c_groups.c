@@ -51,6 +51,106 @@ void StartPersistentCalls(Comm* comm) {
   collectives_persistent_free(NULL);
 }
 
+/// Input of a rank with two elements for each rank, and the results of blocks and scans of it.
+typedef struct {
+  size_t p, self, last, counts[kMost];
+  int32_t in[2 * kMost], all[2 * kMost], all_v[2 * kMost], gathered[2 * kMost], gathered_v[2 * kMost];
+  int32_t part[2], part_v[2], scanned[2], before[2];
+} Blocks;
+
+static Blocks blocks_of(Comm* comm) {
+  Blocks b = {.p = size_of(comm), .self = (size_t)collectives_rank(comm)};
+  b.last = b.p - 1;
+  for (size_t r = 0; r < b.p; ++r) b.counts[r] = 2;
+  for (size_t i = 0; i < 2 * b.p; ++i) b.in[i] = (int32_t)(100 * b.self + i);
+  return b;
+}
+
+static void check_blocks(const Blocks* b) {
+  int32_t before = 0;
+  for (size_t r = 0; r < b->self; ++r) before += (int32_t)(100 * r);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(b->part[i] == (int32_t)(100 * b->last + 2 * b->self + i) && b->part_v[i] == b->part[i]);
+    CHECK(b->scanned[i] == before + (int32_t)(b->self * i) + b->in[i]);
+    CHECK(b->self == 0 || b->before[i] == before + (int32_t)(b->self * i));
+    for (size_t r = 0; r < b->p; ++r) {
+      const size_t at = 2 * r + i;
+      CHECK(b->all[at] == (int32_t)(100 * r + 2 * b->self + i) && b->all_v[at] == b->all[at]);
+      CHECK(b->self != b->last || (b->gathered[at] == (int32_t)(100 * r + i) && b->gathered_v[at] == b->gathered[at]));
+    }
+  }
+}
+
+void StartPersistentBlocks(Comm* comm) {
+  Blocks b = blocks_of(comm);
+  const int last = (int)b.last;
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  collectives_persistent* calls[8] = {NULL};
+  OK(collectives_persistent_all_to_all(comm, b.in, b.all, 2, i32, NULL, &calls[0]));
+  OK(collectives_persistent_all_to_all_v(comm, b.in, b.counts, NULL, b.all_v, b.counts, NULL, i32, NULL, &calls[1]));
+  OK(collectives_persistent_gather(comm, b.in, b.gathered, 2, i32, last, NULL, &calls[2]));
+  OK(collectives_persistent_gather_v(comm, b.in, 2, b.gathered_v, b.counts, NULL, i32, last, NULL, &calls[3]));
+  OK(collectives_persistent_scatter(comm, b.in, b.part, 2, i32, last, NULL, &calls[4]));
+  OK(collectives_persistent_scatter_v(comm, b.in, b.counts, NULL, b.part_v, 2, i32, last, NULL, &calls[5]));
+  OK(collectives_persistent_scan(comm, b.in, b.scanned, 2, i32, COLLECTIVES_SUM, NULL, &calls[6]));
+  OK(collectives_persistent_exclusive_scan(comm, b.in, b.before, 2, i32, COLLECTIVES_SUM, NULL, &calls[7]));
+  for (size_t c = 0; c < 8; ++c) start_and_wait(calls[c]);
+  check_blocks(&b);
+  for (size_t c = 0; c < 8; ++c) collectives_persistent_free(calls[c]);
+  INVALID("input_counts is null",
+          collectives_persistent_all_to_all_v(comm, b.in, NULL, NULL, b.all_v, b.counts, NULL, i32, NULL, &calls[0]));
+}
+
+void StartPersistentMessages(Comm* comm) {
+  const int p = collectives_size(comm), self = collectives_rank(comm), next = (self + 1) % p, last = (self + p - 1) % p;
+  int32_t out[2] = {self, 5}, in[2] = {0, 0}, echo[2] = {0, 0};
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  collectives_persistent *exchange, *send, *receive;
+  OK(collectives_persistent_sendrecv(comm, out, 2, next, in, 2, COLLECTIVES_ANY_SOURCE, i32, 1, NULL, &exchange));
+  OK(collectives_persistent_send(comm, in, 2, i32, last, 2, NULL, &send));
+  OK(collectives_persistent_recv(comm, echo, 2, i32, next, 2, NULL, &receive));
+  for (int round = 0; round < 3; ++round) {
+    int source = 7;
+    out[1] = round;
+    start_and_wait(exchange);
+    OK(collectives_persistent_source(exchange, &source));
+    CHECK(source == last && in[0] == last && in[1] == round);
+    OK(collectives_persistent_start(receive));
+    OK(collectives_persistent_start(send));
+    OK(collectives_persistent_wait(receive));
+    OK(collectives_persistent_wait(send));
+    CHECK(echo[0] == self && echo[1] == round);
+    OK(collectives_persistent_source(send, &source));
+    CHECK(source == -1);
+  }
+  collectives_persistent_free(exchange);
+  collectives_persistent_free(send);
+  collectives_persistent_free(receive);
+  INVALID("tag -1 is not", collectives_persistent_send(comm, in, 2, i32, 0, -1, NULL, &send));
+  INVALID("call is null", collectives_persistent_recv(comm, in, 2, i32, 0, 0, NULL, NULL));
+  INVALID("source is null", collectives_persistent_source(NULL, NULL));
+}
+
+void GroupBlocksAndScans(Comm* comm) {
+  Blocks b = blocks_of(comm);
+  const int last = (int)b.last;
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  collectives_group* group;
+  OK(collectives_group_create(comm, &group));
+  OK(collectives_group_all_to_all(group, b.in, b.all, 2, i32, NULL));
+  OK(collectives_group_all_to_all_v(group, b.in, b.counts, NULL, b.all_v, b.counts, NULL, i32, NULL));
+  OK(collectives_group_gather(group, b.in, b.gathered, 2, i32, last, NULL));
+  OK(collectives_group_gather_v(group, b.in, 2, b.gathered_v, b.counts, NULL, i32, last, NULL));
+  OK(collectives_group_scatter(group, b.in, b.part, 2, i32, last, NULL));
+  OK(collectives_group_scatter_v(group, b.in, b.counts, NULL, b.part_v, 2, i32, last, NULL));
+  OK(collectives_group_scan(group, b.in, b.scanned, 2, i32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_exclusive_scan(group, b.in, b.before, 2, i32, COLLECTIVES_SUM, NULL));
+  OK(collectives_group_run(group));
+  check_blocks(&b);
+  INVALID("group is null", collectives_group_scan(NULL, b.in, b.scanned, 2, i32, COLLECTIVES_SUM, NULL));
+  collectives_group_free(group);
+}
+
 void GroupAnyCollectives(Comm* comm) {
   const size_t p = size_of(comm), self = (size_t)collectives_rank(comm);
   const int last = collectives_size(comm) - 1;

@@ -44,7 +44,10 @@ typedef collectives_communicator Comm;
   S(FuseAGroup, 1, together)                         \
   S(RefuseAGroupThatOverlaps, 1, together)           \
   S(StartPersistentCalls, 1, together)               \
+  S(StartPersistentBlocks, 1, together)              \
+  S(StartPersistentMessages, 1, together)            \
   S(GroupAnyCollectives, 1, together)                \
+  S(GroupBlocksAndScans, 1, together)                \
   S(CreateAGroup, 1, together)                       \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \

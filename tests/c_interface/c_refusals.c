@@ -238,7 +238,7 @@ void WrongArgumentsAreRefused(Comm* comm) {
   INVALID("no such type: -1", collectives_all_gather(comm, data, data, 1, (collectives_data_type)-1, NULL));
   INVALID("no such type: 256", collectives_broadcast(comm, data, data, 1, (collectives_data_type)256, 0, NULL));
   INVALID("no such op: 15", collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, (collectives_op)15, NULL));
-  INVALID("no such collective: 6",
+  INVALID("no such collective: 11",
           collectives_explain(comm, (collectives_collective)11, 1, COLLECTIVES_F32, COLLECTIVES_SUM, NULL, &text));
   INVALID("needs a factor, in collectives_options",
           collectives_all_reduce(comm, data, data, 1, COLLECTIVES_F32, COLLECTIVES_PRE_SCALED_SUM, NULL));

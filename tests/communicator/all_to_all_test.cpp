@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(, AllToAll,
                                             ::testing::ValuesIn(all_to_all_worlds())),
                          kBackendAndWorld);
 INSTANTIATE_TEST_SUITE_P(, PartsOfTheRoot,
-                         ::testing::Combine(::testing::Values("auto", "reduce_to_one"),
+                         ::testing::Combine(::testing::Values("auto", "hierarchical"),
                                             ::testing::ValuesIn(all_to_all_worlds())),
                          kBackendAndWorld);
 

@@ -110,6 +110,55 @@ TEST(GroupOfCollectives, GivesTheResultsOfEachMember) {
     });
 }
 
+TEST(GroupOfCollectives, GivesTheResultsOfAllToAllsGathersScattersAndScans) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      const Rank root = comm.size() - 1;
+      const bool is_root = comm.rank() == root;
+      for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{30'000}}) {
+        std::vector<int> own(p * count), swapped(own), gathered(own), part(count), sums(2 * count), before(2 * count);
+        for (std::size_t i = 0; i < own.size(); ++i) own[i] = given(self, 0, i);
+        std::vector<int> swapped_v(own), gathered_v(own), part_v(count);
+        std::vector<std::size_t> counts(p, count);
+        const std::span<const int> mine = std::span(own).first(count);
+        Group group = comm.group();
+        group.all_to_all(own, swapped);
+        group.all_to_all_v(own, counts, swapped_v, counts);
+        group.gather(mine, gathered, root);
+        group.gather_v(mine, gathered_v, is_root ? PartLayout(counts) : PartLayout(), root);
+        group.scatter(own, part, root);
+        group.scatter_v(own, part_v, is_root ? PartLayout(counts) : PartLayout(), root);
+        for (std::size_t one = 0; one < 2; ++one) {
+          group.scan(mine, std::span(sums).subspan(one * count, count));
+          group.exclusive_scan(mine, std::span(before).subspan((1 - one) * count, count));
+        }
+        std::ranges::fill(counts, 7);  // the group has copies of the lists
+        group.run();
+        for (std::size_t i = 0; i < own.size() && count > 0; ++i) {
+          const std::size_t from = i / count;
+          ASSERT_EQ(swapped[i], given(from, 0, self * count + i % count)) << i;
+          if (is_root) ASSERT_EQ(gathered[i], given(from, 0, i % count)) << i;
+        }
+        EXPECT_EQ(swapped_v, swapped);
+        EXPECT_EQ(part_v, part);
+        EXPECT_TRUE(!is_root || gathered_v == gathered);
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(part[i], given(static_cast<std::size_t>(root), 0, self * count + i)) << i;
+          int sum = 0;
+          for (std::size_t r = 0; r < self; ++r) sum += given(r, 0, i);
+          for (std::size_t at = i; at < 2 * count; at += count) {
+            ASSERT_EQ(before[at], sum) << at;
+            ASSERT_EQ(sums[at], sum + given(self, 0, i)) << at;
+          }
+        }
+      }
+      const Counters counters = comm.counters();
+      EXPECT_EQ(counters[Collective::all_to_all].calls, 6U);
+      EXPECT_EQ(counters[Collective::scan].calls, 2U + 2U) << "short scans share a call, long ones do not";
+    });
+}
+
 TEST(GroupOfCollectives, SharesCallsOfEqualCollectiveTypeOpRootAndOptions) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<std::vector<int>> data(6, std::vector<int>(5, 1)), wide(2, std::vector<int>(10));

@@ -2,8 +2,9 @@
 // objects that it creates work. The parent and the other ranks must be undisturbed. Ranks are threads of one process or
 // processes, with and without a progress thread, over shared memory and over TCP.
 //
-// Under the thread sanitizer the tests fork only while no other thread of the process runs. fork() does not take the
-// sanitizer's own locks (google/sanitizers#1400). A child would wait for ever if another thread held one.
+// Under a sanitizer the tests fork only while no other thread of the process runs. fork() does not take the locks of the
+// sanitizers of GCC 12, such as those of their allocator (google/sanitizers#1400). If another thread held one, the child
+// would wait for it without end.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -78,7 +79,7 @@ void expect_sums(Communicator& comm, std::size_t count = 1000) {
 class Fork : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (!kThreadSanitized) return;
+    if (!kSanitized) return;
     if (!GetParam().processes || GetParam().progress_thread) GTEST_SKIP() << "forks while another thread is busy";
     ::setenv("COLLECTIVES_DATAGRAMS", "off", 1);  // datagrams are off, because a thread of the library retransmits them
   }
