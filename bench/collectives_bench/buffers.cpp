@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace collectives::bench {
@@ -43,18 +44,24 @@ void GuardedBuffers::for_each_guard(Visit&& visit) const {
   for (std::size_t i = 0; i < count_; ++i) visit(begin_ + i * stride() + bytes_, spacing(bytes_) - bytes_);
 }
 
-Footprint footprint(const Case& c, Rank rank, int ranks, Rank root) noexcept {
-  const std::size_t whole = whole_count(c, ranks) * size_of(c.type), part = c.count * size_of(c.type);
+Footprint footprint(const Case& c, Rank rank, int ranks, Rank root) {
+  std::size_t whole = c.count * size_of(c.type), part = whole;
+  if (has_parts(c.operation)) {
+    const auto counts = part_counts(c.operation, c.count, rank, ranks);
+    whole = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(c.type);
+    part = counts[static_cast<std::size_t>(rank)] * size_of(c.type);
+  }
   if (c.in_place) return {whole, 0};
-  switch (c.collective) {
+  const std::size_t whole_at_root = rank == root ? whole : 0;
+  switch (collective_of(c.operation)) {
     case Collective::reduce_scatter: return {whole, part};
     case Collective::all_gather: return {part, whole};
-    case Collective::broadcast: return {rank == root ? whole : 0, whole};
-    case Collective::reduce: return {whole, rank == root ? whole : 0};
-    case Collective::all_reduce:
-    default: break;
+    case Collective::broadcast: return {whole_at_root, whole};
+    case Collective::reduce: return {whole, whole_at_root};
+    case Collective::gather: return {part, whole_at_root};
+    case Collective::scatter: return {whole_at_root, part};
+    default: return {whole, whole};
   }
-  return {whole, whole};
 }
 
 std::size_t sets_for(const Footprint& footprint, std::size_t rotate) noexcept {
@@ -64,6 +71,7 @@ std::size_t sets_for(const Footprint& footprint, std::size_t rotate) noexcept {
 
 const Call& Rotation::next() noexcept {
   at_ = at_ + 1 == sets_ ? 0 : at_ + 1;
+  current_.set = at_;
   const std::size_t input = at_ * input_stride_, output = at_ * output_stride_;
   current_.input.data = static_cast<const std::byte*>(first_.input.data) + input;
   current_.output.data = static_cast<std::byte*>(first_.output.data) + output;

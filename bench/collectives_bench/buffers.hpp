@@ -120,22 +120,26 @@ struct Footprint {
   std::size_t input = 0;  ///< the whole vector if in place
   std::size_t output = 0;
 };
-Footprint footprint(const Case&, Rank rank, int ranks, Rank root) noexcept;
+Footprint footprint(const Case&, Rank rank, int ranks, Rank root);
 
 /// Returns the number of footprints whose cache lines have at least `rotate` bytes together. The number is odd, so that
 /// two libraries that take turns both use all of them.
 std::size_t sets_for(const Footprint&, std::size_t rotate) noexcept;
 
-/// One collective call of this rank.
+/// One call of this rank.
 struct Call {
-  Collective collective;
+  Operation operation;
   DataType type;
   ReduceOp op;
   Rank root, rank;
   bool in_place;
   ConstBuffer input;
   Buffer output;
-  void* whole;  ///< start of the whole vector; null out of place
+  void* whole;                          ///< start of the whole vector; null out of place
+  std::span<const std::size_t> counts;  ///< elements of each part of the vector that this rank has
+  std::size_t count;                    ///< Case::count
+  Rank peer_to, peer_from;              ///< ranks at the other ends of messages; kNoRank: none
+  std::size_t set;                      ///< number of the set of buffers, from 0
 };
 
 /// Repeats a call on one set of buffers after another.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "collectives_bench/calls.hpp"
 #include "collectives_bench/statistics.hpp"
 
 namespace collectives::bench {
@@ -33,16 +34,6 @@ std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
   return {static_cast<const std::byte*>(buffer.data), buffer.bytes()};
 }
 std::span<std::byte> bytes_of(const Buffer& buffer) { return {static_cast<std::byte*>(buffer.data), buffer.bytes()}; }
-
-/// Returns true if a second call on its own result changes nothing. Timed calls in place can then work on real data.
-bool in_place_is_repeatable(Collective collective) {
-  return collective == Collective::all_gather || collective == Collective::broadcast;
-}
-
-bool same_on_all_ranks(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::all_gather ||
-         collective == Collective::broadcast;
-}
 
 /// Returns the plan, the algorithm and protocol of a call, as text: "hierarchical/inline" or "ring+bf16". For a GPU the
 /// text names the device path, the way to handle buffers in GPU memory, such as "kernels". "host_copy:ring" means that
@@ -90,26 +81,37 @@ Rotation Measurement::prepare(const Case& c) {
   std::byte* input = input_.use(one.input, sets);
   std::byte* output = output_.use(one.output, sets);
   std::size_t in_bytes = one.input, out_bytes = one.output;
+  counts_ = has_parts(c.operation) ? part_counts(c.operation, c.count, comm_.rank(), comm_.size())
+                                   : std::vector<std::size_t>();
   if (c.in_place) {
     // In place, input and output are the same vector, or one of them is this rank's part of the other.
-    const std::size_t part = c.count * size_of(c.type), own = static_cast<std::size_t>(comm_.rank()) * part;
+    const std::size_t own =
+        std::accumulate(counts_.begin(), counts_.begin() + (counts_.empty() ? 0 : comm_.rank()), std::size_t{0}) *
+        size_of(c.type);
     Case out_of_place = c;
     out_of_place.in_place = false;
     const Footprint apart = footprint(out_of_place, comm_.rank(), comm_.size(), settings_.root);
     in_bytes = apart.input;
     out_bytes = apart.output;
-    output = input + (c.collective == Collective::reduce_scatter ? own : 0);
-    input += c.collective == Collective::all_gather ? own : 0;
+    output = input + (scatters(c.operation) ? own : 0);
+    input += gathers(c.operation) ? own : 0;
   }
-  const Call first{c.collective,
-                   c.type,
-                   reduce_op(c.op),
-                   settings_.root,
-                   comm_.rank(),
-                   c.in_place,
-                   ConstBuffer(input, in_bytes / size_of(c.type), c.type),
-                   Buffer(output, out_bytes / size_of(c.type), c.type),
-                   c.in_place ? std::min(input, output) : nullptr};
+  const bool rings = c.operation == Operation::sendrecv;
+  const Rank partner = c.operation == Operation::ping_pong ? partner_of(comm_.rank(), comm_.size()) : kNoRank;
+  const Call first{.operation = c.operation,
+                   .type = c.type,
+                   .op = reduce_op(c.op),
+                   .root = settings_.root,
+                   .rank = comm_.rank(),
+                   .in_place = c.in_place,
+                   .input = ConstBuffer(input, in_bytes / size_of(c.type), c.type),
+                   .output = Buffer(output, out_bytes / size_of(c.type), c.type),
+                   .whole = c.in_place ? std::min(input, output) : nullptr,
+                   .counts = counts_,
+                   .count = c.count,
+                   .peer_to = rings ? (comm_.rank() + 1) % comm_.size() : partner,
+                   .peer_from = rings ? (comm_.rank() + comm_.size() - 1) % comm_.size() : partner,
+                   .set = 0};
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
@@ -126,25 +128,30 @@ void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift
   oracle.fill(comm_.rank(), shift, {const_cast<std::byte*>(input.data()), input.size()});
 }
 
-void Measurement::perform(const Call& image) {
+Call Measurement::on_its_memory(const Call& image) {
   Call call = image;
   if (gpu_ != nullptr) {
     call.input.data = static_cast<const std::byte*>(call.input.data) + input_.away();
     call.output.data = static_cast<std::byte*>(call.output.data) + (call.in_place ? input_ : output_).away();
   }
-  switch (call.collective) {
-    case Collective::all_reduce: comm_.all_reduce(call.input, call.output, call.op, options_); break;
-    case Collective::reduce_scatter: comm_.reduce_scatter(call.input, call.output, call.op, options_); break;
-    case Collective::all_gather: comm_.all_gather(call.input, call.output, options_); break;
-    case Collective::broadcast:
-      if (call.in_place) {
-        comm_.broadcast(call.output, call.root, options_);
-      } else {
-        comm_.broadcast(call.input, call.output, call.root, options_);
-      }
-      break;
-    case Collective::reduce: comm_.reduce(call.input, call.output, call.op, call.root, options_); break;
-    default: comm_.barrier(options_); break;
+  return call;
+}
+
+void Measurement::perform(const Call& image) {
+  if (persistent_.empty()) return bench::perform(comm_, on_its_memory(image), options_);
+  for (PersistentCall& call : persistent_[image.set]) {
+    call.start();
+    call.wait();
+  }
+}
+
+void Measurement::make_persistent_calls(Rotation& rotation) {
+  persistent_.clear();
+  if (!settings_.persistent) return;
+  persistent_.resize(rotation.sets());
+  for (std::size_t set = 0; set < rotation.sets(); ++set) {
+    const Call& call = rotation.next();
+    persistent_[call.set] = make_persistent(comm_, on_its_memory(call), options_);
   }
 }
 
@@ -166,33 +173,47 @@ void Measurement::finish() {
   if (gpu_ != nullptr && options_.stream) gpu_->wait();
 }
 
+std::size_t Measurement::wrong_parts(const Call& call, const Oracle& oracle) const {
+  const auto output = std::span<const std::byte>(bytes_of(call.output));
+  const bool exchanges = collective_of(call.operation) == Collective::all_to_all;
+  std::size_t wrong = 0, at = 0;
+  for (Rank rank = 0; rank < comm_.size() && at < output.size(); ++rank) {
+    const std::size_t bytes = call.counts[static_cast<std::size_t>(rank)] * size_of(call.type);
+    // In an all-to-all, the part of another rank is the one that it has for this rank.
+    std::size_t first = 0;
+    if (exchanges)
+      for (Rank r = 0; r < comm_.rank(); ++r)
+        first += part_counts(call.operation, call.count, rank, comm_.size())[static_cast<std::size_t>(r)];
+    wrong += oracle.wrong_copies(rank, first, output.subspan(at, bytes));
+    at += bytes;
+  }
+  return wrong;
+}
+
+std::size_t Measurement::wrong_results(const Call& call, const Oracle& oracle, double more) const {
+  const auto output = std::span<const std::byte>(bytes_of(call.output));
+  const std::size_t own =
+      call.counts.empty() ? 0 : std::accumulate(call.counts.begin(), call.counts.begin() + call.rank, std::size_t{0});
+  if (output.empty() || (call.operation == Operation::exclusive_scan && call.rank == 0)) return 0;
+  if (gathers(call.operation) || collective_of(call.operation) == Collective::all_to_all)
+    return wrong_parts(call, oracle);
+  if (is_reduction(call.operation)) return oracle.wrong_reductions(own, output, more);
+  if (is_message(call.operation)) return call.peer_from == kNoRank ? 0 : oracle.wrong_copies(call.peer_from, 0, output);
+  return call.operation == Operation::barrier ? 0 : oracle.wrong_copies(call.root, own, output);
+}
+
 std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const Compression& compression,
                                  std::uint64_t& wrong) {
-  const auto output = std::span<const std::byte>(bytes_of(call.output));
-  const std::size_t part = call.input.bytes();
   // With a codec, each contribution and each sum is rounded once. After top-k the test can only check that all ranks
   // have equal results.
   const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
-  const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.collective));
-  if (comparable) switch (call.collective) {
-      case Collective::all_reduce:
-      case Collective::reduce: wrong += oracle.wrong_reductions(0, output, more); break;
-      case Collective::reduce_scatter:
-        wrong += oracle.wrong_reductions(static_cast<std::size_t>(call.rank) * call.output.count, output, more);
-        break;
-      case Collective::all_gather:
-        for (Rank rank = 0; rank < comm_.size(); ++rank) {
-          wrong += oracle.wrong_copies(rank, 0, output.subspan(static_cast<std::size_t>(rank) * part, part));
-        }
-        break;
-      case Collective::broadcast: wrong += oracle.wrong_copies(call.root, 0, output); break;
-      default: break;
-    }
+  const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.operation));
+  if (comparable) wrong += wrong_results(call, oracle, more);
   const bool input_is_kept =
-      (!call.in_place && compression.density == 0) || (call.collective == Collective::reduce && call.rank != call.root);
+      (!call.in_place && compression.density == 0) || (call.operation == Operation::reduce && call.rank != call.root);
   if (input_is_kept) wrong += oracle.wrong_copies(call.rank, 0, bytes_of(call.input));
   wrong += input_.damaged() + output_.damaged();
-  return same_on_all_ranks(call.collective) ? hash_bytes(output) : 0;
+  return is_equal_on_all_ranks(call.operation) ? hash_bytes(bytes_of(call.output)) : 0;
 }
 
 /// Performs the warm-up calls. Rank 0 times the last one, and chooses the number of timed calls for all ranks.
@@ -227,7 +248,7 @@ void Measurement::time_loop(std::size_t calls, std::vector<double>& times, Perfo
   const Clock::time_point start = Clock::now();
   for (std::size_t i = 0; i < calls; ++i) perform_next();
   finish();
-  times.push_back(microseconds(Clock::now() - start) / static_cast<double>(calls));
+  times.push_back(microseconds(Clock::now() - start) / (static_cast<double>(calls) * legs_));
 }
 
 void Measurement::time_calls(Rotation& rotation, Repetitions repetitions, bool with_competitor,
@@ -275,7 +296,7 @@ Times Measurement::slowest(std::vector<double> local) {
 
 /// Collective. Returns the number of wrong elements on all ranks. A rank with other bits than rank 0 adds one.
 /// Exchanges the verdicts through the bootstrap, because the collectives themselves are being judged.
-std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective) {
+std::size_t Measurement::total_wrong(const Verdict& mine, Operation operation) {
   const auto bytes = std::as_bytes(std::span(&mine, 1));
   const auto all = bootstrap_.all_gather({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                                          Deadline::in(std::chrono::minutes(10)));
@@ -287,17 +308,19 @@ std::size_t Measurement::total_wrong(const Verdict& mine, Collective collective)
     if (rank == 0) first = verdict;
     wrong += verdict.wrong;
     const bool equal = verdict.exact_hash == first.exact_hash && verdict.random_hash == first.random_hash;
-    if (same_on_all_ranks(collective) && !equal) ++wrong;  // other bits than rank 0
+    if (is_equal_on_all_ranks(operation) && !equal) ++wrong;  // other bits than rank 0
   }
   return wrong;
 }
 
 const Oracle& Measurement::oracle(const Case& c, Data data) {
-  const bool reduction = is_reduction(c.collective);
-  if (!oracles_ || oracles_->reduction != reduction || oracles_->type != c.type || oracles_->op != c.op) {
+  const bool reduction = is_reduction(c.operation);
+  const int reduced = reduced_ranks(c.operation, comm_.rank(), comm_.size());
+  if (!oracles_ || oracles_->reduction != reduction || oracles_->reduced != reduced || oracles_->type != c.type ||
+      oracles_->op != c.op) {
     const auto op = reduction ? std::optional(reduce_op(c.op)) : std::nullopt;
-    oracles_ = Oracles{reduction, c.type, c.op, Oracle(c.type, op, comm_.size(), Data::exact, settings_.seed),
-                       Oracle(c.type, op, comm_.size(), Data::random, settings_.seed)};
+    const auto make = [&](Data kind) { return Oracle(c.type, op, comm_.size(), kind, settings_.seed, reduced); };
+    oracles_ = Oracles{reduction, reduced, c.type, c.op, make(Data::exact), make(Data::random)};
   }
   return data == Data::exact ? oracles_->exact : oracles_->random;
 }
@@ -345,29 +368,47 @@ void Measurement::measure_times(const Case& c, Rotation& rotation, Result& resul
     if (report.sparse) result.plan = "top_k";
     result.coding_us = report.coding_seconds * 1e6;
   }
-  if (roofline_ && result.bytes > 0) result.bound = bound(c, repetitions);
+  if (roofline_ && result.bytes > 0 && has_roofline(c.operation)) result.bound = bound(c, repetitions);
   result.ours = slowest(std::move(ours));
   if (with_competitor) result.competitor = slowest(std::move(competitor_times));
   result.algbw = algorithm_bandwidth(result.bytes, result.ours.time);
-  result.busbw = result.algbw * bus_factor(c.collective, comm_.size());
+  result.busbw = result.algbw * bus_factor(c.operation, comm_.size());
 }
 
-std::optional<Result> Measurement::run(const Case& c) {
-  const bool on_gpu = gpu_ != nullptr && c.collective != Collective::barrier;
-  choose_options(c, on_gpu);
-  Result result;
-  result.what = c;
-  result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
+std::optional<std::string> Measurement::plan_of(const Case& c) {
+  if (is_message(c.operation)) return "messages";
   try {
-    const Plan plan = comm_.plan(c.collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_);
-    result.plan = plan_text(plan, c.compression);
+    const Collective collective = collective_of(c.operation);
+    return plan_text(comm_.plan(collective, whole_count(c, comm_.size()), c.type, reduce_op(c.op), options_),
+                     c.compression);
   } catch (const Error& error) {
     if (error.code() == Errc::unsupported) return std::nullopt;
     throw;
   }
+}
+
+std::optional<Result> Measurement::run(const Case& c) {
+  const bool on_gpu = gpu_ != nullptr && c.operation != Operation::barrier;
+  if (on_gpu && !has_roofline(c.operation)) return std::nullopt;  // works on host memory only
+  if (c.operation == Operation::ping_pong && comm_.size() < 2) return std::nullopt;
+  choose_options(c, on_gpu);
+  Result result;
+  result.what = c;
+  result.bytes = whole_count(c, comm_.size()) * size_of(c.type);
+  const std::optional<std::string> plan = plan_of(c);
+  if (!plan) return std::nullopt;
+  result.plan = *plan;
   if (on_gpu && !settings_.back_to_back) options_.stream.reset();
 
   Rotation rotation = prepare(c);
+  if (has_counts(c.operation)) try {  // a plan is of parts of equal length
+      make_persistent(comm_, on_its_memory(rotation.current()), options_);
+    } catch (const Error& error) {
+      if (error.code() == Errc::unsupported) return std::nullopt;
+      throw;
+    }
+  make_persistent_calls(rotation);
+  legs_ = c.operation == Operation::ping_pong ? 2 : 1;
   const Oracle& exact = oracle(c, Data::exact);
   const Oracle& random = oracle(c, Data::random);
   Verdict verdict;
@@ -378,7 +419,7 @@ std::optional<Result> Measurement::run(const Case& c) {
   }
 
   // A call in place reduces its own result, so it is timed on zeros. Every op maps zeros to zeros.
-  const bool on_zeros = c.in_place && !in_place_is_repeatable(c.collective);
+  const bool on_zeros = c.in_place && !is_repeatable_in_place(c.operation);
   fill_all_sets(rotation, random, on_zeros);
   measure_times(c, rotation, result);
   if (settings_.check) {
@@ -389,7 +430,7 @@ std::optional<Result> Measurement::run(const Case& c) {
       fetch();
     }
     verdict.random_hash = check(rotation.current(), random, c.compression, verdict.wrong);
-    result.wrong = total_wrong(verdict, c.collective);
+    result.wrong = total_wrong(verdict, c.operation);
   }
   return result;
 }

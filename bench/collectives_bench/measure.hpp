@@ -96,6 +96,10 @@ class Measurement {
   };
 
   Rotation prepare(const Case&);
+  /// Returns the plan of a case as text, or nothing if its backend does not perform it.
+  std::optional<std::string> plan_of(const Case&);
+  /// Makes persistent calls for each set of buffers.
+  void make_persistent_calls(Rotation&);
   /// Sets options_ and top_k_ for the calls of a case.
   void choose_options(const Case&, bool on_gpu);
   /// Fills every set of buffers with random data, or with zeros.
@@ -104,6 +108,8 @@ class Measurement {
   void measure_times(const Case&, Rotation&, Result&);
   /// Fills the buffers of a call. `shift` selects other values, from another place in the data.
   void fill(const Call&, const Oracle&, std::size_t shift = 0);
+  /// Returns the call on the memory that calls use: that of the GPU if there is one.
+  Call on_its_memory(const Call& image);
   void perform(const Call&);
   /// Blocks until the calls in the stream of the GPU have completed.
   void finish();
@@ -116,6 +122,9 @@ class Measurement {
   /// Counts wrong elements and damaged guard bytes of this rank. Returns the hash of a result that is equal on all
   /// ranks.
   std::uint64_t check(const Call&, const Oracle&, const Compression&, std::uint64_t& wrong);
+  /// Returns the number of elements of the output that differ from the expected result.
+  std::size_t wrong_results(const Call&, const Oracle&, double more) const;
+  std::size_t wrong_parts(const Call&, const Oracle&) const;
   Repetitions agree_on_repetitions(Rotation&, bool with_competitor);
   /// Times `calls` calls of `perform_next` after a barrier and appends the mean in microseconds.
   template <class PerformNext>
@@ -124,7 +133,7 @@ class Measurement {
                   std::vector<double>& competitor_times);
   Bound bound(const Case&, Repetitions);
   Times slowest(std::vector<double> local);
-  std::size_t total_wrong(const Verdict& mine, Collective);
+  std::size_t total_wrong(const Verdict& mine, Operation);
   const Oracle& oracle(const Case&, Data);
 
   Communicator& comm_;
@@ -135,11 +144,15 @@ class Measurement {
   std::optional<TopK> top_k_;
   Gpu* gpu_;
   GuardedBuffers input_, output_;
+  std::vector<std::size_t> counts_;                      // elements of each part in the current case
+  std::vector<std::vector<PersistentCall>> persistent_;  // calls for each set of buffers; empty: calls are blocking
+  double legs_ = 1;                                      // number of messages in a row in one call: 2 in a ping_pong
   std::optional<Roofline> roofline_;
   double seconds_per_size_;
 
   struct Oracles {
     bool reduction;
+    int reduced;
     DataType type;
     ReduceOp::Kind op;
     Oracle exact, random;

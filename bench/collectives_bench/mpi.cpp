@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "collectives/mpi.hpp"
 
@@ -77,7 +79,7 @@ class MpiCompetitor final : public Competitor {
     const std::size_t count = std::max(call.input.count, call.output.count);
     if (count > static_cast<std::size_t>(std::numeric_limits<int>::max())) return false;
     const bool small = is_floating(call.type) && size_of(call.type) <= 2;
-    return !is_reduction(call.collective) || (!small && mpi_op(call.op.kind(), call.type) != MPI_OP_NULL);
+    return !is_reduction(call.operation) || (!small && mpi_op(call.op.kind(), call.type) != MPI_OP_NULL);
   }
 
   void perform(const Call& call) override {
@@ -88,28 +90,91 @@ class MpiCompetitor final : public Competitor {
     const void* const input_or_in_place = call.in_place ? MPI_IN_PLACE : input;
     void* const output = call.output.data;
     const int in_count = static_cast<int>(call.input.count), out_count = static_cast<int>(call.output.count);
-    switch (call.collective) {
-      case Collective::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
-      case Collective::reduce_scatter:
+    switch (call.operation) {
+      case Operation::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
+      case Operation::reduce_scatter:
         // In place, MPI writes the result to the start of the vector. This library writes it to this rank's part.
         MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
         break;
-      case Collective::all_gather:
+      case Operation::all_gather:
         MPI_Allgather(input_or_in_place, in_count, type, output, in_count, type, comm_);
         break;
-      case Collective::broadcast:
+      case Operation::broadcast:
         // MPI_Bcast has no output at the root, so it makes no copy there out of place.
         MPI_Bcast(at_root && !call.in_place ? const_cast<void*>(input) : output, out_count, type, call.root, comm_);
         break;
-      case Collective::reduce:
+      case Operation::reduce:
         MPI_Reduce(at_root ? input_or_in_place : input, at_root ? output : nullptr, in_count, type, op, call.root,
                    comm_);
         break;
-      default: MPI_Barrier(comm_); break;
+      case Operation::scan: MPI_Scan(input_or_in_place, output, out_count, type, op, comm_); break;
+      case Operation::exclusive_scan: MPI_Exscan(input_or_in_place, output, out_count, type, op, comm_); break;
+      case Operation::barrier: MPI_Barrier(comm_); break;
+      default: perform_parts(call, type, op); break;
     }
   }
 
  private:
+  /// Performs an operation with a part for each rank, or a message.
+  void perform_parts(const Call& call, MPI_Datatype type, MPI_Op op) {
+    const bool at_root = call.rank == call.root;
+    const void* const input = call.input.data;
+    const void* const input_or_in_place = call.in_place ? MPI_IN_PLACE : input;
+    void* const output = call.output.data;
+    const int in_count = static_cast<int>(call.input.count), out_count = static_cast<int>(call.output.count);
+    const int part = static_cast<int>(call.count);
+    list(call.counts);
+    const int *const counts = counts_.data(), *const firsts = firsts_.data();
+    switch (call.operation) {
+      case Operation::reduce_scatter_v:
+        MPI_Reduce_scatter(input_or_in_place, call.in_place ? call.whole : output, counts, type, op, comm_);
+        break;
+      case Operation::all_gather_v:
+        MPI_Allgatherv(input_or_in_place, in_count, type, output, counts, firsts, type, comm_);
+        break;
+      case Operation::all_to_all: MPI_Alltoall(input_or_in_place, part, type, output, part, type, comm_); break;
+      case Operation::all_to_all_v:
+        MPI_Alltoallv(input_or_in_place, counts, firsts, type, output, counts, firsts, type, comm_);
+        break;
+      case Operation::gather:
+        MPI_Gather(at_root ? input_or_in_place : input, part, type, output, part, type, call.root, comm_);
+        break;
+      case Operation::gather_v:
+        MPI_Gatherv(at_root ? input_or_in_place : input, in_count, type, output, counts, firsts, type, call.root,
+                    comm_);
+        break;
+      case Operation::scatter:
+        MPI_Scatter(input, part, type, at_root && call.in_place ? MPI_IN_PLACE : output, part, type, call.root, comm_);
+        break;
+      case Operation::scatter_v:
+        MPI_Scatterv(input, counts, firsts, type, at_root && call.in_place ? MPI_IN_PLACE : output, out_count, type,
+                     call.root, comm_);
+        break;
+      case Operation::sendrecv:
+        MPI_Sendrecv(input, in_count, type, call.peer_to, 0, output, out_count, type, call.peer_from, 0, comm_,
+                     MPI_STATUS_IGNORE);
+        break;
+      case Operation::ping_pong:
+        if (call.peer_to == kNoRank) break;
+        if (call.rank % 2 == 0) MPI_Send(input, in_count, type, call.peer_to, 0, comm_);
+        MPI_Recv(output, out_count, type, call.peer_to, 0, comm_, MPI_STATUS_IGNORE);
+        if (call.rank % 2 != 0) MPI_Send(input, in_count, type, call.peer_to, 0, comm_);
+        break;
+      default: break;
+    }
+  }
+
+  /// Stores the lengths and the first elements of the parts as MPI takes them.
+  void list(std::span<const std::size_t> counts) {
+    counts_.resize(counts.size());
+    firsts_.resize(counts.size());
+    for (std::size_t r = 0, first = 0; r < counts.size(); first += counts[r++]) {
+      counts_[r] = static_cast<int>(counts[r]);
+      firsts_[r] = static_cast<int>(first);
+    }
+  }
+
+  std::vector<int> counts_, firsts_;
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 

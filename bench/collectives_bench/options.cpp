@@ -173,8 +173,10 @@ struct OptionTexts {
 
 /// Adds the options that select what is measured.
 void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
-  app.add_option("collective", texts.collectives,
-                 "all_reduce, reduce_scatter, all_gather, broadcast, reduce, barrier, or all [all_reduce]");
+  app.add_option(
+      "collective", texts.collectives,
+      fmt::format("LIST of {}, or all [all_reduce]",
+                  fmt::join(kOperations | std::views::transform([](Operation one) { return to_string(one); }), ", ")));
   app.add_option("--backend", texts.backends,
                  fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
   app.add_option("--min-bytes", texts.min_bytes, "smallest vector; after 0 comes 8 [0]");
@@ -198,6 +200,8 @@ void add_timing_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
       "--back-to-back", settings.back_to_back,
       "loops of calls, a barrier only before each loop: time is that of all loops over their calls, p50 and p99 "
       "are of single loops");
+  app.add_flag("--persistent", settings.persistent,
+               "timed calls start and wait for a persistent call, which is made before");
   app.add_option(
       "--buffers", texts.buffers,
       "ordinary memory; allocated by the library; or device: a GPU's, which the ranks of a host take in turn. "
@@ -221,7 +225,7 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
                "compare with the bound, measured after each measurement: all ranks at once move their share of the "
                "bytes that the collective must move, in shared memory, then wait in a barrier (one host only)");
-  app.add_option("--root", texts.root, "of broadcast and reduce [0]");
+  app.add_option("--root", texts.root, "of broadcast, reduce, gather and scatter [0]");
   app.add_option("--seed", texts.seed, "of the data [1]");
   app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
   app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
@@ -231,7 +235,7 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 }
 
 void choose_lists(const OptionTexts& texts, Settings& settings) {
-  settings.collectives = choose<Collective>("collective", texts.collectives, kMeasured);
+  settings.operations = choose<Operation>("collective", texts.collectives, kOperations);
   settings.types = choose<DataType>("--type", texts.types, kTypes);
   settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
   settings.backends = choose_backends(texts.backends);
@@ -283,6 +287,9 @@ void choose_buffers(std::string_view text, Settings& settings) {
 void check_combinations(const OptionTexts& texts, const Settings& settings) {
   if (settings.buffers == Buffers::device && (settings.against_mpi || settings.fraction_of_roofline))
     throw BadArguments("--buffers device excludes --against mpi and --fraction-of-roofline");
+  if (settings.persistent &&
+      std::ranges::any_of(settings.compressions, [](const Compression& c) { return c.density > 0; }))
+    throw BadArguments("--persistent excludes --compress top_k");
   if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
   if (settings.min_bytes > settings.max_bytes) {
     throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", texts.min_bytes, texts.max_bytes));
@@ -328,23 +335,12 @@ Settings parse_settings(int argc, const char* const* argv) {
   return settings;
 }
 
-bool is_reduction(Collective collective) noexcept {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
-}
-bool has_parts(Collective collective) noexcept {
-  return collective == Collective::reduce_scatter || collective == Collective::all_gather;
-}
-bool has_root(Collective collective) noexcept {
-  return collective == Collective::broadcast || collective == Collective::reduce;
-}
-
 std::size_t whole_count(const Case& c, int ranks) noexcept {
-  return has_parts(c.collective) ? c.count * static_cast<std::size_t>(ranks) : c.count;
+  return has_parts(c.operation) ? c.count * static_cast<std::size_t>(ranks) : c.count;
 }
 
-std::vector<std::size_t> element_counts(const Settings& settings, Collective collective, DataType type, int ranks) {
-  const std::size_t unit = size_of(type) * (has_parts(collective) ? static_cast<std::size_t>(ranks) : 1);
+std::vector<std::size_t> element_counts(const Settings& settings, Operation operation, DataType type, int ranks) {
+  const std::size_t unit = size_of(type) * (has_parts(operation) ? static_cast<std::size_t>(ranks) : 1);
   std::set<std::size_t> counts;
   const auto add = [&](std::size_t bytes) {
     const std::size_t count = bytes / unit + (bytes % unit != 0 ? 1 : 0);
@@ -361,37 +357,45 @@ std::vector<std::size_t> element_counts(const Settings& settings, Collective col
   return {counts.begin(), counts.end()};
 }
 
-static bool compressible(const Compression& compression, Collective collective, DataType type, ReduceOp::Kind op) {
+static bool compressible(const Compression& compression, Operation operation, DataType type, ReduceOp::Kind op) {
   if (compression.none()) return true;
-  if (type != DataType::f32 || collective == Collective::barrier) return false;
+  if (type != DataType::f32 || operation == Operation::barrier || is_message(operation)) return false;
   return compression.codec != nullptr ||
-         (collective == Collective::all_reduce && (op == ReduceOp::Kind::sum || op == ReduceOp::Kind::average));
+         (operation == Operation::all_reduce && (op == ReduceOp::Kind::sum || op == ReduceOp::Kind::average));
+}
+
+/// Appends the measurements of one operation with one type and op.
+static void add_cases(const Settings& settings, const Case& first, int ranks, Schedule& result) {
+  for (const Compression& compression : settings.compressions) {
+    if (!compressible(compression, first.operation, first.type, first.op)) {
+      ++result.skipped;
+      continue;
+    }
+    const bool barrier = first.operation == Operation::barrier, in_place = has_in_place(first.operation);
+    for (const std::size_t count :
+         barrier ? std::vector<std::size_t>{0} : element_counts(settings, first.operation, first.type, ranks)) {
+      Case c = first;
+      c.count = count;
+      c.compression = compression;
+      if (settings.out_of_place || !in_place) result.cases.push_back(c);
+      c.in_place = true;
+      if (settings.in_place && in_place) result.cases.push_back(c);
+    }
+  }
 }
 
 Schedule schedule(const Settings& settings, int ranks) {
   Schedule result;
-  for (const Collective collective : settings.collectives) {
-    const bool barrier = collective == Collective::barrier;
-    for (const std::string& backend : settings.backends) {
+  for (const Operation operation : settings.operations) {
+    const bool barrier = operation == Operation::barrier;
+    // Messages have no backend.
+    for (const std::string& backend : is_message(operation) ? std::vector<std::string>{"auto"} : settings.backends) {
       for (const DataType type : barrier ? std::vector{DataType::u8} : settings.types) {
-        for (const ReduceOp::Kind op : is_reduction(collective) ? settings.ops : std::vector{ReduceOp::Kind::sum}) {
-          if (is_reduction(collective) && !supports(type, reduce_op(op))) {
+        for (const ReduceOp::Kind op : is_reduction(operation) ? settings.ops : std::vector{ReduceOp::Kind::sum}) {
+          if (is_reduction(operation) && !supports(type, reduce_op(op)))
             ++result.skipped;
-            continue;
-          }
-          for (const Compression& compression : settings.compressions) {
-            if (!compressible(compression, collective, type, op)) {
-              ++result.skipped;
-              continue;
-            }
-            for (const std::size_t count :
-                 barrier ? std::vector<std::size_t>{0} : element_counts(settings, collective, type, ranks)) {
-              Case c{collective, backend, type, op, count, false, compression};
-              if (settings.out_of_place || barrier) result.cases.push_back(c);
-              c.in_place = true;
-              if (settings.in_place && !barrier) result.cases.push_back(c);
-            }
-          }
+          else
+            add_cases(settings, {operation, backend, type, op}, ranks, result);
         }
       }
     }

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/codec.hpp"
 #include "collectives/types.hpp"
+#include "collectives_bench/operation.hpp"
 
 namespace collectives::bench {
 
@@ -29,7 +29,7 @@ struct Compression {
 };
 
 struct Settings {
-  std::vector<Collective> collectives{Collective::all_reduce};
+  std::vector<Operation> operations{Operation::all_reduce};
   std::vector<std::string> backends{"auto"};
   std::vector<DataType> types{DataType::f32};
   std::vector<ReduceOp::Kind> ops{ReduceOp::Kind::sum};
@@ -43,6 +43,7 @@ struct Settings {
   std::size_t warmup = 2;       ///< untimed calls before the timed ones, at least 1
   double seconds_per_size = 0;  ///< seconds for one measurement; 0: default_seconds_per_size()
   bool back_to_back = false;    ///< whether timed calls follow one another without a barrier
+  bool persistent = false;      ///< whether timed calls are starts of persistent calls
   Buffers buffers = Buffers::ordinary;
   std::size_t rotate = 0;  ///< total bytes of the buffers that timed calls use in turn; 0: all calls use the same ones
   bool deterministic = false;
@@ -76,7 +77,7 @@ Settings parse_settings(int argc, const char* const* argv);
 
 /// One measurement. Its result is a row of the table, or the half of a row that is in place or out of place.
 struct Case {
-  Collective collective = Collective::all_reduce;
+  Operation operation = Operation::all_reduce;
   std::string backend;
   DataType type = DataType::f32;
   ReduceOp::Kind op = ReduceOp::Kind::sum;  ///< reductions only
@@ -85,21 +86,15 @@ struct Case {
   Compression compression = {};
 };
 
-/// Collectives that the benchmark measures.
-inline constexpr std::span<const Collective> kMeasured = std::span(kCollectives).first<6>();
-bool is_reduction(Collective) noexcept;
-/// Returns whether the vector has one part per rank: reduce_scatter's input, all_gather's output.
-bool has_parts(Collective) noexcept;
-bool has_root(Collective) noexcept;
-
-/// Returns the number of elements of the whole vector.
+/// Returns the number of elements of the whole vector. If parts have unequal lengths, it is their mean length times
+/// the number of ranks.
 std::size_t whole_count(const Case&, int ranks) noexcept;
 
-/// Returns the element counts (as Case::count) for one collective and type, in ascending order, each once.
+/// Returns the element counts (as Case::count) for one operation and type, in ascending order, each once.
 ///
 /// The sizes are 0 if min_bytes is 0, then min_bytes (8 for 0) times powers of factor, then max_bytes. Each size is
 /// rounded up to whole elements in every part. With `odd`, each even count except 0 adds the odd count below it.
-std::vector<std::size_t> element_counts(const Settings&, Collective, DataType, int ranks);
+std::vector<std::size_t> element_counts(const Settings&, Operation, DataType, int ranks);
 
 /// All measurements in the order of the table. `skipped` counts the pairs of type and op that the library does not
 /// have.

@@ -24,8 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view op_name(const Case& c) { return is_reduction(c.collective) ? to_string(c.op) : "none"; }
-int root_of(const Case& c, Rank root) { return has_root(c.collective) ? root : -1; }
+std::string_view op_name(const Case& c) { return is_reduction(c.operation) ? to_string(c.op) : "none"; }
+int root_of(const Case& c, Rank root) { return has_root(c.operation) ? root : -1; }
 
 /// Prints to stdout and ignores errors, so that the measurements continue. At the end main() checks whether all was
 /// written.
@@ -92,8 +92,8 @@ std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vecto
   std::vector<double> all;
   for (const Result& result : results) {
     const auto value = ratio(result);
-    if (!value || (result.bytes == 0 && result.what.collective != Collective::barrier)) continue;
-    const std::string name = fmt::format("{} {}", to_string(result.what.collective), result.what.backend);
+    if (!value || (result.bytes == 0 && result.what.operation != Operation::barrier)) continue;
+    const std::string name = fmt::format("{} {}", to_string(result.what.operation), result.what.backend);
     if (groups.empty() || groups.back().first != name) groups.emplace_back(name, std::vector<double>());
     groups.back().second.push_back(*value);
     all.push_back(*value);
@@ -111,7 +111,7 @@ Json json(const std::optional<T>& value) {
 Json to_json(const Result& r, const Settings& settings) {
   const Case& c = r.what;
   Json row = {{"kind", "result"},
-              {"collective", to_string(c.collective)},
+              {"collective", to_string(c.operation)},
               {"backend", c.backend},
               {"compress", c.compression.name},
               {"size_bytes", r.bytes},
@@ -211,8 +211,8 @@ void Report::begin(const Setting& setting, double seconds_per_size) {
   print("# {} buffers{}; the clock takes {:.0f} ns, which a time includes once\n", to_string(settings_.buffers),
         settings_.rotate > 0 ? fmt::format(", {} B of them in turn", settings_.rotate) : "", setting.clock_us * 1e3);
   print(
-      "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part for reduce_scatter and "
-      "all_gather\n");
+      "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part, if the vector has a part for "
+      "each rank; ping_pong: half of the time to and fro\n");
   write_json({{"kind", "setting"},
               {"library", setting.library},
               {"ranks", setting.ranks},
@@ -231,8 +231,8 @@ void Report::begin(const Setting& setting, double seconds_per_size) {
 
 void Report::progress(const Case& next, std::size_t done, std::size_t all) {
   if (!terminal_) return;
-  fmt::print(stderr, "\r\033[K{}/{} {} {} {} {}, {} elements{}", done + 1, all, to_string(next.collective),
-             next.backend, to_string(next.type), op_name(next), next.count, next.in_place ? ", in place" : "");
+  fmt::print(stderr, "\r\033[K{}/{} {} {} {} {}, {} elements{}", done + 1, all, to_string(next.operation), next.backend,
+             to_string(next.type), op_name(next), next.count, next.in_place ? ", in place" : "");
   std::fflush(stderr);
 }
 
@@ -243,7 +243,7 @@ void Report::clear_progress() {
 }
 
 void Report::print_heading(const Case& c) {
-  const std::string heading = fmt::format("{}, backend {}{}", to_string(c.collective), c.backend,
+  const std::string heading = fmt::format("{}, backend {}{}", to_string(c.operation), c.backend,
                                           c.compression.none() ? "" : fmt::format(", {}", c.compression.name));
   if (heading == heading_) return;
   heading_ = heading;
@@ -260,7 +260,7 @@ void Report::print_heading(const Case& c) {
 }
 
 void Report::add(const Result& result) {
-  const bool first_half = settings_.in_place && !result.what.in_place && result.what.collective != Collective::barrier;
+  const bool first_half = settings_.in_place && !result.what.in_place && has_in_place(result.what.operation);
   write_json(to_json(result, settings_));
   results_.push_back(result);
   // The samples have been written by now if --samples was given.
@@ -331,7 +331,7 @@ std::string to_csv(const std::vector<Result>& results) {
     const auto faster = ratio(r), reached = fraction_of_roofline(r);
     text +=
         fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{},{},{},{},{},{},{},{},{}\n",
-                    to_string(r.what.collective), r.what.backend, r.bytes, r.what.count, to_string(r.what.type),
+                    to_string(r.what.operation), r.what.backend, r.bytes, r.what.count, to_string(r.what.type),
                     op_name(r.what), r.what.in_place ? "in_place" : "out_of_place", r.ours.time, r.ours.p50, r.ours.p99,
                     r.algbw, r.busbw, r.wrong ? fmt::format("{}", *r.wrong) : "", r.iterations,
                     r.competitor ? fmt::format("{:.3f}", r.competitor->time) : "",

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <system_error>
 
@@ -33,15 +34,16 @@ struct Set {
 
 Set set_of(const Case& c, int ranks) {
   const std::size_t part = whole_lines(c.count * size_of(c.type));
-  const std::size_t whole = has_parts(c.collective) ? part * static_cast<std::size_t>(ranks) : part;
+  const std::size_t whole = has_parts(c.operation) ? part * static_cast<std::size_t>(ranks) : part;
   if (c.in_place) return {part, whole, 0};
-  return {part, c.collective == Collective::all_gather ? part : whole,
-          c.collective == Collective::reduce_scatter ? part : whole};
+  return {part, c.operation == Operation::all_gather ? part : whole,
+          c.operation == Operation::reduce_scatter ? part : whole};
 }
 
 std::size_t largest(const std::vector<Case>& cases, int ranks, std::size_t rotate) {
   std::size_t bytes = 0;
   for (const Case& c : cases) {
+    if (!has_roofline(c.operation)) continue;
     const Set set = set_of(c, ranks);
     bytes = std::max(bytes, sets_for({set.input, set.output}, rotate) * (set.input + set.output));
   }
@@ -49,6 +51,12 @@ std::size_t largest(const std::vector<Case>& cases, int ranks, std::size_t rotat
 }
 
 }  // namespace
+
+bool has_roofline(Operation operation) noexcept {
+  constexpr Operation kKnown[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
+                                  Operation::broadcast,  Operation::reduce,         Operation::barrier};
+  return std::ranges::find(kKnown, operation) != std::end(kKnown);
+}
 
 SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
     : stride_((bytes_per_rank / kPageBytes + 1) * kPageBytes),
@@ -90,7 +98,7 @@ void Roofline::use(const Case& c) {
   // This rank moves its part of the vector. Without parts, it moves about 1/p of the vector's cache lines.
   std::size_t first = rank * set.part, source_at = first, destination_at = first;
   bytes_ = set.part;
-  if (has_parts(c.collective)) {
+  if (has_parts(c.operation)) {
     if (set.input == set.part) source_at = 0;
     if (set.output == set.part) destination_at = 0;
   } else {
@@ -104,11 +112,11 @@ void Roofline::use(const Case& c) {
   destinations_.clear();
   for (Rank r = 0; r < comm_.size(); ++r) {
     const bool self = r == comm_.rank(), root = r == settings_.root;
-    const bool copied = c.collective == Collective::all_gather ? self : c.collective == Collective::broadcast && root;
-    const bool read = is_reduction(c.collective) || copied;
-    const bool written = c.collective == Collective::reduce           ? root
-                         : c.collective == Collective::reduce_scatter ? self
-                                                                      : !(c.in_place && copied);
+    const bool copied = c.operation == Operation::all_gather ? self : c.operation == Operation::broadcast && root;
+    const bool read = is_reduction(c.operation) || copied;
+    const bool written = c.operation == Operation::reduce           ? root
+                         : c.operation == Operation::reduce_scatter ? self
+                                                                    : !(c.in_place && copied);
     if (read) sources_.push_back(regions_.of(r) + source_at);
     if (written) destinations_.push_back(regions_.of(r) + (c.in_place ? 0 : set.input) + destination_at);
   }

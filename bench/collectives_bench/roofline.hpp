@@ -11,6 +11,8 @@
 //   broadcast        its slice of root's vector   to all results
 //   reduce           its slice of all vectors     the sum to root's result
 //
+// Other operations have no measured bound.
+//
 // In place, a rank does not write data that is already at its place in the result. Sources are read once and sums stay
 // in registers, so no implementation needs less traffic. Both plain and non-temporal stores (which bypass the caches)
 // are measured, and the faster kind is the bound. A barrier ends each measurement, because a rank has its result only
@@ -43,6 +45,9 @@ class SharedRegions {
   std::size_t stride_, bytes_;
   std::byte* memory_;
 };
+
+/// Returns whether the bound of the operation can be measured.
+bool has_roofline(Operation) noexcept;
 
 enum class Stores : std::uint8_t { plain, non_temporal };
 

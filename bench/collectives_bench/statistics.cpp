@@ -35,17 +35,10 @@ double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept {
   return microseconds > 0 ? static_cast<double>(bytes) / microseconds / 1e3 : 0;
 }
 
-double bus_factor(Collective collective, int ranks) noexcept {
+double bus_factor(Operation operation, int ranks) noexcept {
   const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-  switch (collective) {
-    case Collective::all_reduce: return 2 * share;
-    case Collective::reduce_scatter:
-    case Collective::all_gather: return share;
-    case Collective::broadcast:
-    case Collective::reduce:
-    default: return 1;
-  }
-  return 1;
+  if (operation == Operation::all_reduce) return 2 * share;
+  return has_parts(operation) ? share : 1;
 }
 
 }  // namespace collectives::bench

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "collectives/types.hpp"
+#include "collectives_bench/operation.hpp"
 
 namespace collectives::bench {
 
@@ -25,6 +25,6 @@ double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept;
 /// busiest link. Its values for different numbers of ranks can be compared.
 ///
 ///   all_reduce 2(p-1)/p, reduce_scatter and all_gather (p-1)/p, broadcast and reduce 1
-double bus_factor(Collective, int ranks) noexcept;
+double bus_factor(Operation, int ranks) noexcept;
 
 }  // namespace collectives::bench

@@ -164,7 +164,8 @@ constexpr double kSmallest = std::is_same_v<T, float16>       ? 0x1p-25
 
 }  // namespace
 
-Oracle::Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed)
+Oracle::Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed,
+               std::optional<int> reduced)
     : type_(type), element_(size_of(type)), contributions_(static_cast<std::size_t>(ranks)) {
   with_type(type, [&]<class T>(std::type_identity<T>) {
     for (std::size_t rank = 0; rank < contributions_.size(); ++rank) {
@@ -174,24 +175,24 @@ Oracle::Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data
         store(&contributions_[rank][i * sizeof(T)], element<T>(mix(stream + i * 0x9e3779b97f4a7c15u), op, data, ranks));
       }
     }
-    if (op) reduce<T>(*op);
+    if (op && reduced.value_or(ranks) > 0) reduce<T>(*op, static_cast<std::size_t>(reduced.value_or(ranks)));
   });
   if (data == Data::exact) tolerated_.clear();
 }
 
 template <class T>
-void Oracle::reduce(const ReduceOp& op) {
+void Oracle::reduce(const ReduceOp& op, std::size_t reduced) {
   const ReduceOp::Kind kind = op.kind();
-  const auto ranks = static_cast<double>(contributions_.size());
+  const auto ranks = static_cast<double>(reduced);
   reduction_ = contributions_[0];
   if (kind == ReduceOp::Kind::user) {
-    for (std::size_t rank = 1; rank < contributions_.size(); ++rank) {
+    for (std::size_t rank = 1; rank < reduced; ++rank) {
       op.user_op()->combine(contributions_[rank].data(), reduction_.data(), kPeriod, type_);
     }
     return;
   }
-  const auto x_of_ranks = std::make_unique<T[]>(contributions_.size());
-  const std::span<T> x(x_of_ranks.get(), contributions_.size());
+  const auto x_of_ranks = std::make_unique<T[]>(reduced);
+  const std::span<T> x(x_of_ranks.get(), reduced);
   for (std::size_t i = 0; i < kPeriod; ++i) {
     for (std::size_t rank = 0; rank < x.size(); ++rank) x[rank] = load<T>(&contributions_[rank][i * sizeof(T)]);
     std::byte* const result = &reduction_[i * sizeof(T)];

@@ -38,8 +38,10 @@ class Oracle {
   /// of it.
   static constexpr std::size_t kPeriod = 7919;
 
-  /// Computes the contributions of `ranks` ranks, and their reduction if there is an op: ranks * kPeriod elements.
-  Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed);
+  /// Computes the contributions of `ranks` ranks: ranks * kPeriod elements. If there is an op, also computes the
+  /// reduction of the first `reduced` ranks, or of all.
+  Oracle(DataType type, const std::optional<ReduceOp>& op, int ranks, Data data, std::uint64_t seed,
+         std::optional<int> reduced = {});
 
   /// Writes elements `first`, `first` + 1, ... of `rank`'s contribution.
   void fill(Rank rank, std::size_t first, std::span<std::byte> out) const;
@@ -54,7 +56,7 @@ class Oracle {
     double value, tolerance;
   };
   template <class T>
-  void reduce(const ReduceOp& op);
+  void reduce(const ReduceOp& op, std::size_t reduced);
 
   DataType type_;
   std::size_t element_;                                // bytes

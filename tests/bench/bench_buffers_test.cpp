@@ -32,21 +32,42 @@ TEST(GuardedBuffers, SeeWritesOnEitherSide) {
 }
 
 TEST(Footprint, IsWhatEachRankReadsAndWrites) {
-  const auto of = [](Collective collective, bool in_place, Rank rank) {
+  const auto of = [](Operation operation, bool in_place, Rank rank) {
     const Footprint bytes =
-        footprint({collective, "auto", DataType::f32, ReduceOp::Kind::sum, 10, in_place}, rank, 3, 1);
+        footprint({operation, "auto", DataType::f32, ReduceOp::Kind::sum, 10, in_place}, rank, 3, 1);
     return std::pair(bytes.input, bytes.output);
   };
   using Bytes = std::pair<std::size_t, std::size_t>;
-  EXPECT_EQ(of(Collective::all_reduce, false, 0), Bytes(40, 40));
-  EXPECT_EQ(of(Collective::reduce_scatter, false, 0), Bytes(120, 40));
-  EXPECT_EQ(of(Collective::all_gather, false, 0), Bytes(40, 120));
-  EXPECT_EQ(of(Collective::broadcast, false, 0), Bytes(0, 40));
-  EXPECT_EQ(of(Collective::broadcast, false, 1), Bytes(40, 40));
-  EXPECT_EQ(of(Collective::reduce, false, 0), Bytes(40, 0));
-  EXPECT_EQ(of(Collective::reduce, false, 1), Bytes(40, 40));
-  EXPECT_EQ(of(Collective::all_gather, true, 0), Bytes(120, 0));
-  EXPECT_EQ(of(Collective::broadcast, true, 0), Bytes(40, 0));
+  EXPECT_EQ(of(Operation::all_reduce, false, 0), Bytes(40, 40));
+  EXPECT_EQ(of(Operation::reduce_scatter, false, 0), Bytes(120, 40));
+  EXPECT_EQ(of(Operation::all_gather, false, 0), Bytes(40, 120));
+  EXPECT_EQ(of(Operation::broadcast, false, 0), Bytes(0, 40));
+  EXPECT_EQ(of(Operation::broadcast, false, 1), Bytes(40, 40));
+  EXPECT_EQ(of(Operation::reduce, false, 0), Bytes(40, 0));
+  EXPECT_EQ(of(Operation::reduce, false, 1), Bytes(40, 40));
+  EXPECT_EQ(of(Operation::all_gather, true, 0), Bytes(120, 0));
+  EXPECT_EQ(of(Operation::broadcast, true, 0), Bytes(40, 0));
+  EXPECT_EQ(of(Operation::all_to_all, false, 0), Bytes(120, 120));
+  EXPECT_EQ(of(Operation::gather, false, 0), Bytes(40, 0));
+  EXPECT_EQ(of(Operation::gather, false, 1), Bytes(40, 120));
+  EXPECT_EQ(of(Operation::scatter, false, 0), Bytes(0, 40));
+  EXPECT_EQ(of(Operation::scatter, false, 1), Bytes(120, 40));
+  EXPECT_EQ(of(Operation::scan, false, 2), Bytes(40, 40));
+  EXPECT_EQ(of(Operation::sendrecv, false, 2), Bytes(40, 40));
+}
+
+TEST(Footprint, OfUnequalPartsHasTheirLengths) {
+  using Counts = std::vector<std::size_t>;
+  EXPECT_EQ(part_counts(Operation::gather_v, 10, 2, 3), (Counts{12, 8, 12}));
+  EXPECT_EQ(part_counts(Operation::gather, 10, 2, 3), (Counts{10, 10, 10}));
+  for (Rank r = 0; r < 3; ++r)
+    for (Rank s = 0; s < 3; ++s)  // both ranks of a pair name one length
+      EXPECT_EQ(part_counts(Operation::all_to_all_v, 10, r, 3)[static_cast<std::size_t>(s)],
+                part_counts(Operation::all_to_all_v, 10, s, 3)[static_cast<std::size_t>(r)]);
+  const Footprint bytes =
+      footprint({Operation::gather_v, "auto", DataType::f32, ReduceOp::Kind::sum, 10, false}, 1, 3, 1);
+  EXPECT_EQ(bytes.input, 32U);
+  EXPECT_EQ(bytes.output, 128U);
 }
 
 TEST(SetsFor, ReturnsAnOddNumberOfSetsThatCoversTheRequestedBytes) {
@@ -62,7 +83,7 @@ TEST(Rotation, TakesEverySetBeforeTheFirstAgain) {
       output(BufferMemory(GuardedBuffers::memory_for(200, 4)));
   std::byte* const in = input.use(100, 4);
   std::byte* const out = output.use(200, 4);
-  const Call first{Collective::all_gather,   DataType::u8, ReduceOp::sum, 0, 0, false, {in, 100, DataType::u8},
+  const Call first{Operation::all_gather,    DataType::u8, ReduceOp::sum, 0, 0, false, {in, 100, DataType::u8},
                    {out, 200, DataType::u8}, nullptr};
   Rotation rotation(first, 4, input.stride(), output.stride());
   EXPECT_EQ(rotation.current().input.data, in);
@@ -84,7 +105,7 @@ TEST(Rotation, InPlaceTheWholeVectorMovesWithItsParts) {
   GuardedBuffers vectors(BufferMemory(GuardedBuffers::memory_for(200, 2)));
   std::byte* const whole = vectors.use(200, 2);
   const Call first{
-      Collective::all_gather,     DataType::u8, ReduceOp::sum, 0, 1, true, {whole + 100, 100, DataType::u8},
+      Operation::all_gather,      DataType::u8, ReduceOp::sum, 0, 1, true, {whole + 100, 100, DataType::u8},
       {whole, 200, DataType::u8}, whole};
   Rotation rotation(first, 2, vectors.stride(), vectors.stride());
   const Call& second = rotation.next();

@@ -13,7 +13,7 @@ namespace {
 
 Settings quick() {
   Settings settings;
-  settings.collectives.assign(kMeasured.begin(), kMeasured.end());
+  settings.operations.assign(std::begin(kOperations), std::end(kOperations));
   settings.max_bytes = 4096;
   settings.factor = 8;
   settings.iterations = 3;
@@ -44,13 +44,26 @@ TEST(BenchMeasurement, RightResultsCountAsRight) {
         ranks, [](Rank) { return quick(); },
         [&](const Result& result) {
           ++rows;
-          EXPECT_EQ(result.wrong, 0) << to_string(result.what.collective) << " " << result.what.count;
+          EXPECT_EQ(result.wrong, 0) << to_string(result.what.operation) << " " << result.what.count;
           EXPECT_EQ(result.iterations, 3);
           EXPECT_LE(result.ours.p50, result.ours.p99);
           EXPECT_FALSE(result.plan.empty());
         });
     EXPECT_GT(rows, 50);
   }
+}
+
+TEST(BenchMeasurement, RightResultsOfPersistentCallsCountAsRight) {
+  const auto settings_of = [](Rank) {
+    Settings settings = quick();
+    settings.persistent = true;
+    settings.rotate = 20'000;
+    return settings;
+  };
+  for (const int ranks : {2, 3})
+    measure(ranks, settings_of, [](const Result& result) {
+      EXPECT_EQ(result.wrong, 0) << to_string(result.what.operation) << " " << result.what.count;
+    });
 }
 
 TEST(BenchMeasurement, OneRanksOtherDataIsFoundByItsPeers) {
@@ -61,8 +74,9 @@ TEST(BenchMeasurement, OneRanksOtherDataIsFoundByItsPeers) {
     return settings;
   };
   measure(3, settings_of, [](const Result& result) {
-    if (result.what.collective == Collective::barrier) return;
-    EXPECT_GT(result.wrong.value(), 0) << to_string(result.what.collective) << " " << result.what.count;
+    if (result.what.operation == Operation::barrier) return;
+    if (result.what.operation == Operation::scatter || result.what.operation == Operation::scatter_v) return;
+    EXPECT_GT(result.wrong.value(), 0) << to_string(result.what.operation) << " " << result.what.count;
   });
 }
 
@@ -89,7 +103,7 @@ TEST(BenchMeasurement, RightResultsOnBuffersInTurnCountAsRight) {
       return settings;
     };
     measure(3, settings_of, [](const Result& result) {
-      EXPECT_EQ(result.wrong, 0) << to_string(result.what.collective) << " " << result.what.count;
+      EXPECT_EQ(result.wrong, 0) << to_string(result.what.operation) << " " << result.what.count;
     });
   }
 }
@@ -102,7 +116,8 @@ TEST(BenchMeasurement, TheBoundIsMeasuredWhereBytesMove) {
   };
   for (const int ranks : {1, 3}) {
     measure(ranks, settings_of, [](const Result& result) {
-      EXPECT_EQ(result.bound.has_value(), result.bytes > 0) << to_string(result.what.collective);
+      EXPECT_EQ(result.bound.has_value(), result.bytes > 0 && has_roofline(result.what.operation))
+          << to_string(result.what.operation);
       EXPECT_GT(result.bound.value_or(Bound{1, {}}).time, 0);
       EXPECT_EQ(result.wrong, 0);
     });
@@ -134,7 +149,7 @@ TEST(BenchMeasurement, BackToBackEveryLoopIsASample) {
 TEST(BenchMeasurement, IterationsFollowFromTheTime) {
   const auto settings_of = [](Rank) {
     Settings settings = quick();
-    settings.collectives = {Collective::all_reduce};
+    settings.operations = {Operation::all_reduce};
     settings.iterations = 0;
     settings.seconds_per_size = 1e-9;
     return settings;
@@ -162,7 +177,7 @@ class IdleCompetitor final : public Competitor {
 TEST(BenchMeasurement, ACompetitorIsTimedIfItHasTheCall) {
   testing::run_ranks(2, [](Bootstrap& bootstrap) {
     Settings settings = quick();
-    settings.collectives = {Collective::all_reduce};
+    settings.operations = {Operation::all_reduce};
     settings.types = {DataType::f32, DataType::bf16};
     Communicator comm(bootstrap);
     const auto cases = schedule(settings, 2).cases;
@@ -182,7 +197,7 @@ TEST(BenchMeasurement, ACompetitorIsTimedIfItHasTheCall) {
 TEST(BenchMeasurement, RotatedBuffersAreUsedForTheCompetitorToo) {
   testing::run_ranks(2, [](Bootstrap& bootstrap) {
     Settings settings = quick();
-    settings.collectives = {Collective::all_reduce};
+    settings.operations = {Operation::all_reduce};
     settings.min_bytes = settings.max_bytes = 1024;
     // Bytes that the buffers must cover: 10 vectors in place, or 5 pairs. The number is rounded up to an odd one.
     settings.rotate = 10 * 1024;

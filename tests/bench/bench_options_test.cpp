@@ -54,7 +54,7 @@ TEST(ParseBytes, RefusesWhatDoesNotFit) { EXPECT_EQ(parse_bytes("99999999999G"),
 
 TEST(BenchOptions, NoArgumentsMeanSumOfFloatsOverAllSizes) {
   const Settings settings = parse({});
-  EXPECT_EQ(settings.collectives, std::vector{Collective::all_reduce});
+  EXPECT_EQ(settings.operations, std::vector{Operation::all_reduce});
   EXPECT_EQ(settings.types, std::vector{DataType::f32});
   EXPECT_EQ(settings.backends, std::vector<std::string>{"auto"});
   EXPECT_TRUE(settings.in_place);
@@ -66,7 +66,7 @@ TEST(BenchOptions, NoArgumentsMeanSumOfFloatsOverAllSizes) {
 TEST(BenchOptions, ListsKeepTheirOrderAndLoseRepetitions) {
   const Settings settings =
       parse({"all_gather,all_reduce", "--type", "i64,f32,i64", "--backend", "ring,auto", "--op", "max,user"});
-  EXPECT_EQ(settings.collectives, (std::vector{Collective::all_gather, Collective::all_reduce}));
+  EXPECT_EQ(settings.operations, (std::vector{Operation::all_gather, Operation::all_reduce}));
   EXPECT_EQ(settings.types, (std::vector{DataType::i64, DataType::f32}));
   EXPECT_EQ(settings.backends, (std::vector<std::string>{"ring", "auto"}));
   EXPECT_EQ(settings.ops, (std::vector{ReduceOp::Kind::max, ReduceOp::Kind::user}));
@@ -74,7 +74,7 @@ TEST(BenchOptions, ListsKeepTheirOrderAndLoseRepetitions) {
 
 TEST(BenchOptions, AllMeansEveryOne) {
   const Settings settings = parse({"all", "--type", "all", "--op", "all", "--backend", "all"});
-  EXPECT_EQ(settings.collectives.size(), kMeasured.size());
+  EXPECT_EQ(settings.operations.size(), std::size(kOperations));
   EXPECT_EQ(settings.types.size(), 15);  // all but complex numbers and pairs
   EXPECT_EQ(settings.ops.size(), 13);
   EXPECT_GE(settings.backends.size(), 4);
@@ -155,28 +155,27 @@ TEST(BenchOptions, HelpIsNoError) { EXPECT_THROW(parse({"--help"}), HelpWanted);
 
 TEST(ElementCounts, BeginWithNothingThenEightBytesUpToTheLargest) {
   const Settings settings = parse({"--max-bytes", "100", "--factor", "2"});
-  EXPECT_EQ(element_counts(settings, Collective::all_reduce, DataType::f32, 4),
+  EXPECT_EQ(element_counts(settings, Operation::all_reduce, DataType::f32, 4),
             (std::vector<std::size_t>{0, 2, 4, 8, 16, 25}));
 }
 
 TEST(ElementCounts, AreWholeElementsInEveryPart) {
   const Settings settings = parse({"--max-bytes", "64"});
   // 8 B divided by 7 ranks are 1.14 bytes, which are rounded up to 2.
-  EXPECT_EQ(element_counts(settings, Collective::all_gather, DataType::u8, 7),
+  EXPECT_EQ(element_counts(settings, Operation::all_gather, DataType::u8, 7),
             (std::vector<std::size_t>{0, 2, 3, 5, 10}));
-  EXPECT_EQ(element_counts(settings, Collective::reduce_scatter, DataType::f64, 7),
-            (std::vector<std::size_t>{0, 1, 2}));
+  EXPECT_EQ(element_counts(settings, Operation::reduce_scatter, DataType::f64, 7), (std::vector<std::size_t>{0, 1, 2}));
 }
 
 TEST(ElementCounts, OddOnesStandBesideTheRoundOnes) {
   const Settings settings = parse({"--max-bytes", "64", "--odd"});
-  EXPECT_EQ(element_counts(settings, Collective::all_reduce, DataType::f32, 2),
+  EXPECT_EQ(element_counts(settings, Operation::all_reduce, DataType::f32, 2),
             (std::vector<std::size_t>{0, 1, 2, 3, 4, 7, 8, 15, 16}));
 }
 
 TEST(ElementCounts, OneSizeWhenSmallestIsLargest) {
   const Settings settings = parse({"--min-bytes", "1M", "--max-bytes", "1M"});
-  EXPECT_EQ(element_counts(settings, Collective::broadcast, DataType::f32, 3), (std::vector<std::size_t>{1 << 18}));
+  EXPECT_EQ(element_counts(settings, Operation::broadcast, DataType::f32, 3), (std::vector<std::size_t>{1 << 18}));
 }
 
 TEST(Schedule, ABarrierIsOneRow) {

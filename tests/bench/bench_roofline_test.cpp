@@ -49,14 +49,14 @@ std::uint64_t expected(const Case& c, Rank rank, std::size_t i, std::size_t word
     for (Rank r = 0; r < ranks; ++r) total += value(r, at);
     return total;
   };
-  switch (c.collective) {
-    case Collective::reduce_scatter: return sum(static_cast<std::size_t>(rank) * words + i);
-    case Collective::all_gather:
+  switch (c.operation) {
+    case Operation::reduce_scatter: return sum(static_cast<std::size_t>(rank) * words + i);
+    case Operation::all_gather:
       // In place, the input of a rank is its part of the vector, so its values are those at that offset.
       return c.in_place ? value(static_cast<Rank>(i / words), i) : value(static_cast<Rank>(i / words), i % words);
-    case Collective::broadcast: return value(root, i);
-    case Collective::all_reduce:
-    case Collective::reduce:
+    case Operation::broadcast: return value(root, i);
+    case Operation::all_reduce:
+    case Operation::reduce:
     default: break;
   }
   return sum(i);
@@ -68,10 +68,10 @@ TEST(Roofline, LeavesEveryRankItsResult) {
   Settings settings;
   settings.root = 1;
   std::vector<Case> cases;
-  for (const Collective collective : kMeasured) {
-    if (collective == Collective::barrier) continue;
+  for (const Operation operation : kOperations) {
+    if (operation == Operation::barrier || !has_roofline(operation)) continue;
     for (const bool in_place : {false, true}) {
-      cases.push_back({collective, "auto", DataType::u64, ReduceOp::Kind::sum, kWords, in_place});
+      cases.push_back({operation, "auto", DataType::u64, ReduceOp::Kind::sum, kWords, in_place});
     }
   }
   testing::run_ranks(kRanks, [&](Bootstrap& bootstrap) {
@@ -82,18 +82,18 @@ TEST(Roofline, LeavesEveryRankItsResult) {
         roofline.use(c);
         auto* const mine = reinterpret_cast<std::uint64_t*>(roofline.memory(comm.rank()));
         const std::size_t input =
-            c.in_place || c.collective == Collective::reduce_scatter ? whole_count(c, kRanks) : kWords;
+            c.in_place || c.operation == Operation::reduce_scatter ? whole_count(c, kRanks) : kWords;
         for (std::size_t i = 0; i < input; ++i) mine[i] = value(comm.rank(), i);
         comm.barrier();
         roofline.move(stores);
-        const bool result_here = c.collective != Collective::reduce || comm.rank() == settings.root;
+        const bool result_here = c.operation != Operation::reduce || comm.rank() == settings.root;
         const std::size_t own = static_cast<std::size_t>(comm.rank()) * kWords;
         const std::uint64_t* const result =
-            !c.in_place ? mine + input : mine + (c.collective == Collective::reduce_scatter ? own : 0);
-        const std::size_t words = c.collective == Collective::all_gather ? kWords * kRanks : kWords;
+            !c.in_place ? mine + input : mine + (c.operation == Operation::reduce_scatter ? own : 0);
+        const std::size_t words = c.operation == Operation::all_gather ? kWords * kRanks : kWords;
         for (std::size_t i = 0; result_here && i < words; ++i) {
           ASSERT_EQ(result[i], expected(c, comm.rank(), i, kWords, kRanks, settings.root))
-              << to_string(c.collective) << (c.in_place ? " in place" : "") << ", rank " << comm.rank() << ", word "
+              << to_string(c.operation) << (c.in_place ? " in place" : "") << ", rank " << comm.rank() << ", word "
               << i;
         }
         comm.barrier();
@@ -105,8 +105,8 @@ TEST(Roofline, LeavesEveryRankItsResult) {
 TEST(Roofline, VectorsInTurnStayInTheirMemory) {
   Settings settings;
   settings.rotate = 10'000;
-  const std::vector<Case> cases{{Collective::all_reduce, "auto", DataType::f32, ReduceOp::Kind::sum, 100, false},
-                                {Collective::all_gather, "auto", DataType::f32, ReduceOp::Kind::sum, 3000, true}};
+  const std::vector<Case> cases{{Operation::all_reduce, "auto", DataType::f32, ReduceOp::Kind::sum, 100, false},
+                                {Operation::all_gather, "auto", DataType::f32, ReduceOp::Kind::sum, 3000, true}};
   testing::run_ranks(2, [&](Bootstrap& bootstrap) {
     Communicator comm(bootstrap);
     Roofline roofline(comm, bootstrap, settings, cases);

@@ -42,12 +42,16 @@ TEST(AlgorithmBandwidth, IsBytesOverTime) {
 }
 
 TEST(BusFactor, IsThatOfNcclTests) {
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 1), 0);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 8), 0.875);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 8), 1);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::all_reduce, 1), 0);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::all_gather, 8), 0.875);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::broadcast, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::all_to_all, 8), 0.875);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::scatter_v, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::sendrecv, 8), 1);
 }
 
 }  // namespace
