@@ -138,7 +138,9 @@ TEST(GroupOfCollectives, GivesTheResultsOfAllToAllsGathersScattersAndScans) {
         for (std::size_t i = 0; i < own.size() && count > 0; ++i) {
           const std::size_t from = i / count;
           ASSERT_EQ(swapped[i], given(from, 0, self * count + i % count)) << i;
-          if (is_root) ASSERT_EQ(gathered[i], given(from, 0, i % count)) << i;
+          if (is_root) {
+            ASSERT_EQ(gathered[i], given(from, 0, i % count)) << i;
+          }
         }
         EXPECT_EQ(swapped_v, swapped);
         EXPECT_EQ(part_v, part);

@@ -111,7 +111,9 @@ TEST(PersistentCall, OfScansGivesTheResultsOfEachStart) {
         scan.wait(), exclusive.wait();
         for (std::size_t i = 0; i < in.size(); ++i) {
           ASSERT_EQ(sum[i], summed_to(self, i, round)) << i;
-          if (self > 0) ASSERT_EQ(before[i], summed_to(self - 1, i, round)) << i;
+          if (self > 0) {
+            ASSERT_EQ(before[i], summed_to(self - 1, i, round)) << i;
+          }
         }
       }
     });
@@ -134,7 +136,9 @@ TEST(PersistentCall, OfAllToAllGatherAndScatterGivesTheResultsOfEachStart) {
           for (std::size_t i = 0; i < parts.size(); ++i) {
             const auto from = static_cast<Rank>(i / count);
             ASSERT_EQ(swapped[i], value(from, static_cast<std::size_t>(self) * count + i % count, round)) << i;
-            if (self == root) ASSERT_EQ(gathered[i], value(from, i % count, round)) << i;
+            if (self == root) {
+              ASSERT_EQ(gathered[i], value(from, i % count, round)) << i;
+            }
           }
           for (std::size_t i = 0; i < count; ++i)
             ASSERT_EQ(part[i], value(root, static_cast<std::size_t>(self) * count + i, round)) << i;
@@ -177,7 +181,9 @@ TEST(PersistentCall, WithCountsOfEachRankGivesTheResultsOfEachStart) {
           for (std::size_t s = 0; s < self; ++s) there += r + s + 2;
           for (std::size_t i = 0; i < self + r + 1; ++i) {
             ASSERT_EQ(received[at + i], value(static_cast<Rank>(r), there + i, round)) << r << " " << i;
-            if (comm.rank() == root) ASSERT_EQ(gathered[at + i], sent[at + i]) << r << " " << i;
+            if (comm.rank() == root) {
+              ASSERT_EQ(gathered[at + i], sent[at + i]) << r << " " << i;
+            }
           }
           ASSERT_EQ(received[at + self + r + 1], -1);
           at += self + r + 2;
