@@ -135,11 +135,11 @@ struct Call {
   bool in_place;
   ConstBuffer input;
   Buffer output;
-  void* whole;                          ///< start of the whole vector; null out of place
-  std::span<const std::size_t> counts;  ///< elements of each part of the vector that this rank has
-  std::size_t count;                    ///< Case::count
-  Rank peer_to, peer_from;              ///< ranks at the other ends of messages; kNoRank: none
-  std::size_t set;                      ///< number of the set of buffers, from 0
+  void* whole;                                  ///< start of the whole vector; null out of place
+  std::span<const std::size_t> counts = {};     ///< elements of each part of the vector that this rank has
+  std::size_t count = 0;                        ///< Case::count
+  Rank peer_to = kNoRank, peer_from = kNoRank;  ///< ranks at the other ends of messages; kNoRank: none
+  std::size_t set = 0;                          ///< number of the set of buffers, from 0
 };
 
 /// Repeats a call on one set of buffers after another.
