@@ -123,12 +123,14 @@ void StartPersistentMessages(Comm* comm) {
     OK(collectives_persistent_source(send, &source));
     CHECK(source == -1);
   }
+  INVALID("source is null", collectives_persistent_source(send, NULL));
   collectives_persistent_free(exchange);
   collectives_persistent_free(send);
   collectives_persistent_free(receive);
   INVALID("tag -1 is not", collectives_persistent_send(comm, in, 2, i32, 0, -1, NULL, &send));
   INVALID("call is null", collectives_persistent_recv(comm, in, 2, i32, 0, 0, NULL, NULL));
-  INVALID("source is null", collectives_persistent_source(NULL, NULL));
+  int source = 0;
+  INVALID("call is null", collectives_persistent_source(NULL, &source));
 }
 
 void GroupBlocksAndScans(Comm* comm) {

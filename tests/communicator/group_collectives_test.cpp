@@ -157,7 +157,8 @@ TEST(GroupOfCollectives, GivesTheResultsOfAllToAllsGathersScattersAndScans) {
       }
       const Counters counters = comm.counters();
       EXPECT_EQ(counters[Collective::all_to_all].calls, 6U);
-      EXPECT_EQ(counters[Collective::scan].calls, 2U + 2U) << "short scans share a call, long ones do not";
+      // Short scans share a call. Scans of 120 kB share one between hosts only.
+      EXPECT_EQ(counters[Collective::scan].calls, comm.topology().one_host() ? 4U : 3U);
     });
 }
 
