@@ -3,10 +3,12 @@
 #
 #   scripts/compare.sh [OPTIONS]
 #     --ranks 2,4,8            numbers of ranks
-#     --collectives LIST       all_reduce, reduce_scatter, all_gather, broadcast
+#     --collectives LIST       all_reduce, reduce_scatter, all_gather, broadcast (these if LIST is missing), all_to_all,
+#                              all_to_all_v, gather, gather_v, scatter, scatter_v, scan, exclusive_scan, sendrecv,
+#                              ping_pong (between ranks 2k and 2k + 1; the time of one message)
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --buffers KINDS          our memory: ordinary, allocated, or both with a comma [ordinary,allocated]
-#     --in-place no|yes|both   broadcast has no other form
+#     --in-place no|yes|both   a broadcast is always in place, a message never
 #     --rounds 7               a round runs each contender once over all sizes; the order rotates between rounds
 #     --peers LIST             openmpi, openmpi-ucx, mpich, gloo
 #     --best-settings          also Open MPI with the settings that were found best for it
@@ -43,7 +45,7 @@ while [ $# -gt 0 ]; do
   [ "$1" = --best-settings ] || [ "$1" = --help ] || [ $# -ge 2 ] || refuse "$1 needs a value (see --help)"
   case "$1" in
     --ranks) ranks=$2 ;;
-    --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && sizes+=("$1" "$2") ;;
+    --collectives) known "$operations" "$2" && sizes+=("$1" "$2") ;;
     --buffers) buffers=$2 ;;
     --in-place) known 'no yes both' "$2" && sizes+=("$1" "$2") ;;
     --peers) known 'openmpi openmpi-ucx mpich gloo' "$2" && peers=$2 ;;

@@ -123,6 +123,11 @@ awk_functions='
 
 # --- The comparison with other libraries
 
+# Operations that the harness times (kTimed in bench/compare/harness.hpp).
+operations='all_reduce reduce_scatter all_gather broadcast all_to_all all_to_all_v gather gather_v scatter scatter_v scan
+exclusive_scan sendrecv ping_pong'
+operations=${operations//$'\n'/ }
+
 # known WORDS LIST: refuses a LIST (a,b,c) with a word that is none of WORDS (a b c).
 known() {
   local word
@@ -173,7 +178,7 @@ compile_peer() {
   local parts=("$build/bench/compare/libcompare_harness.a" "$build/bench/collectives_bench/libcollectives_bench_parts.a")
   if [ "$program" -nt "$source" ] && [ "$program" -nt "${parts[0]}" ]; then return 0; fi
   command -v "$compiler" >/dev/null && "$compiler" -std=c++20 -O3 -DNDEBUG -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
-    "$source" -o "$program" "${parts[@]}" -lfmt -lpthread "$@" >>"$build/compare_build.log" 2>&1
+    -Iinclude -Ibench "$source" -o "$program" "${parts[@]}" -lfmt -lpthread "$@" >>"$build/compare_build.log" 2>&1
 }
 
 # find_peers: adds wanted peers that are installed to `contenders`, and wanted peers that are not to `without`.

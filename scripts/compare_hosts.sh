@@ -8,7 +8,7 @@
 #     --burst B  --packet B    bytes that a link passes at once, see hosts.sh --help [7000, 14000]
 #     --wires tcp              our wires between hosts: tcp, ucx, mpi [those that this build has]
 #     --backends LIST          our backends by the first wire, in turns with auto in one start
-#     --collectives LIST       all_reduce, reduce_scatter, all_gather, broadcast [all_reduce,broadcast]
+#     --collectives LIST       as for compare.sh [all_reduce,broadcast]
 #     --min-bytes 8  --max-bytes 64M  --factor 4
 #     --peers LIST             openmpi, openmpi-ucx, openmpi-han, mpich, gloo [all five]
 #     --stolen 5               repeats cells that met more than this percentage of stolen time
@@ -30,7 +30,8 @@
 #
 # Before each round tests/multi_host/wire_probe.cpp measures the wire: the rate of two opposite TCP streams between two
 # hosts. The column "roofline" uses a bound for H hosts. An all-reduce takes at least 2 (H - 1) / H x bytes / rate, and
-# a reduce-scatter or all-gather half of that. A broadcast takes at least bytes / rate. All hosts share the cores of
+# a reduce-scatter, all-gather, gather or scatter half of that, and an all-to-all of k ranks on each host k times that
+# half. A scan and a message take at least bytes / rate if they cross the wire. A broadcast takes at least bytes / rate. All hosts share the cores of
 # this machine, which also do the work of network adapters and switches.
 set -eu
 cd "$(dirname "$0")/.."
@@ -61,7 +62,7 @@ while [ $# -gt 0 ]; do
     --burst | --packet) link+=("$1" "$2") ;;
     --wires) known 'tcp ucx mpi' "$2" && wires=$2 ;;
     --backends) backends=$2 ;;
-    --collectives) known 'all_reduce reduce_scatter all_gather broadcast' "$2" && collectives=$2 ;;
+    --collectives) known "$operations" "$2" && collectives=$2 ;;
     --peers) known 'openmpi openmpi-ucx openmpi-han mpich gloo none' "$2" && peers=$2 ;;
     --min-bytes | --max-bytes | --factor) sizes+=("$1" "$2") ;;
     --stolen)
@@ -175,13 +176,14 @@ median() { printf '%s\n' "$@" | sort -g | awk '{ all[NR] = $1 } END { print all[
 
 # add_bound ROUND: adds the time that the wire alone takes, for every cell of ours in this round.
 add_bound() {
-  awk -v rate="$wire_rate" -v hosts="$hosts" -v round="$1" -v name="\"${ours[0]}\"" '
+  awk -v rate="$wire_rate" -v hosts="$hosts" -v each="$each" -v round="$1" -v name="\"${ours[0]}\"" '
     index($0, "\"contender\":" name) && index($0, "\"round\":" round ",") && match($0, /"microseconds":[0-9.e+-]+/) {
       time = substr($0, RSTART, RLENGTH)
       match($0, /"bytes":[0-9]+/)
       bytes = substr($0, RSTART + 8, RLENGTH - 8)
       share = (hosts - 1) / hosts
-      factor = /"all_reduce"/ ? 2 * share : /"broadcast"/ ? 1 : share
+      factor = /"all_reduce"/ ? 2 * share : /"(broadcast|scan|exclusive_scan|sendrecv|ping_pong)"/ ? 1 : share
+      if (/"all_to_all/) factor *= each
       sub(/"microseconds":[0-9.e+-]+/, sprintf("\"microseconds\":%.4f", factor * bytes / rate))
       sub(name, "\"wire\"")
       sub(/"role":"ours"/, "\"role\":\"bound\"")

@@ -1,19 +1,31 @@
-// Implementation of the operations' properties.
+// Implementation of the operations' properties. It uses no function of the library, because programs that time other
+// libraries are linked with it.
 #include "collectives_bench/operation.hpp"
 
 namespace collectives::bench {
 
 std::string_view to_string(Operation operation) noexcept {
   switch (operation) {
+    case Operation::all_reduce: return "all_reduce";
+    case Operation::reduce_scatter: return "reduce_scatter";
     case Operation::reduce_scatter_v: return "reduce_scatter_v";
+    case Operation::all_gather: return "all_gather";
     case Operation::all_gather_v: return "all_gather_v";
+    case Operation::broadcast: return "broadcast";
+    case Operation::reduce: return "reduce";
+    case Operation::all_to_all: return "all_to_all";
     case Operation::all_to_all_v: return "all_to_all_v";
+    case Operation::gather: return "gather";
     case Operation::gather_v: return "gather_v";
+    case Operation::scatter: return "scatter";
     case Operation::scatter_v: return "scatter_v";
+    case Operation::scan: return "scan";
+    case Operation::exclusive_scan: return "exclusive_scan";
     case Operation::sendrecv: return "sendrecv";
     case Operation::ping_pong: return "ping_pong";
-    default: return to_string(collective_of(operation));
+    case Operation::barrier: return "barrier";
   }
+  return "";
 }
 
 Collective collective_of(Operation operation) noexcept {

@@ -2,19 +2,18 @@
 #include "arguments.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <ranges>
 
 #include "base/bytes.hpp"
 
 namespace collectives::compare {
 namespace {
-
-constexpr Operation kOperations[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
-                                     Operation::broadcast};
 
 std::size_t bytes_from(const std::string& option, const std::string& text) {
   const auto bytes = parse_bytes(text);
@@ -37,7 +36,7 @@ void add_options(CLI::App& app, Arguments& arguments, Texts& texts) {
   app.add_option("--variant", arguments.variant, "One of several kinds of use of the same library");
   app.add_option("--round", arguments.round, "Number of this round in the results");
   app.add_option("--collectives", texts.operations, "Which")->delimiter(',');
-  app.add_option("--in-place", texts.in_place, "no, yes or both; broadcast has no other form")
+  app.add_option("--in-place", texts.in_place, "no, yes or both; a broadcast is always in place, a message never")
       ->check(CLI::IsMember({"no", "yes", "both"}));
   app.add_option("--min-bytes", texts.min_bytes, "Smallest vector");
   app.add_option("--max-bytes", texts.max_bytes, "Largest vector");
@@ -75,13 +74,14 @@ void convert(const Texts& texts, Arguments& arguments) {
   arguments.out_of_place = texts.in_place != "yes";
   arguments.in_place = texts.in_place != "no";
   for (const std::string& name : texts.operations) {
-    const auto* const found = std::ranges::find_if(kOperations, [&](Operation o) { return to_string(o) == name; });
-    if (found == std::end(kOperations)) {
-      throw BadArguments("--collectives " + name + ": known are all_reduce, reduce_scatter, all_gather, broadcast");
+    const auto* const found = std::ranges::find(kTimed, name, [](Operation one) { return to_string(one); });
+    if (found == std::end(kTimed)) {
+      const auto names = kTimed | std::views::transform([](Operation one) { return to_string(one); });
+      throw BadArguments(fmt::format("--collectives {}: known are {}", name, fmt::join(names, ", ")));
     }
     arguments.operations.push_back(*found);
   }
-  if (texts.operations.empty()) arguments.operations.assign(std::begin(kOperations), std::end(kOperations));
+  if (texts.operations.empty()) arguments.operations.assign(std::begin(kUsual), std::end(kUsual));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -42,14 +44,12 @@ std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit
 
 }  // namespace
 
-std::string_view to_string(Operation operation) noexcept {
-  switch (operation) {
-    case Operation::all_reduce: return "all_reduce";
-    case Operation::reduce_scatter: return "reduce_scatter";
-    case Operation::all_gather: return "all_gather";
-    case Operation::broadcast: return "broadcast";
-  }
-  return "";
+bool Contender::offers(Operation operation, bool /*in_place*/) const {
+  return std::ranges::find(kUsual, operation) != std::end(kUsual);
+}
+
+void Contender::perform(const Exchange& exchange) {
+  throw std::logic_error("this contender has no " + std::string(to_string(exchange.operation)));
 }
 
 float* Contender::make_buffer(std::size_t count) {
@@ -84,9 +84,9 @@ std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
     for (const std::size_t each : bytes) sweep.push_back({operation, in_place, back_to_back, each});
   };
   for (const Operation operation : arguments.operations) {
-    const bool only_in_place = operation == Operation::broadcast;
-    if (arguments.out_of_place && !only_in_place) add(operation, false, false, sizes);
-    if (arguments.in_place || only_in_place) add(operation, true, false, sizes);
+    const bool only_in_place = operation == Operation::broadcast, never_in_place = !bench::has_in_place(operation);
+    if ((arguments.out_of_place && !only_in_place) || never_in_place) add(operation, false, false, sizes);
+    if ((arguments.in_place && !never_in_place) || only_in_place) add(operation, true, false, sizes);
   }
   if (!arguments.back_to_back.empty()) add(Operation::all_reduce, false, true, arguments.back_to_back);
   return result;
@@ -98,8 +98,11 @@ class Stopwatch {
   Stopwatch(const Arguments& arguments, SyncFile& sync, NoiseFilter& noise, Contender& contender,
             std::size_t largest_bytes)
       : arguments_(arguments), sync_(sync), noise_(noise), contender_(contender) {
-    // Rounding up the parts makes a vector longer by less than an element for each rank.
-    const std::size_t vector = round_up(largest_bytes + ranks() * sizeof(float), kPage);
+    // Rounding up the parts makes a vector longer by less than an element for each rank. Parts of unequal length may
+    // make it longer by a quarter.
+    const bool unequal = std::ranges::any_of(arguments.operations, bench::has_counts);
+    const std::size_t vector =
+        round_up(largest_bytes + (unequal ? largest_bytes / 4 : 0) + ranks() * sizeof(float), kPage);
     pool_bytes_ = std::max(vector, round_up(arguments.rotate, kPage));
     for (float** pool : {&input_, &output_}) {
       *pool = contender_.make_buffer(pool_bytes_ / sizeof(float));
@@ -186,9 +189,11 @@ class Stopwatch {
   /// Sets the elements of the whole vector and of a part, and the number of vectors that the pools hold.
   void prepare(const Cell& cell) {
     count_ = cell.bytes / sizeof(float);
-    if (cell.operation == Operation::reduce_scatter || cell.operation == Operation::all_gather) {
+    counts_.clear();
+    if (bench::has_parts(cell.operation)) {
       part_ = std::max<std::size_t>(1, count_ / ranks());
-      count_ = part_ * ranks();
+      counts_ = bench::part_counts(cell.operation, part_, sync_.rank(), sync_.ranks());
+      count_ = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
     }
     stride_ = round_up(count_ * sizeof(float), kPage) / sizeof(float);
     positions_ = arguments_.rotate == 0 ? 1 : pool_bytes_ / sizeof(float) / stride_;
@@ -206,8 +211,25 @@ class Stopwatch {
       case Operation::reduce_scatter: return contender_.reduce_scatter(in, out, part_);
       case Operation::all_gather: contender_.all_gather(cell.in_place ? out + rank() * part_ : in, out, part_); break;
       case Operation::broadcast: contender_.broadcast(out, count_); break;
+      default: return perform(cell, in, out);
     }
     return out;
+  }
+
+  /// Performs an operation that is not among kUsual. In place, `in` and `out` are the start of the whole vector.
+  const float* perform(const Cell& cell, const float* in, float* out) {
+    const std::size_t own = counts_.empty() || !cell.in_place ? 0 : first_of_part(cell.operation, rank(), rank());
+    if (bench::gathers(cell.operation)) in += own;
+    if (bench::scatters(cell.operation)) out += own;
+    contender_.perform(
+        {cell.operation, in, out, counts_.empty() ? count_ : part_, counts_, rank(), ranks(), cell.in_place});
+    return out;
+  }
+
+  /// Returns the first element of the part for rank `to` in the vector of rank `of`.
+  std::size_t first_of_part(Operation operation, std::size_t of, std::size_t to) const {
+    const auto counts = bench::part_counts(operation, part_, static_cast<Rank>(of), sync_.ranks());
+    return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(to), std::size_t{0});
   }
 
   /// Returns rank `from`'s contribution at `index`. Sums of contributions are exact.
@@ -223,26 +245,45 @@ class Stopwatch {
   std::optional<std::uint64_t> check(const Cell& cell, const std::string& backend, std::string& refused) {
     float* const whole = cell.in_place ? output_ : input_;
     std::fill_n(output_, count_, -1.0F);
-    const bool contributes = cell.operation != Operation::broadcast || rank() == 0;
-    const bool part_only = cell.operation == Operation::all_gather;
-    float* const mine = part_only && cell.in_place ? whole + rank() * part_ : whole;
-    for (std::size_t i = 0; contributes && i < (part_only ? part_ : count_); ++i) mine[i] = contribution(rank(), i);
+    const Collective collective = bench::collective_of(cell.operation);
+    const bool from_root = collective == Collective::broadcast || collective == Collective::scatter;
+    const bool contributes = !from_root || rank() == 0, part_only = bench::gathers(cell.operation);
+    float* const mine = part_only && cell.in_place ? whole + first_of_part(cell.operation, rank(), rank()) : whole;
+    for (std::size_t i = 0; contributes && i < (part_only ? counts_[rank()] : count_); ++i)
+      mine[i] = contribution(rank(), i);
 
     sync_.barrier();
     const float* const result = backend.empty() ? call(cell) : call_or_refuse(cell, refused);
     if (result == nullptr) return std::nullopt;
-    std::uint64_t wrong = 0;
-    switch (cell.operation) {
-      case Operation::all_reduce: wrong = wrong_sums(result, count_, 0); break;
-      case Operation::reduce_scatter: wrong = wrong_sums(result, part_, rank() * part_); break;
-      case Operation::broadcast: wrong = wrong_copies(result, count_, 0); break;
-      case Operation::all_gather:
-        for (std::size_t from = 0; from < ranks(); ++from) wrong += wrong_copies(result + from * part_, part_, from);
-        break;
-    }
     std::uint64_t all = 0;
-    for (const std::uint64_t each : sync_.exchange(wrong)) all += each;
+    for (const std::uint64_t each : sync_.exchange(wrong_results(cell, result))) all += each;
     return all;
+  }
+
+  /// Returns the number of wrong elements in this rank's result.
+  std::uint64_t wrong_results(const Cell& cell, const float* result) const {
+    const Operation operation = cell.operation;
+    if (bench::gathers(operation) || bench::collective_of(operation) == Collective::all_to_all) {
+      std::uint64_t wrong = 0;
+      if (bench::has_root(operation) && rank() != 0) return 0;
+      for (std::size_t from = 0; from < ranks(); ++from) {
+        const std::size_t first = bench::gathers(operation) ? 0 : first_of_part(operation, from, rank());
+        wrong += wrong_copies(result, counts_[from], from, first);
+        result += counts_[from];
+      }
+      return wrong;
+    }
+    switch (operation) {
+      case Operation::all_reduce: return wrong_sums(result, count_, 0, ranks());
+      case Operation::reduce_scatter: return wrong_sums(result, part_, rank() * part_, ranks());
+      case Operation::scan: return wrong_sums(result, count_, 0, rank() + 1);
+      case Operation::exclusive_scan: return rank() == 0 ? 0 : wrong_sums(result, count_, 0, rank());
+      case Operation::scatter:
+      case Operation::scatter_v: return wrong_copies(result, counts_[rank()], 0, first_of_part(operation, 0, rank()));
+      case Operation::sendrecv: return wrong_copies(result, count_, (rank() + ranks() - 1) % ranks());
+      case Operation::ping_pong: return (rank() ^ 1U) < ranks() ? wrong_copies(result, count_, rank() ^ 1U) : 0;
+      default: return wrong_copies(result, count_, 0);
+    }
   }
 
   /// Returns null if all ranks refuse the call.
@@ -258,26 +299,28 @@ class Stopwatch {
     throw std::runtime_error(refused.empty() ? "another rank has failed" : refused);
   }
 
-  std::uint64_t wrong_sums(const float* sums, std::size_t count, std::size_t first) const {
-    const auto ranks_sum = static_cast<float>(ranks() * (ranks() + 1) / 2);
+  /// Compares with the sums of the contributions of the first `ranks` ranks.
+  static std::uint64_t wrong_sums(const float* sums, std::size_t count, std::size_t first, std::size_t ranks) {
+    const auto ranks_sum = static_cast<float>(ranks * (ranks + 1) / 2);
     std::uint64_t wrong = 0;
     for (std::size_t i = 0; i < count; ++i) wrong += sums[i] != ranks_sum * contribution(0, first + i);
     return wrong;
   }
 
-  static std::uint64_t wrong_copies(const float* copies, std::size_t count, std::size_t from) {
+  static std::uint64_t wrong_copies(const float* copies, std::size_t count, std::size_t from, std::size_t first = 0) {
     std::uint64_t wrong = 0;
-    for (std::size_t i = 0; i < count; ++i) wrong += copies[i] != contribution(from, i);
+    for (std::size_t i = 0; i < count; ++i) wrong += copies[i] != contribution(from, first + i);
     return wrong;
   }
 
   /// Times each unit, a loop of `batch` calls. Stores this rank's microseconds per call of each unit in the sync file.
   void time_units(const Cell& cell, std::size_t units, std::size_t batch) {
     const std::span<double> times = sync_.times(sync_.rank());
+    const std::size_t legs = cell.operation == Operation::ping_pong ? 2 : 1;  // the time is that of one message
     for (std::size_t unit = 0; unit < units; ++unit) {
       const Clock::time_point start = sync_.start_together();
       for (std::size_t i = 0; i < batch; ++i) call(cell);
-      times[unit] = microseconds_since(start) / static_cast<double>(batch);
+      times[unit] = microseconds_since(start) / static_cast<double>(batch * legs);
     }
     sync_.barrier();
   }
@@ -303,6 +346,7 @@ class Stopwatch {
   float* output_ = nullptr;
   // Numbers of elements in the current cell.
   std::size_t count_ = 0, part_ = 0, stride_ = 0;
+  std::vector<std::size_t> counts_;
   std::size_t positions_ = 1, position_ = 0;
 };
 

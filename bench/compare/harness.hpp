@@ -14,26 +14,55 @@
 // Backends of one library are timed in turns within one start of the program, because the times of two starts may
 // differ more than those of two backends.
 //
-// A contender implements all-reduce, reduce-scatter, all-gather and broadcast, or some of them. The element type is
-// f32, the op is sum and the root is rank 0.
+// A contender implements the operations that it offers. The element type is f32, the op is sum and the root is rank 0.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "collectives_bench/operation.hpp"
 #include "sync_file.hpp"
 
 namespace collectives::compare {
 
-enum class Operation : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast };
+using bench::Operation;
+using bench::to_string;
 
-std::string_view to_string(Operation) noexcept;
+/// Operations that are timed unless others are asked for. Every contender offers them.
+inline constexpr Operation kUsual[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
+                                       Operation::broadcast};
+/// All operations that can be timed.
+inline constexpr Operation kTimed[] = {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather,
+                                       Operation::broadcast,  Operation::all_to_all,     Operation::all_to_all_v,
+                                       Operation::gather,     Operation::gather_v,       Operation::scatter,
+                                       Operation::scatter_v,  Operation::scan,           Operation::exclusive_scan,
+                                       Operation::sendrecv,   Operation::ping_pong};
+
+/// Arguments of an operation that is not among kUsual.
+struct Exchange {
+  Operation operation;
+  const float* in;
+  float* out;
+  std::size_t count;                    ///< elements of the vector, or the mean length of a part
+  std::span<const std::size_t> counts;  ///< elements of each part of the vector that this rank has
+  std::size_t rank, ranks;
+  bool in_place;
+
+  bool at_root() const noexcept { return rank == 0; }
+  std::size_t own() const noexcept { return counts[rank]; }
+  /// Ranks at the other ends of messages. A ping_pong has no partner if `to` is not below `ranks`.
+  std::size_t to() const noexcept { return operation == Operation::ping_pong ? rank ^ 1U : (rank + 1) % ranks; }
+  std::size_t from() const noexcept {
+    return operation == Operation::ping_pong ? rank ^ 1U : (rank + ranks - 1) % ranks;
+  }
+};
 
 /// One rank of a library under comparison.
 class Contender {
@@ -45,7 +74,8 @@ class Contender {
 
   /// Returns memory for `count` elements, owned by the contender. The default is ordinary pages.
   virtual float* make_buffer(std::size_t count);
-  virtual bool offers(Operation, bool /*in_place*/) const { return true; }
+  /// Returns whether the contender performs the operation. The default is true for those of kUsual.
+  virtual bool offers(Operation operation, bool in_place) const;
 
   /// Sums `in` of all ranks into `out`. In place: out == in.
   virtual void all_reduce(const float* in, float* out, std::size_t count) = 0;
@@ -57,6 +87,10 @@ class Contender {
   virtual void all_gather(const float* in, float* out, std::size_t part) = 0;
   /// Performs a broadcast from rank 0, in place. MPI has no other form.
   virtual void broadcast(float* data, std::size_t count) = 0;
+
+  /// Performs an operation that offers() returns true for and that is not among kUsual. A ping_pong sends `in` to and
+  /// receives `out` from a partner; the rank with the even number sends first.
+  virtual void perform(const Exchange& exchange);
 
   virtual void progress() {}
 

@@ -5,6 +5,7 @@
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>
 #endif
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,26 @@ class Ours final : public Contender {
 
   void broadcast(float* data, std::size_t count) override { comm_.broadcast(output(data, count), 0, options()); }
 
+  bool offers(Operation, bool /*in_place*/) const override { return true; }
+
+  void perform(const Exchange& x) override {
+    const std::size_t whole = std::accumulate(x.counts.begin(), x.counts.end(), std::size_t{0});
+    const Options how = options();
+    switch (x.operation) {
+      case Operation::all_to_all: return comm_.all_to_all(input(x.in, whole), output(x.out, whole), how);
+      case Operation::all_to_all_v:
+        return comm_.all_to_all_v(input(x.in, whole), x.counts, output(x.out, whole), x.counts, how);
+      case Operation::gather: return comm_.gather(input(x.in, x.own()), output(x.out, whole), 0, how);
+      case Operation::gather_v: return comm_.gather_v(input(x.in, x.own()), output(x.out, whole), x.counts, 0, how);
+      case Operation::scatter: return comm_.scatter(input(x.in, whole), output(x.out, x.own()), 0, how);
+      case Operation::scatter_v: return comm_.scatter_v(input(x.in, whole), output(x.out, x.own()), x.counts, 0, how);
+      case Operation::scan: return comm_.scan(input(x.in, x.count), output(x.out, x.count), ReduceOp::sum, how);
+      case Operation::exclusive_scan:
+        return comm_.exclusive_scan(input(x.in, x.count), output(x.out, x.count), ReduceOp::sum, how);
+      default: return exchange_message(x);
+    }
+  }
+
   void select_backend(const std::string& backend) override { backend_ = backend; }
 
   void progress() override {
@@ -49,6 +70,17 @@ class Ours final : public Contender {
   }
 
  private:
+  void exchange_message(const Exchange& x) {
+    const Rank to = static_cast<Rank>(x.to()), from = static_cast<Rank>(x.from());
+    if (x.operation == Operation::sendrecv) {
+      comm_.sendrecv(input(x.in, x.count), to, output(x.out, x.count), from);
+    } else if (x.to() < x.ranks) {
+      if (x.rank % 2 == 0) comm_.send(input(x.in, x.count), to);
+      comm_.recv(output(x.out, x.count), to);
+      if (x.rank % 2 != 0) comm_.send(input(x.in, x.count), to);
+    }
+  }
+
   static ConstBuffer input(const float* data, std::size_t count) { return {data, count, DataType::f32}; }
   static Buffer output(float* data, std::size_t count) { return {data, count, DataType::f32}; }
   Options options() const { return {.backend = backend_}; }

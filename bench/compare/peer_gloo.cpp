@@ -6,12 +6,17 @@
 // directly. A call out of place first copies the input, as programs with Gloo must.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/types.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -87,15 +92,75 @@ class Gloo final : public Contender {
     gloo::broadcast(options);
   }
 
-  bool offers(Operation operation, bool /*in_place*/) const override {
+  bool offers(Operation operation, bool in_place) const override {
     // The variants differ in all-reduce only, so `bcube` offers no other collective.
-    return algorithm_ == Algorithm::RING || operation == Operation::all_reduce;
+    if (algorithm_ != Algorithm::RING) return operation == Operation::all_reduce;
+    switch (operation) {
+      case Operation::all_to_all:
+      case Operation::all_to_all_v:
+      case Operation::gather:
+      case Operation::scatter:
+      case Operation::sendrecv:
+      case Operation::ping_pong: return !in_place;
+      default: return Contender::offers(operation, in_place);
+    }
+  }
+
+  void perform(const Exchange& x) override {
+    auto* const in = const_cast<float*>(x.in);
+    switch (x.operation) {
+      case Operation::all_to_all: {
+        gloo::AlltoallOptions options(context_);
+        options.setInput(in, x.count * x.ranks);
+        options.setOutput(x.out, x.count * x.ranks);
+        return gloo::alltoall(options);
+      }
+      case Operation::all_to_all_v: {
+        const std::vector<std::int64_t> counts(x.counts.begin(), x.counts.end());
+        gloo::AlltoallvOptions options(context_);
+        options.setInput(in, counts);
+        options.setOutput(x.out, counts);
+        return gloo::alltoallv(options);
+      }
+      case Operation::gather: {
+        gloo::GatherOptions options(context_);
+        options.setInput(in, x.count);
+        if (x.at_root()) options.setOutput(x.out, x.count * x.ranks);
+        options.setRoot(0);
+        return gloo::gather(options);
+      }
+      case Operation::scatter: {
+        gloo::ScatterOptions options(context_);
+        std::vector<float*> parts;
+        for (std::size_t r = 0; x.at_root() && r < x.ranks; ++r) parts.push_back(in + r * x.count);
+        if (x.at_root()) options.setInputs(parts, x.count);
+        options.setOutput(x.out, x.count);
+        options.setRoot(0);
+        return gloo::scatter(options);
+      }
+      default: return exchange_message(x);
+    }
   }
 
  private:
+  static constexpr std::uint8_t kMessages = 0x40;  // prefix of the slots of messages, which no collective uses
   using ReduceScatter = gloo::ReduceScatterHalvingDoubling<float>;
 
   std::size_t ranks() const { return static_cast<std::size_t>(sync_.ranks()); }
+
+  void exchange_message(const Exchange& x) {
+    if (x.to() >= x.ranks) return;
+    const bool both = x.operation == Operation::sendrecv, first = both || x.rank % 2 == 0;
+    const std::uint64_t slot = gloo::Slot::build(kMessages, 0);
+    const auto in = context_->createUnboundBuffer(const_cast<float*>(x.in), x.count * sizeof(float));
+    const auto out = context_->createUnboundBuffer(x.out, x.count * sizeof(float));
+    if (first) in->send(static_cast<int>(x.to()), slot);
+    out->recv(static_cast<int>(x.from()), slot);
+    if (first && !both) in->waitSend();
+    out->waitRecv();
+    if (!first) in->send(static_cast<int>(x.to()), slot);
+    if (!first || both) in->waitSend();
+  }
 
   /// Returns the object for this address. The first call with the address creates the object; without rotating
   /// buffers, that call is untimed. Objects for another size

@@ -2,6 +2,9 @@
 // implementation of MPI, with its compiler wrapper.
 #include <mpi.h>
 
+#include <span>
+#include <vector>
+
 #include "harness.hpp"
 
 namespace collectives::compare {
@@ -34,10 +37,60 @@ class Mpi final : public Contender {
     MPI_Bcast(data, static_cast<int>(count), MPI_FLOAT, 0, MPI_COMM_WORLD);
   }
 
+  bool offers(Operation, bool /*in_place*/) const override { return true; }
+
+  void perform(const Exchange& x) override {
+    const void* const in = x.in;
+    const void* const in_or_in_place = x.in_place ? MPI_IN_PLACE : in;
+    const void* const in_at_root = x.in_place && x.at_root() ? MPI_IN_PLACE : in;
+    void* const out_at_root = x.in_place && x.at_root() ? MPI_IN_PLACE : x.out;
+    const int count = static_cast<int>(x.count), to = static_cast<int>(x.to()), from = static_cast<int>(x.from());
+    list(x.counts);
+    const int *const counts = counts_.data(), *const firsts = firsts_.data();
+    const int own = counts_.empty() ? 0 : counts[x.rank];
+    const MPI_Datatype type = MPI_FLOAT;
+    const MPI_Comm comm = MPI_COMM_WORLD;
+    switch (x.operation) {
+      case Operation::all_to_all: MPI_Alltoall(in_or_in_place, count, type, x.out, count, type, comm); break;
+      case Operation::all_to_all_v:
+        MPI_Alltoallv(in_or_in_place, counts, firsts, type, x.out, counts, firsts, type, comm);
+        break;
+      case Operation::gather: MPI_Gather(in_at_root, count, type, x.out, count, type, 0, comm); break;
+      case Operation::gather_v: MPI_Gatherv(in_at_root, own, type, x.out, counts, firsts, type, 0, comm); break;
+      case Operation::scatter: MPI_Scatter(in, count, type, out_at_root, count, type, 0, comm); break;
+      case Operation::scatter_v: MPI_Scatterv(in, counts, firsts, type, out_at_root, own, type, 0, comm); break;
+      case Operation::scan: MPI_Scan(in_or_in_place, x.out, count, type, MPI_SUM, comm); break;
+      case Operation::exclusive_scan: MPI_Exscan(in_or_in_place, x.out, count, type, MPI_SUM, comm); break;
+      case Operation::sendrecv:
+        MPI_Sendrecv(in, count, type, to, 0, x.out, count, type, from, 0, comm, MPI_STATUS_IGNORE);
+        break;
+      case Operation::ping_pong:
+        if (x.to() >= x.ranks) break;
+        if (x.rank % 2 == 0) MPI_Send(in, count, type, to, 0, comm);
+        MPI_Recv(x.out, count, type, to, 0, comm, MPI_STATUS_IGNORE);
+        if (x.rank % 2 != 0) MPI_Send(in, count, type, to, 0, comm);
+        break;
+      default: Contender::perform(x);
+    }
+  }
+
   void progress() override {
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
   }
+
+ private:
+  /// Stores the lengths and the first elements of the parts as MPI takes them.
+  void list(std::span<const std::size_t> counts) {
+    counts_.resize(counts.size());
+    firsts_.resize(counts.size());
+    for (std::size_t r = 0, first = 0; r < counts.size(); first += counts[r++]) {
+      counts_[r] = static_cast<int>(counts[r]);
+      firsts_[r] = static_cast<int>(first);
+    }
+  }
+
+  std::vector<int> counts_, firsts_;
 };
 
 }  // namespace

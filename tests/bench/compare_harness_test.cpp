@@ -159,6 +159,34 @@ TEST(Harness, OneLineForEachCell) {
   EXPECT_EQ(samples.back().at("back_to_back"), true);
 }
 
+/// A contender for one rank with every operation. A single rank has no partner, and its exclusive scan has no result.
+class AloneWithEverything final : public Alone {
+ public:
+  bool offers(Operation, bool) const override { return true; }
+  void perform(const Exchange& x) override {
+    if (x.operation != Operation::ping_pong && x.operation != Operation::exclusive_scan && x.in != x.out)
+      std::copy_n(x.in, x.counts.empty() ? x.count : x.own(), x.out);
+  }
+};
+
+TEST(Harness, TimesEveryOperation) {
+  const Folder folder;
+  std::string all;
+  for (const Operation operation : kTimed) all.append(all.empty() ? "" : ",").append(to_string(operation));
+  const auto make = [](SyncFile&, const std::string&) { return std::make_unique<AloneWithEverything>(); };
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--in-place", "both", "--collectives", all}, make), 0);
+  // 2 sizes of 14 operations, out of place and in place, but broadcasts and two kinds of messages in one form only.
+  ASSERT_EQ(folder.samples().size(), 2U * (2 * 14 - 3));
+  for (const auto& sample : folder.samples()) EXPECT_EQ(sample.at("wrong"), 0) << sample;
+}
+
+TEST(Harness, LeavesOutWhatTheContenderDoesNotOffer) {
+  const Folder folder;
+  ASSERT_EQ(run_alone(folder, {"--max-bytes", "512", "--collectives", "scan,all_reduce"}, alone()), 0);
+  ASSERT_EQ(folder.samples().size(), 2U);
+  for (const auto& sample : folder.samples()) EXPECT_EQ(sample.at("collective"), "all_reduce") << sample;
+}
+
 TEST(Harness, WaitsForCoresThatAreNearAsLongAsThereIsPatience) {
   const Folder folder;
   const std::vector<std::string> cells{"--max-bytes", "512", "--collectives", "all_reduce"};
