@@ -48,8 +48,8 @@ bool Contender::offers(Operation operation, bool /*in_place*/) const {
   return std::ranges::find(kUsual, operation) != std::end(kUsual);
 }
 
-void Contender::perform(const Exchange& exchange) {
-  throw std::logic_error("this contender has no " + std::string(to_string(exchange.operation)));
+void Contender::exchange(const Exchange& arguments) {
+  throw std::logic_error("this contender has no " + std::string(to_string(arguments.operation)));
 }
 
 float* Contender::make_buffer(std::size_t count) {
@@ -221,7 +221,7 @@ class Stopwatch {
     const std::size_t own = counts_.empty() || !cell.in_place ? 0 : first_of_part(cell.operation, rank(), rank());
     if (bench::gathers(cell.operation)) in += own;
     if (bench::scatters(cell.operation)) out += own;
-    contender_.perform(
+    contender_.exchange(
         {cell.operation, in, out, counts_.empty() ? count_ : part_, counts_, rank(), ranks(), cell.in_place});
     return out;
   }

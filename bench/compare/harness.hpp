@@ -90,7 +90,7 @@ class Contender {
 
   /// Performs an operation that offers() returns true for and that is not among kUsual. A ping_pong sends `in` to and
   /// receives `out` from a partner; the rank with the even number sends first.
-  virtual void perform(const Exchange& exchange);
+  virtual void exchange(const Exchange& arguments);
 
   virtual void progress() {}
 

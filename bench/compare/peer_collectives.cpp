@@ -41,7 +41,7 @@ class Ours final : public Contender {
 
   bool offers(Operation, bool /*in_place*/) const override { return true; }
 
-  void perform(const Exchange& x) override {
+  void exchange(const Exchange& x) override {
     const std::size_t whole = std::accumulate(x.counts.begin(), x.counts.end(), std::size_t{0});
     const Options how = options();
     switch (x.operation) {

@@ -106,7 +106,7 @@ class Gloo final : public Contender {
     }
   }
 
-  void perform(const Exchange& x) override {
+  void exchange(const Exchange& x) override {
     auto* const in = const_cast<float*>(x.in);
     switch (x.operation) {
       case Operation::all_to_all: {

@@ -39,7 +39,7 @@ class Mpi final : public Contender {
 
   bool offers(Operation, bool /*in_place*/) const override { return true; }
 
-  void perform(const Exchange& x) override {
+  void exchange(const Exchange& x) override {
     const void* const in = x.in;
     const void* const in_or_in_place = x.in_place ? MPI_IN_PLACE : in;
     const void* const in_at_root = x.in_place && x.at_root() ? MPI_IN_PLACE : in;
@@ -70,7 +70,7 @@ class Mpi final : public Contender {
         MPI_Recv(x.out, count, type, to, 0, comm, MPI_STATUS_IGNORE);
         if (x.rank % 2 != 0) MPI_Send(in, count, type, to, 0, comm);
         break;
-      default: Contender::perform(x);
+      default: Contender::exchange(x);
     }
   }
 

@@ -163,7 +163,7 @@ TEST(Harness, OneLineForEachCell) {
 class AloneWithEverything final : public Alone {
  public:
   bool offers(Operation, bool) const override { return true; }
-  void perform(const Exchange& x) override {
+  void exchange(const Exchange& x) override {
     if (x.operation != Operation::ping_pong && x.operation != Operation::exclusive_scan && x.in != x.out)
       std::copy_n(x.in, x.counts.empty() ? x.count : x.own(), x.out);
   }
