@@ -175,7 +175,8 @@ leave_out() {
 compile_peer() {
   local program=$programs/$1 source=bench/compare/$2 compiler=$3
   shift 3
-  local parts=("$build/bench/compare/libcompare_harness.a" "$build/bench/collectives_bench/libcollectives_bench_parts.a")
+  local parts=("$build/bench/compare/libcompare_harness.a" "$build/bench/collectives_bench/libcollectives_bench_parts.a"
+    "$build/src/libcollectives_json.a")
   if [ "$program" -nt "$source" ] && [ "$program" -nt "${parts[0]}" ]; then return 0; fi
   command -v "$compiler" >/dev/null && "$compiler" -std=c++20 -O3 -DNDEBUG -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
     -Iinclude -Ibench "$source" -o "$program" "${parts[@]}" -lfmt -lpthread "$@" >>"$build/compare_build.log" 2>&1

@@ -351,7 +351,7 @@ TEST(Harness, RotationTakesBuffersInTurn) {
 TEST(Harness, BadArgumentsAreAnsweredInOneLine) {
   const Folder folder;
   for (const auto& [arguments, answer] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--collectives", "all_to_all"}, "known are all_reduce"},
+           {{"--collectives", "all_to_one"}, "known are all_reduce"},
            {{"--min-bytes", "lots"}, "not a number of bytes"},
            {{"--min-bytes", "8K", "--max-bytes", "8"}, "no sizes"},
            {{"--in-place", "maybe"}, "maybe"},
