@@ -9,8 +9,8 @@ function(drop_in_tests mpi package other)
     return()
   endif()
   set(library $<TARGET_FILE:collectives_mpi_${mpi}>)
-  drop_in_program(drop_in_corner_cases_${mpi} ${package} mpi_corner_cases.cpp corner_cases_communicators.cpp corner_cases_data.cpp
-                  corner_cases_progress.cpp)
+  drop_in_program(drop_in_corner_cases_${mpi} ${package} mpi_corner_cases.cpp corner_cases_blocks.cpp
+                  corner_cases_communicators.cpp corner_cases_data.cpp corner_cases_ops.cpp corner_cases_progress.cpp)
   drop_in_program(drop_in_scenarios_${mpi} ${package} scenarios.cpp)
   drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
   drop_in_program(drop_in_different_calls_${mpi} ${package} different_calls.cpp)
