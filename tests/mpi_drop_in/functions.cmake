@@ -36,9 +36,11 @@ function(drop_in_fortran_tests mpi)
   set(intercepted env LD_PRELOAD=$<TARGET_FILE:collectives_mpi_${mpi}> COLLECTIVES_MPI_AFTER=0 COLLECTIVES_MPI_STATS=1)
   find_program(COLLECTIVES_MPIF90_${mpi} mpif90.${mpi})
   if(COLLECTIVES_MPIF90_${mpi} AND NOT COLLECTIVES_SANITIZE)
-    set(names Allreduce Reduce Reduce_scatter Reduce_scatter_block Allgather Allgatherv Bcast Barrier)
+    set(names Allreduce Reduce Reduce_scatter Reduce_scatter_block Allgather Allgatherv Bcast Barrier Alltoall Alltoallv
+        Gather Gatherv Scatter Scatterv Scan Exscan)
     if(mpi STREQUAL openmpi)
-      list(APPEND names Iallreduce Ireduce Ireduce_scatter Ireduce_scatter_block Iallgather Iallgatherv Ibcast Ibarrier)
+      list(APPEND names Iallreduce Ireduce Ireduce_scatter Ireduce_scatter_block Iallgather Iallgatherv Ibcast Ibarrier Ialltoall
+           Ialltoallv Igather Igatherv Iscatter Iscatterv Iscan Iexscan)
     endif()
     list(TRANSFORM names REPLACE "(.+)" "MPI_\\1: [1-9][0-9]* taken over.*")
     list(JOIN names "" all_taken_over)
