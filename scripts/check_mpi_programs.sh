@@ -3,10 +3,13 @@
 # numbers that they print.
 #
 #   scripts/check_mpi_programs.sh [-b build/release] [-n "1 2 3 4 8"] [-p "xdlu lammps_melt"] [-m "openmpi mpich"]
-#                                 [--time] [--pairs 7] [--limit 600] [--prepare]
+#                                 [--calls] [--time] [--pairs 7] [--limit 600] [--prepare]
 #
 # Prints one line for each program, MPI and number of ranks. The line has the seconds without and with the drop-in, and
 # the calls taken over. The largest relative difference of the numbers and the verdict follow.
+#
+# --calls also prints the calls of rank 0 by function: taken over, and forwarded with the reason. With -b, the calls of
+# two versions of the drop-in can be compared.
 #
 # Sums may be added in another order, so numbers agree within ten times the difference between the two MPIs without the
 # drop-in. For programs of one MPI it is the difference between two algorithms of Open MPI's all-reduce. A unit of the
@@ -27,7 +30,8 @@
 # relevant output. Its packages are installed if possible.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600 prepare_only=false
+build=$root/build/release ranks_list='1 2 3 4 8' mpi_list='openmpi mpich' size=check pairs=7 limit=600
+prepare_only=false calls=false
 programs='xdlu xdllt xdqr xdinv xdsep xdsvd hpcc lammps_melt lammps_ewald lammps_field nwchem examl mpi4py
   mpi4py_forwarded'
 while [ $# -gt 0 ]; do
@@ -36,6 +40,7 @@ while [ $# -gt 0 ]; do
     -n) ranks_list=$2 && shift ;;
     -p) programs=$2 && shift ;;
     -m) mpi_list=$2 && shift ;;
+    --calls) calls=true ;;
     --time) size=time ;;
     --pairs) pairs=$2 && shift ;;
     --limit) limit=$2 && shift ;;
@@ -97,6 +102,9 @@ difference() {
          END { if (!odd) print NR == 0 ? "-" : most + 0 }'
 }
 
+# Prints the calls of a run by function, from its statistics.
+calls_of() { grep '^collectives: MPI_' "$scratch/$1/out" | sed 's/^collectives:/   /' || true; }
+
 # Prints the number of calls taken over, from the statistics of a run.
 taken_over() {
   awk '/^collectives: I?MPI_/ { for (i = 3; i <= NF; ++i) if ($i == "taken") sum += $(i - 1) } END { print sum + 0 }' \
@@ -152,6 +160,7 @@ compare() {
   [ "${verdict%%S*}" != DIFFER ] || failed=1
   printf '%-8s %-13s %2d ranks %7s s %7s s %8d taken over  numbers by %-12s stock MPIs by %-12s %s\n' "$mpi" "$program" \
     "$ranks" "$plain" "$taken" "$(taken_over taken)" "$differ" "$stock" "$verdict"
+  if $calls; then calls_of taken; fi
 }
 
 # Prints the geometric mean of lines of two times, second over first, and its 95 % interval over resampled pairs.
@@ -188,7 +197,7 @@ measure() {
   read -r mean least most <<<"$(ratio "$scratch/times")"
   printf '%-8s %-13s %2d ranks  with / without %s [%s, %s]  seconds:%s\n' "$mpi" "$program" "$ranks" "$mean" "$least" \
     "$most" "$(awk '{ printf " %s/%s", $2, $1 }' "$scratch/times")"
-  grep '^collectives: MPI_' "$scratch/warm/out" | sed 's/^collectives:/   /' || true
+  calls_of warm
 }
 
 "$root/scripts/install_packages.sh" gcc

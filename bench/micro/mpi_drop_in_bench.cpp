@@ -69,6 +69,24 @@ int main(int argc, char** argv) {
         [&] { MPI_Reduce_scatter_block(in.data(), out.data(), m, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); });
     run("Allgather", [&] { MPI_Allgather(in.data(), m, MPI_DOUBLE, out.data(), m, MPI_DOUBLE, MPI_COMM_WORLD); });
     run("Bcast", [&] { MPI_Bcast(in.data(), n, MPI_DOUBLE, 0, MPI_COMM_WORLD); });
+    run("Alltoall", [&] { MPI_Alltoall(in.data(), m, MPI_DOUBLE, out.data(), m, MPI_DOUBLE, MPI_COMM_WORLD); });
+    run("Gather", [&] { MPI_Gather(in.data(), m, MPI_DOUBLE, out.data(), m, MPI_DOUBLE, 0, MPI_COMM_WORLD); });
+    run("Scatter", [&] { MPI_Scatter(in.data(), m, MPI_DOUBLE, out.data(), m, MPI_DOUBLE, 0, MPI_COMM_WORLD); });
+    const std::vector<int> counts(static_cast<std::size_t>(size), m);
+    std::vector<int> places(counts.size());
+    for (std::size_t r = 0; r < places.size(); ++r) places[r] = static_cast<int>(r) * m;
+    run("Alltoallv", [&] {
+      MPI_Alltoallv(in.data(), counts.data(), places.data(), MPI_DOUBLE, out.data(), counts.data(), places.data(),
+                    MPI_DOUBLE, MPI_COMM_WORLD);
+    });
+    run("Gatherv", [&] {
+      MPI_Gatherv(in.data(), m, MPI_DOUBLE, out.data(), counts.data(), places.data(), MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    });
+    run("Scatterv", [&] {
+      MPI_Scatterv(in.data(), counts.data(), places.data(), MPI_DOUBLE, out.data(), m, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    });
+    run("Scan", [&] { MPI_Scan(in.data(), out.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); });
+    run("Exscan", [&] { MPI_Exscan(in.data(), out.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); });
     run("Iallreduce", [&] {
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Iallreduce(in.data(), out.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &request);

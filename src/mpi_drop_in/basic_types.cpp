@@ -14,17 +14,26 @@ std::optional<DataType> data_type_of(std::uint64_t basic) noexcept {
   switch (kind_of(basic)) {
     case BasicKind::signed_integer:
       if (bytes == 1) return DataType::i8;
+      if (bytes == 2) return DataType::i16;
       if (bytes == 4) return DataType::i32;
       if (bytes == 8) return DataType::i64;
       break;
     case BasicKind::unsigned_integer:
       if (bytes == 1) return DataType::u8;
+      if (bytes == 2) return DataType::u16;
       if (bytes == 4) return DataType::u32;
       if (bytes == 8) return DataType::u64;
       break;
     case BasicKind::floating:
       if (bytes == 4) return DataType::f32;
       if (bytes == 8) return DataType::f64;
+      break;
+    case BasicKind::complex:
+      if (bytes == 8) return DataType::complex64;
+      if (bytes == 16) return DataType::complex128;
+      break;
+    case BasicKind::logical:
+      if (bytes == 1) return DataType::boolean;
       break;
     default: break;
   }

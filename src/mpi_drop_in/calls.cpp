@@ -6,76 +6,24 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <numeric>
-#include <span>
-#include <string_view>
 
 #include "base/log.hpp"
-#include "core/signature.hpp"
+#include "core/collective.hpp"
+#include "mpi_drop_in/arguments.hpp"
 #include "mpi_drop_in/process.hpp"
 
 namespace collectives::drop_in {
 namespace {
 
-#ifdef MPICH
-// True if MPI reports an error when send and receive buffer are the same. MPICH does.
-constexpr bool kAliasIsAnError = true;
-#else
-constexpr bool kAliasIsAnError = false;
-#endif
-
-std::size_t times(int count, std::size_t bytes) { return static_cast<std::size_t>(count) * bytes; }
-
-/// Returns the eligibility of a call with an argument that is wrong whatever the other arguments are.
-Eligibility refused(Wrong wrong) { return {Reason::arguments, wrong, 0}; }
-
 /// Returns the eligibility of a reduction. `count` is the number of elements of the whole vector.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
-  const auto element = arithmetic_type(type);
+  const auto element = reduced_type(type);
   if (!element) return type == MPI_DATATYPE_NULL ? refused(Wrong::type) : Eligibility{.reason = Reason::type};
-  if (!reduction(op)) return op == MPI_OP_NULL ? refused(Wrong::op) : Eligibility{.reason = Reason::op};
-  return {.reason = count == 0 ? Reason::empty : Reason::none, .bytes = count * size_of(*element)};
+  const auto known = known_op(op);
+  if (!known) return op == MPI_OP_NULL ? refused(Wrong::op) : Eligibility{.reason = Reason::op};
+  if ((element->ops & known->op_class) == 0) return {.reason = Reason::op};
+  return {.reason = count == 0 ? Reason::empty : Reason::none, .bytes = count * size_of(element->type)};
 }
-
-/// Returns `eligibility`, changed so that this rank refuses the call if an argument is wrong. All ranks forward a call
-/// with another reason, so MPI then looks for the wrong argument.
-Eligibility unless(Wrong wrong, Eligibility eligibility) {
-  if (wrong == Wrong::none || eligibility.reason != Reason::none) return eligibility;
-  eligibility.reason = Reason::arguments;
-  eligibility.wrong = wrong;
-  return eligibility;
-}
-
-bool no_memory(const void* data, std::size_t bytes) { return data == nullptr && bytes > 0; }
-
-Wrong wrong_send(const void* send, std::size_t bytes) {
-  return no_memory(send, bytes) ? Wrong::send_buffer : Wrong::none;
-}
-
-/// Returns the buffer that MPI would refuse in a call that reads `read` bytes of `send` and writes `written` bytes of
-/// `receive`.
-Wrong wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) {
-  if (receive == MPI_IN_PLACE) return Wrong::in_place;
-  if (no_memory(receive, written)) return Wrong::receive_buffer;
-  if (kAliasIsAnError && send == receive && read > 0) return Wrong::alias;
-  return send == MPI_IN_PLACE ? Wrong::none : wrong_send(send, read);
-}
-
-Wrong wrong_alias(const void* send, const void* receive) {
-  return kAliasIsAnError && send == receive ? Wrong::alias : Wrong::none;
-}
-
-bool negative(std::span<const int> counts) {
-  return std::ranges::any_of(counts, [](int count) { return count < 0; });
-}
-
-std::span<const int> of_ranks(const int* values, const CommState& state) {
-  return {values, values == nullptr ? 0 : static_cast<std::size_t>(state.size())};
-}
-
-std::size_t sum(std::span<const int> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
-
-bool outside(int root, const CommState& state) { return root < 0 || root >= state.size(); }
 
 /// Returns the format in which a reduction sends its values. If COLLECTIVES_MPI_WIRE is set, sums of f32 with at least
 /// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Warns once about a
@@ -93,12 +41,12 @@ WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
 
 Job reduction_job(Collective collective, const void* send, std::size_t read, void* receive, std::size_t written,
                   MPI_Datatype type, MPI_Op op) {
-  const DataType element = *arithmetic_type(type);
+  const DataType element = reduced_type(type)->type;
   Job job{.collective = collective,
           .input = {send == MPI_IN_PLACE ? receive : send, read, element},
           .output = {receive, written, element},
-          .op = *reduction(op)};
-  job.options.wire = wire_of(job.input.bytes(), element, job.op);
+          .op = known_op(op)->op};
+  if (!is_scan(collective)) job.options.wire = wire_of(job.input.bytes(), element, job.op);
   return job;
 }
 
@@ -115,6 +63,14 @@ Job scattering_job(const void* send, std::size_t read, void* receive, std::size_
   } else {
     job.keep_apart();
   }
+  return job;
+}
+
+/// Returns the job of a scan. Its values travel unchanged.
+Job scan_job(Collective collective, const void* send, std::size_t read, void* receive, std::size_t written,
+             MPI_Datatype type, MPI_Op op) {
+  Job job = reduction_job(collective, send, read, receive, written, type, op);
+  if (job.input.data != job.output.data) job.keep_apart();
   return job;
 }
 
@@ -164,6 +120,7 @@ Eligibility ReduceScatter::eligibility(const CommState& state) const {
 Job ReduceScatter::job(const CommState& state) const {
   const auto all = of_ranks(counts, state);
   Job job = scattering_job(send, sum(all), receive, times(counts[state.rank()], 1), type, op);
+  job.has_counts = true;
   job.counts.assign(all.begin(), all.end());
   return job;
 }
@@ -179,39 +136,33 @@ Job ReduceScatterBlock::job(const CommState& state) const {
   return scattering_job(send, elements * static_cast<std::size_t>(state.size()), receive, elements, type, op);
 }
 
+Eligibility Scan::eligibility(const CommState&) const {
+  if (count < 0) return refused(Wrong::count);
+  const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
+  return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
+}
+
+Job Scan::job(const CommState&) const {
+  const auto elements = static_cast<std::size_t>(count);
+  return scan_job(Collective::scan, send, elements, receive, elements, type, op);
+}
+
+Eligibility ExclusiveScan::eligibility(const CommState& state) const {
+  if (count < 0) return refused(Wrong::count);
+  const Eligibility eligibility = reducing(static_cast<std::size_t>(count), type, op);
+  if (state.rank() > 0 || send == MPI_IN_PLACE)
+    return unless(wrong_pair(send, receive, eligibility.bytes, eligibility.bytes), eligibility);
+  return unless(wrong_send(send, eligibility.bytes), eligibility);
+}
+
+Job ExclusiveScan::job(const CommState& state) const {
+  const auto elements = static_cast<std::size_t>(count);
+  return scan_job(Collective::exclusive_scan, send, elements, receive, state.rank() > 0 ? elements : 0, type, op);
+}
+
 // ---- calls that only move ----
 
 namespace {
-
-/// Returns what MPI would refuse of this rank's part of an all-gather. `bytes`: the bytes that the rank receives from
-/// itself. MPI forbids to send another number, and may not notice it.
-Wrong wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes) {
-  if (send == MPI_IN_PLACE) return Wrong::none;
-  const Layout* const layout = layout_of(send_type);
-  if (layout == nullptr) return Wrong::send_type;
-  if (send_count < 0) return Wrong::send_count;
-  if (times(send_count, layout->bytes) != bytes) return Wrong::part;
-  return layout->dense ? wrong_send(send, bytes) : Wrong::none;
-}
-
-/// Returns the elements of a call that moves `count` elements of a datatype.
-Elements elements_of(const Layout& layout, std::size_t count) {
-  return settings().compares_types ? layout.types.elements(count) : Elements{};
-}
-
-/// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
-/// one rank.
-Eligibility moving(std::size_t bytes, std::size_t longest) {
-  return {.reason = bytes == 0                  ? Reason::empty
-                    : longest > kMaxPackedBytes ? Reason::size
-                                                : Reason::none,
-          .bytes = bytes};
-}
-
-/// Returns the number of elements of the library in `count` elements of a datatype.
-std::size_t numbers_in(std::size_t count, const Layout& layout, DataType type) {
-  return count * layout.bytes / size_of(type);
-}
 
 /// Sets this rank's part of an all-gather to the send buffer, or for a call in place to the part of the receive buffer
 /// at `place`. If the part has other basic types than `count` elements of `type`, which MPI forbids, the foreign type
@@ -225,18 +176,11 @@ void set_part(Job& job, const void* send, int send_count, MPI_Datatype send_type
     send_type = type;
   } else if (send_type != type) {
     sent = layout_of(send_type);
-    const Elements given = elements_of(*sent, times(send_count, 1));
-    if (count > 0 && given != elements_of(received, times(count, 1)))
-      job.foreign_type = mix(job.foreign_type + mix(given.foreign_type + size_of(given.type))) | kSeveralTypes;
+    if (count > 0)
+      compare_own_part(job, elements_of(*sent, times(send_count, 1)), elements_of(received, times(count, 1)));
   }
   job.input = {job.packed(send, send_count, send_type, *sent), numbers_in(times(count, 1), received, job.output.type),
                job.output.type};
-}
-
-/// Copies this rank's part if it overlaps the output. A part exactly at `offset` bytes in the output needs no copy,
-/// because the library performs this call in place.
-void keep_part_apart(Job& job, std::size_t offset) {
-  if (job.input.data != static_cast<const std::byte*>(job.output.data) + offset) job.keep_apart();
 }
 
 }  // namespace
@@ -300,6 +244,7 @@ Job AllGatherV::job(const CommState& state) const {
   const Elements elements = elements_of(layout, total);
   Job job{.collective = Collective::all_gather,
           .output = {receive, numbers_in(total, layout, elements.type), elements.type},
+          .has_counts = true,
           .foreign_type = elements.foreign_type};
   bool in_order = layout.dense;
   std::size_t bytes = 0, before = 0;

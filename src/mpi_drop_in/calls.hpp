@@ -95,6 +95,108 @@ struct Broadcast {
   Job job(const CommState&) const;
 };
 
+struct AllToAll {
+  static constexpr Kind kKind = Kind::all_to_all;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct AllToAllV {
+  static constexpr Kind kKind = Kind::all_to_all_v;
+  const void* send;
+  const int* send_counts;
+  const int* send_places;
+  MPI_Datatype send_type;
+  void* receive;
+  const int* counts;
+  const int* places;
+  MPI_Datatype type;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct Gather {
+  static constexpr Kind kKind = Kind::gather;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  int root;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct GatherV {
+  static constexpr Kind kKind = Kind::gather_v;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  const int* counts;
+  const int* places;
+  MPI_Datatype type;
+  int root;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct Scatter {
+  static constexpr Kind kKind = Kind::scatter;
+  const void* send;
+  int send_count;
+  MPI_Datatype send_type;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  int root;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct ScatterV {
+  static constexpr Kind kKind = Kind::scatter_v;
+  const void* send;
+  const int* send_counts;
+  const int* send_places;
+  MPI_Datatype send_type;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  int root;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct Scan {
+  static constexpr Kind kKind = Kind::scan;
+  const void* send;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
+struct ExclusiveScan {
+  static constexpr Kind kKind = Kind::exclusive_scan;
+  const void* send;
+  void* receive;
+  int count;
+  MPI_Datatype type;
+  MPI_Op op;
+  Eligibility eligibility(const CommState&) const;
+  Job job(const CommState&) const;
+};
+
 struct Barrier {
   static constexpr Kind kKind = Kind::barrier;
   Eligibility eligibility(const CommState&) const { return {}; }

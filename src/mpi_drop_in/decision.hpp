@@ -5,6 +5,9 @@
 // values that MPI requires to be equal on all ranks. These are the communicator, the op, the predefined type of a
 // reduction, the root, and the length of the data in bytes.
 //
+// In MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv, no rank knows the lengths of all parts. The decision then depends on
+// the communicator and the root alone. Such a call is taken over whatever its length is, also if it moves no data.
+//
 // A decision never depends on how a rank describes its memory. The decision ignores addresses, alignment, and whether
 // the call is in place. It also ignores how a datatype arranges bytes in memory, because ranks may use different
 // datatypes in calls without a reduction.
@@ -39,11 +42,21 @@ enum class Kind : std::uint8_t {
   all_gather_v,
   broadcast,
   barrier,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  gather_v,
+  scatter,
+  scatter_v,
+  scan,
+  exclusive_scan,
 };
-inline constexpr std::size_t kKinds = 8;
+inline constexpr std::size_t kKinds = 16;
 inline constexpr std::string_view kKindNames[kKinds] = {
     "MPI_Allreduce", "MPI_Reduce",     "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
-    "MPI_Allgather", "MPI_Allgatherv", "MPI_Bcast",          "MPI_Barrier"};
+    "MPI_Allgather", "MPI_Allgatherv", "MPI_Bcast",          "MPI_Barrier",
+    "MPI_Alltoall",  "MPI_Alltoallv",  "MPI_Gather",         "MPI_Gatherv",
+    "MPI_Scatter",   "MPI_Scatterv",   "MPI_Scan",           "MPI_Exscan"};
 
 constexpr Collective collective_of(Kind kind) noexcept {
   switch (kind) {
@@ -54,17 +67,28 @@ constexpr Collective collective_of(Kind kind) noexcept {
     case Kind::all_gather:
     case Kind::all_gather_v: return Collective::all_gather;
     case Kind::broadcast: return Collective::broadcast;
+    case Kind::all_to_all:
+    case Kind::all_to_all_v: return Collective::all_to_all;
+    case Kind::gather:
+    case Kind::gather_v: return Collective::gather;
+    case Kind::scatter:
+    case Kind::scatter_v: return Collective::scatter;
+    case Kind::scan: return Collective::scan;
+    case Kind::exclusive_scan: return Collective::exclusive_scan;
     case Kind::barrier: break;
   }
   return Collective::barrier;
 }
 /// Returns whether calls of this kind list the lengths of all parts.
-constexpr bool has_counts(Kind kind) noexcept { return kind == Kind::reduce_scatter || kind == Kind::all_gather_v; }
+constexpr bool has_counts(Kind kind) noexcept {
+  return kind == Kind::reduce_scatter || kind == Kind::all_gather_v || kind == Kind::all_to_all_v ||
+         kind == Kind::gather_v || kind == Kind::scatter_v;
+}
 /// Returns the kind of a call of the library.
 constexpr Kind kind_of(Collective collective, bool with_counts) noexcept {
-  for (const Kind kind : {Kind::all_reduce, Kind::reduce, Kind::reduce_scatter, Kind::reduce_scatter_block,
-                          Kind::all_gather, Kind::all_gather_v, Kind::broadcast})
-    if (collective_of(kind) == collective && has_counts(kind) == with_counts) return kind;
+  for (std::size_t i = 0; i < kKinds; ++i)
+    if (const auto kind = static_cast<Kind>(i); collective_of(kind) == collective && has_counts(kind) == with_counts)
+      return kind;
   return Kind::barrier;
 }
 
@@ -116,6 +140,7 @@ enum class Wrong : std::uint8_t {
   in_place,
   alias,
   part,
+  send_counts,
 };
 struct WrongArgument {
   std::string_view why;
@@ -137,30 +162,52 @@ inline constexpr WrongArgument kWrong[] = {{""},
                                            {"the op is MPI_OP_NULL"},
                                            {"MPI_IN_PLACE stands for a buffer that cannot be in place"},
                                            {"the send buffer lies in the receive buffer"},
-                                           {"the rank sends more or fewer bytes than it receives of itself"}};
+                                           {"the rank sends more or fewer bytes than it receives of itself"},
+                                           {"the list of send counts or of their displacements is null", MPI_ERR_ARG}};
 
-/// Properties of a call that are equal on all ranks, except `wrong`. They fit into two registers.
+/// Properties of a call that are equal on all ranks, except `wrong` and local bytes. They fit into two registers.
 struct Eligibility {
   Reason reason = Reason::none;  ///< Reason to forward the call, judged by its arguments.
   Wrong wrong = Wrong::none;     ///< Argument because of which `reason` is Reason::arguments.
+  bool local_bytes = false;      ///< Whether `bytes` are those of this rank alone. Decisions then ignore them.
   std::size_t bytes = 0;         ///< Bytes of the whole vector.
+
+  /// Returns the bytes on which a decision may depend.
+  constexpr std::size_t common_bytes() const noexcept { return local_bytes ? 0 : bytes; }
 };
 
-/// Shortest broadcast and shortest reduction to a root that are taken over, in bytes.
+/// Shortest whole vectors that are taken over, in bytes, of calls in which some ranks need not wait for others.
 ///
-/// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast therefore returns before other
-/// ranks have arrived. In a reduction, all ranks but the root return early. In a series of such calls, MPI is faster
-/// for this reason.
+/// MPI sends shorter vectors without waiting for the receiver. The root of a broadcast or scatter therefore returns
+/// before other ranks have arrived. In a reduction and a gather, all ranks but the root return early. In a scan, the
+/// first ranks do. In a series of such calls, MPI is faster for this reason.
 #ifdef MPICH
-inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0;
+inline constexpr std::size_t kBroadcastAhead = (16U << 10U) + 1, kReducedAhead = 0, kBlocksAhead = kBroadcastAhead;
 #else
-inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257;
+inline constexpr std::size_t kBroadcastAhead = 257, kReducedAhead = 257, kBlocksAhead = 513;
 #endif
 /// Limit of packed bytes, because MPI counts them in ints.
 inline constexpr std::size_t kMaxPackedBytes = std::numeric_limits<int>::max();
 /// Shortest whole vector that is taken over, in bytes, for each kind. The values were measured on one host against Open
 /// MPI 4.1.4 and MPICH 4.0.2 (docs/mpi_drop_in.md).
-inline constexpr std::size_t kMinBytes[kKinds] = {0, kReducedAhead, 0, 0, 0, 0, kBroadcastAhead, 0};
+///
+/// The values of v-forms are 0, because their lengths are not known. Short v-forms take about 1 us longer than by MPI.
+inline constexpr std::size_t kMinBytes[kKinds] = {0,
+                                                  kReducedAhead,
+                                                  0,
+                                                  0,
+                                                  0,
+                                                  0,
+                                                  kBroadcastAhead,
+                                                  0,
+                                                  0,
+                                                  0,
+                                                  kBlocksAhead,
+                                                  0,
+                                                  kBlocksAhead,
+                                                  0,
+                                                  kReducedAhead,
+                                                  kReducedAhead};
 
 /// Number of blocking calls of an MPI communicator that are forwarded before the library's communicator is built
 /// (COLLECTIVES_MPI_AFTER).

@@ -61,6 +61,19 @@ COLLECTIVES_ENTRY(Allgatherv, allgatherv, (Word a, Word b, Word c, Word d, Word 
                   e, f, g, h)
 COLLECTIVES_ENTRY(Bcast, bcast, (Word a, Word b, Word c, Word d, Word e), a, b, c, d, e)
 COLLECTIVES_ENTRY(Barrier, barrier, (Word a), a)
+COLLECTIVES_ENTRY(Alltoall, alltoall, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Alltoallv, alltoallv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a, b,
+                  c, d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Gather, gather, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d, e, f, g,
+                  h)
+COLLECTIVES_ENTRY(Gatherv, gatherv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a, b, c,
+                  d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Scatter, scatter, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d, e, f,
+                  g, h)
+COLLECTIVES_ENTRY(Scatterv, scatterv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a, b, c,
+                  d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Scan, scan, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
+COLLECTIVES_ENTRY(Exscan, exscan, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
 COLLECTIVES_ENTRY(Iallreduce, iallreduce, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
 COLLECTIVES_ENTRY(Ireduce, ireduce, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d, e, f,
                   g, h)
@@ -74,6 +87,22 @@ COLLECTIVES_ENTRY(Iallgatherv, iallgatherv, (Word a, Word b, Word c, Word d, Wor
                   b, c, d, e, f, g, h, i)
 COLLECTIVES_ENTRY(Ibcast, ibcast, (Word a, Word b, Word c, Word d, Word e, Word f), a, b, c, d, e, f)
 COLLECTIVES_ENTRY(Ibarrier, ibarrier, (Word a, Word b), a, b)
+COLLECTIVES_ENTRY(Ialltoall, ialltoall, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h), a, b, c, d, e,
+                  f, g, h)
+COLLECTIVES_ENTRY(Ialltoallv, ialltoallv,
+                  (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i, Word j), a, b, c, d, e, f, g,
+                  h, i, j)
+COLLECTIVES_ENTRY(Igather, igather, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a, b, c,
+                  d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Igatherv, igatherv, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i, Word j),
+                  a, b, c, d, e, f, g, h, i, j)
+COLLECTIVES_ENTRY(Iscatter, iscatter, (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i), a, b, c,
+                  d, e, f, g, h, i)
+COLLECTIVES_ENTRY(Iscatterv, iscatterv,
+                  (Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i, Word j), a, b, c, d, e, f, g,
+                  h, i, j)
+COLLECTIVES_ENTRY(Iscan, iscan, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
+COLLECTIVES_ENTRY(Iexscan, iexscan, (Word a, Word b, Word c, Word d, Word e, Word f, Word g), a, b, c, d, e, f, g)
 
 }  // namespace collectives::drop_in
 

@@ -169,6 +169,103 @@ COLLECTIVES_FORTRAN(barrier, (Int comm, MPI_Fint* error), (comm, error), answer(
 COLLECTIVES_FORTRAN_I(barrier, (Int comm, MPI_Fint* request, MPI_Fint* error), (comm, request, error),
                       ibarrier(comm_of(comm), &begun))
 
+COLLECTIVES_FORTRAN(alltoall,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int comm,
+                     MPI_Fint* error),
+                    (send, send_count, send_type, receive, count, type, comm, error),
+                    answer(error, alltoall(buffer(send), *send_count, type_of(send_type), buffer(receive), *count,
+                                           type_of(type), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(alltoall,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int comm,
+                       MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, count, type, comm, request, error),
+                      ialltoall(buffer(send), *send_count, type_of(send_type), buffer(receive), *count, type_of(type),
+                                comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(alltoallv,
+                    (const void* send, Int send_counts, Int send_places, Int send_type, void* receive, Int counts,
+                     Int places, Int type, Int comm, MPI_Fint* error),
+                    (send, send_counts, send_places, send_type, receive, counts, places, type, comm, error),
+                    answer(error, alltoallv(buffer(send), send_counts, send_places, type_of(send_type), buffer(receive),
+                                            counts, places, type_of(type), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(alltoallv,
+                      (const void* send, Int send_counts, Int send_places, Int send_type, void* receive, Int counts,
+                       Int places, Int type, Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_counts, send_places, send_type, receive, counts, places, type, comm, request, error),
+                      ialltoallv(buffer(send), send_counts, send_places, type_of(send_type), buffer(receive), counts,
+                                 places, type_of(type), comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(gather,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int root,
+                     Int comm, MPI_Fint* error),
+                    (send, send_count, send_type, receive, count, type, root, comm, error),
+                    answer(error, gather(buffer(send), *send_count, type_of(send_type), buffer(receive), *count,
+                                         type_of(type), *root, comm_of(comm))))
+COLLECTIVES_FORTRAN_I(gather,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int root,
+                       Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, count, type, root, comm, request, error),
+                      igather(buffer(send), *send_count, type_of(send_type), buffer(receive), *count, type_of(type),
+                              *root, comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(gatherv,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int counts, Int places, Int type,
+                     Int root, Int comm, MPI_Fint* error),
+                    (send, send_count, send_type, receive, counts, places, type, root, comm, error),
+                    answer(error, gatherv(buffer(send), *send_count, type_of(send_type), buffer(receive), counts,
+                                          places, type_of(type), *root, comm_of(comm))))
+COLLECTIVES_FORTRAN_I(gatherv,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int counts, Int places, Int type,
+                       Int root, Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, counts, places, type, root, comm, request, error),
+                      igatherv(buffer(send), *send_count, type_of(send_type), buffer(receive), counts, places,
+                               type_of(type), *root, comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(scatter,
+                    (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int root,
+                     Int comm, MPI_Fint* error),
+                    (send, send_count, send_type, receive, count, type, root, comm, error),
+                    answer(error, scatter(buffer(send), *send_count, type_of(send_type), buffer(receive), *count,
+                                          type_of(type), *root, comm_of(comm))))
+COLLECTIVES_FORTRAN_I(scatter,
+                      (const void* send, Int send_count, Int send_type, void* receive, Int count, Int type, Int root,
+                       Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_count, send_type, receive, count, type, root, comm, request, error),
+                      iscatter(buffer(send), *send_count, type_of(send_type), buffer(receive), *count, type_of(type),
+                               *root, comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(scatterv,
+                    (const void* send, Int send_counts, Int places, Int send_type, void* receive, Int count, Int type,
+                     Int root, Int comm, MPI_Fint* error),
+                    (send, send_counts, places, send_type, receive, count, type, root, comm, error),
+                    answer(error, scatterv(buffer(send), send_counts, places, type_of(send_type), buffer(receive),
+                                           *count, type_of(type), *root, comm_of(comm))))
+COLLECTIVES_FORTRAN_I(scatterv,
+                      (const void* send, Int send_counts, Int places, Int send_type, void* receive, Int count, Int type,
+                       Int root, Int comm, MPI_Fint* request, MPI_Fint* error),
+                      (send, send_counts, places, send_type, receive, count, type, root, comm, request, error),
+                      iscatterv(buffer(send), send_counts, places, type_of(send_type), buffer(receive), *count,
+                                type_of(type), *root, comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(scan, (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* error),
+                    (send, receive, count, type, op, comm, error),
+                    answer(error, scan(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(scan,
+                      (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* request,
+                       MPI_Fint* error),
+                      (send, receive, count, type, op, comm, request, error),
+                      iscan(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm), &begun))
+
+COLLECTIVES_FORTRAN(exscan, (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* error),
+                    (send, receive, count, type, op, comm, error),
+                    answer(error,
+                           exscan(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm))))
+COLLECTIVES_FORTRAN_I(exscan,
+                      (const void* send, void* receive, Int count, Int type, Int op, Int comm, MPI_Fint* request,
+                       MPI_Fint* error),
+                      (send, receive, count, type, op, comm, request, error),
+                      iexscan(buffer(send), buffer(receive), *count, type_of(type), op_of(op), comm_of(comm), &begun))
+
 COLLECTIVES_FORTRAN_INIT(init_, (MPI_Fint * error), (&code))
 COLLECTIVES_FORTRAN_INIT(init_f08_, (MPI_Fint * error), (&code))
 COLLECTIVES_FORTRAN_INIT(init_thread_, (Int required, MPI_Fint* provided, MPI_Fint* error), (required, provided, &code))

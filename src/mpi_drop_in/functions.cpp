@@ -92,6 +92,55 @@ int barrier(MPI_Comm comm) noexcept {
   return blocking(Barrier{}, comm, [&] { return PMPI_Barrier(comm); });
 }
 
+int alltoall(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+             MPI_Datatype recvtype, MPI_Comm comm) noexcept {
+  return blocking(AllToAll{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype}, comm,
+                  [&] { return PMPI_Alltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm); });
+}
+
+int alltoallv(const void* sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void* recvbuf,
+              const int recvcounts[], const int rdispls[], MPI_Datatype recvtype, MPI_Comm comm) noexcept {
+  return blocking(AllToAllV{sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype}, comm, [&] {
+    return PMPI_Alltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm);
+  });
+}
+
+int gather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+           MPI_Datatype recvtype, int root, MPI_Comm comm) noexcept {
+  return blocking(Gather{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root}, comm,
+                  [&] { return PMPI_Gather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm); });
+}
+
+int gatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+            const int displs[], MPI_Datatype recvtype, int root, MPI_Comm comm) noexcept {
+  return blocking(GatherV{sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root}, comm, [&] {
+    return PMPI_Gatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm);
+  });
+}
+
+int scatter(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+            MPI_Datatype recvtype, int root, MPI_Comm comm) noexcept {
+  return blocking(Scatter{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root}, comm,
+                  [&] { return PMPI_Scatter(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm); });
+}
+
+int scatterv(const void* sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void* recvbuf,
+             int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm) noexcept {
+  return blocking(ScatterV{sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root}, comm, [&] {
+    return PMPI_Scatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm);
+  });
+}
+
+int scan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) noexcept {
+  return blocking(Scan{sendbuf, recvbuf, count, datatype, op}, comm,
+                  [&] { return PMPI_Scan(sendbuf, recvbuf, count, datatype, op, comm); });
+}
+
+int exscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm) noexcept {
+  return blocking(ExclusiveScan{sendbuf, recvbuf, count, datatype, op}, comm,
+                  [&] { return PMPI_Exscan(sendbuf, recvbuf, count, datatype, op, comm); });
+}
+
 int iallreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                MPI_Request* request) noexcept {
   return non_blocking(AllReduce{sendbuf, recvbuf, count, datatype, op}, comm, request,
@@ -139,6 +188,65 @@ int ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm co
 
 int ibarrier(MPI_Comm comm, MPI_Request* request) noexcept {
   return non_blocking(Barrier{}, comm, request, [&] { return PMPI_Ibarrier(comm, request); });
+}
+
+int ialltoall(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+              MPI_Datatype recvtype, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(AllToAll{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype}, comm, request, [&] {
+    return PMPI_Ialltoall(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, request);
+  });
+}
+
+int ialltoallv(const void* sendbuf, const int sendcounts[], const int sdispls[], MPI_Datatype sendtype, void* recvbuf,
+               const int recvcounts[], const int rdispls[], MPI_Datatype recvtype, MPI_Comm comm,
+               MPI_Request* request) noexcept {
+  return non_blocking(AllToAllV{sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype}, comm,
+                      request, [&] {
+                        return PMPI_Ialltoallv(sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls,
+                                               recvtype, comm, request);
+                      });
+}
+
+int igather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+            MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(Gather{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root}, comm, request, [&] {
+    return PMPI_Igather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, request);
+  });
+}
+
+int igatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, const int recvcounts[],
+             const int displs[], MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(
+      GatherV{sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root}, comm, request, [&] {
+        return PMPI_Igatherv(sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm, request);
+      });
+}
+
+int iscatter(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
+             MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(Scatter{sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root}, comm, request, [&] {
+    return PMPI_Iscatter(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, request);
+  });
+}
+
+int iscatterv(const void* sendbuf, const int sendcounts[], const int displs[], MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Request* request) noexcept {
+  return non_blocking(
+      ScatterV{sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root}, comm, request, [&] {
+        return PMPI_Iscatterv(sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm, request);
+      });
+}
+
+int iscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+          MPI_Request* request) noexcept {
+  return non_blocking(Scan{sendbuf, recvbuf, count, datatype, op}, comm, request,
+                      [&] { return PMPI_Iscan(sendbuf, recvbuf, count, datatype, op, comm, request); });
+}
+
+int iexscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+            MPI_Request* request) noexcept {
+  return non_blocking(ExclusiveScan{sendbuf, recvbuf, count, datatype, op}, comm, request,
+                      [&] { return PMPI_Iexscan(sendbuf, recvbuf, count, datatype, op, comm, request); });
 }
 
 }  // namespace collectives::drop_in

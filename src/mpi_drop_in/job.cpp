@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
 #include "communicator/foreign_calls.hpp"
+#include "mpi_drop_in/decision.hpp"
 
 namespace collectives::drop_in {
 namespace {
@@ -56,7 +58,9 @@ Call Job::call() const {
           .op = op,
           .root = root,
           .counts = counts,
-          .has_counts = !counts.empty(),
+          .displacements = displacements,
+          .input_parts = {input_counts, input_displacements},
+          .has_counts = has_counts,
           .foreign_type = foreign_type};
 }
 
@@ -67,10 +71,7 @@ const std::byte* Job::packed(const void* data, int count, MPI_Datatype type, con
   const std::size_t bytes = layout.bytes * static_cast<std::size_t>(count);
   if (layout.dense || bytes == 0) return static_cast<const std::byte*>(data);
   in = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  with_base(data, count, type, [&](const void* from, int elements, MPI_Datatype as) {
-    int position = 0;
-    check(PMPI_Pack(from, elements, as, in.get(), static_cast<int>(bytes), &position, quiet_comm()), "MPI_Pack");
-  });
+  pack(data, count, type, in.get(), bytes);
   return in.get();
 }
 
@@ -88,11 +89,48 @@ std::byte* Job::stage(std::size_t bytes) {
   return out.get();
 }
 
+namespace {
+
+/// Returns the length of packed memory as an int, or the maximum of an int if it is longer.
+int packed_int(std::size_t bytes) { return static_cast<int>(std::min(bytes, kMaxPackedBytes)); }
+
+/// Calls `use(data, elements, offset)` for pieces of `count` elements that have at most kMaxPackedBytes bytes, because
+/// MPI counts packed bytes in ints. `offset` is the first packed byte of the piece.
+template <class Use>
+void by_pieces(const void* data, int count, MPI_Datatype type, std::size_t bytes, Use&& use) {
+  if (bytes == 0) return;
+  MPI_Aint lower = 0, extent = 0;
+  const std::size_t element = bytes / static_cast<std::size_t>(count);
+  const int most = static_cast<int>(std::max<std::size_t>(1, kMaxPackedBytes / element));
+  if (most < count) check(PMPI_Type_get_extent(type, &lower, &extent), "MPI_Type_get_extent");
+  auto address = reinterpret_cast<std::uintptr_t>(data);
+  for (long done = 0; done < count; done += most) {
+    const int piece = std::min(most, static_cast<int>(count - done));
+    use(reinterpret_cast<const void*>(address), piece, static_cast<std::size_t>(done) * element);
+    address += static_cast<std::uintptr_t>(piece * extent);
+  }
+}
+
+}  // namespace
+
+void pack(const void* from, int count, MPI_Datatype type, std::byte* to, std::size_t bytes) {
+  by_pieces(from, count, type, bytes, [&](const void* data, int piece, std::size_t offset) {
+    with_base(data, piece, type, [&](const void* place, int elements, MPI_Datatype as) {
+      int position = 0;
+      check(PMPI_Pack(place, elements, as, to + offset, packed_int(bytes - offset), &position, quiet_comm()),
+            "MPI_Pack");
+    });
+  });
+}
+
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype type) {
-  with_base(to, count, type, [&](const void* place, int elements, MPI_Datatype as) {
-    int position = 0;
-    check(PMPI_Unpack(from, static_cast<int>(bytes), &position, const_cast<void*>(place), elements, as, quiet_comm()),
-          "MPI_Unpack");
+  by_pieces(to, count, type, bytes, [&](const void* data, int piece, std::size_t offset) {
+    with_base(data, piece, type, [&](const void* place, int elements, MPI_Datatype as) {
+      int position = 0;
+      check(PMPI_Unpack(from + offset, packed_int(bytes - offset), &position, const_cast<void*>(place), elements, as,
+                        quiet_comm()),
+            "MPI_Unpack");
+    });
   });
 }
 

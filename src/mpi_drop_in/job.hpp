@@ -27,10 +27,13 @@ struct Job {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  /// Number of elements of each rank. Empty: all ranks have equally many.
-  std::vector<std::size_t> counts = {};
-  std::uint64_t foreign_type = 0;                                  ///< Call::foreign_type
-  Options options = {.timeout = std::chrono::nanoseconds::max()};  ///< No deadline, as in MPI.
+  bool has_counts = false;  ///< Call::has_counts
+  /// Parts of the vector that a v-form divides: their numbers of elements, and their first elements. No displacements:
+  /// one part after another. No counts: this rank does not need them.
+  std::vector<std::size_t> counts = {}, displacements = {};
+  std::vector<std::size_t> input_counts = {}, input_displacements = {};  ///< parts of the input of MPI_Alltoallv
+  std::uint64_t foreign_type = 0;                                        ///< Call::foreign_type
+  Options options = {.timeout = std::chrono::nanoseconds::max()};        ///< No deadline, as in MPI.
   /// Copy of input that is not dense or overlaps the output. Null: no copy is needed.
   std::unique_ptr<std::byte[]> in = {};
   std::unique_ptr<std::byte[]> out = {};
@@ -61,6 +64,8 @@ struct MpiFailure : std::runtime_error {
 /// Returns MPI's description of an error class or code, without the newlines and the details of MPICH.
 std::string error_text(int code);
 
+/// Packs `count` elements into the `bytes` bytes at `to`.
+void pack(const void* from, int count, MPI_Datatype, std::byte* to, std::size_t bytes);
 /// Unpacks `count` elements from the `bytes` bytes at `from`.
 void unpack(const std::byte* from, std::size_t bytes, void* to, int count, MPI_Datatype);
 

@@ -38,14 +38,13 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Eligibility eligibility = call.eligibility(state);
   // Peers forward a call that is too short, even if an argument of this rank is wrong.
-  const bool is_short = eligibility.bytes < kMinBytes[static_cast<std::size_t>(Call::kKind)];
-  if (is_short &&
-      (eligibility.reason == Reason::none || (eligibility.reason == Reason::arguments && eligibility.bytes > 0)))
+  const std::size_t bytes = eligibility.common_bytes();
+  const bool is_short = bytes < kMinBytes[static_cast<std::size_t>(Call::kKind)];
+  if (is_short && (eligibility.reason == Reason::none || (eligibility.reason == Reason::arguments && bytes > 0)))
     eligibility.reason = Reason::size;
-  if (eligibility.reason == Reason::none)
-    eligibility.reason = state.reason_to_forward(form == Form::blocking, eligibility.bytes);
+  if (eligibility.reason == Reason::none) eligibility.reason = state.reason_to_forward(form == Form::blocking, bytes);
   // Peers with right arguments count the call, and may build the library's communicator in it. This rank does the same.
-  if (eligibility.reason == Reason::arguments) state.reason_to_forward(form == Form::blocking, eligibility.bytes);
+  if (eligibility.reason == Reason::arguments) state.reason_to_forward(form == Form::blocking, bytes);
   return eligibility;
 }
 

@@ -28,29 +28,38 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// Hash table from handles to predefined types without gaps, with open addressing. It is at most a quarter full.
+/// Hash table from handles to predefined types, with open addressing. It is at most a quarter full.
 class Table {
  public:
   struct Entry {
     std::uintptr_t handle = 0;
-    bool arithmetic = false;  ///< False: values are only moved.
-    DataType type = DataType::u8;
+    ReducedType reduced = {};  ///< Without ops: values are only moved.
     Layout layout = {};
   };
-  /// Adds a type of a kind. Ignores a type that this MPI was built without.
-  void add(MPI_Datatype type, BasicKind kind) {
-    int bytes = 0;
-    if (type == MPI_DATATYPE_NULL || word_of(type) == 0 || find(type) != nullptr ||
-        PMPI_Type_size(type, &bytes) != MPI_SUCCESS || bytes <= 0)
-      return;
-    const auto size = static_cast<std::size_t>(bytes);
+  /// Adds a type of a kind, whose values have the classes `ops`. The set is ignored if the library lacks the type.
+  void add(MPI_Datatype type, BasicKind kind, OpClasses ops) {
+    const std::size_t size = size_of_new(type);
+    if (size == 0) return;
     const TypeSequence sequence(basic_type(kind, size));
-    entries_[place_of(type)] = {word_of(type), false, sequence.elements(1).type, {size, bytes, true, sequence}};
+    const Elements one = sequence.elements(1);
+    const bool has_it = one.foreign_type == 0 || kind == byte;
+    entries_[place_of(type)] = {
+        word_of(type), {one.type, has_it ? ops : 0}, {size, static_cast<MPI_Aint>(size), true, sequence}};
   }
-  /// Makes the type one of those that MPI reduces by sum, product, min and max, if the library has it.
-  void allow_arithmetic(MPI_Datatype type) {
-    Entry& entry = entries_[place_of(type)];
-    if (entry.handle != 0) entry.arithmetic = entry.layout.types.elements(1).foreign_type == 0;
+  /// Adds a type of a value and an index. It has ops if the library has a type of the same layout.
+  void add_pair(MPI_Datatype pair, MPI_Datatype value, MPI_Datatype index) {
+    const std::size_t size = size_of_new(pair);
+    const Entry *const first = find(value), *const second = find(index);
+    if (size == 0 || first == nullptr || second == nullptr) return;
+    MPI_Aint lower = 0, extent = 0;
+    PMPI_Type_get_extent(pair, &lower, &extent);
+    TypeSequence sequence = first->layout.types;
+    sequence.append(second->layout.types);
+    const std::optional<DataType> type = pair_of(first->reduced.type, second->reduced.type);
+    const bool has_it = type && static_cast<std::size_t>(extent) == collectives::size_of(*type);
+    entries_[place_of(pair)] = {word_of(pair),
+                                {has_it ? *type : DataType::u8, has_it ? kLocations : 0},
+                                {size, extent, extent == static_cast<MPI_Aint>(size), sequence}};
   }
   const Entry* find(MPI_Datatype type) const noexcept {
     const Entry& entry = entries_[place_of(type)];
@@ -58,6 +67,26 @@ class Table {
   }
 
  private:
+  /// Returns the bytes of a type that is not in the table. Returns 0 if it is, and for a type that this MPI was built
+  /// without.
+  std::size_t size_of_new(MPI_Datatype type) const noexcept {
+    int bytes = 0;
+    const bool is_there = type != MPI_DATATYPE_NULL && word_of(type) != 0 && find(type) == nullptr &&
+                          PMPI_Type_size(type, &bytes) == MPI_SUCCESS && bytes > 0;
+    return is_there ? static_cast<std::size_t>(bytes) : 0;
+  }
+  /// Returns the library's type of a value and an index of these types.
+  static std::optional<DataType> pair_of(DataType value, DataType index) noexcept {
+    if (index != DataType::i32) return std::nullopt;
+    switch (value) {
+      case DataType::f32: return DataType::f32_index;
+      case DataType::f64: return DataType::f64_index;
+      case DataType::i64: return DataType::i64_index;
+      case DataType::i32: return DataType::i32_index;
+      case DataType::i16: return DataType::i16_index;
+      default: return std::nullopt;
+    }
+  }
   /// Returns the place of `type`'s entry, or the place where it would be inserted.
   std::size_t place_of(MPI_Datatype type) const noexcept {
     std::size_t place = (word_of(type) * 0x9e3779b97f4a7c15ULL) >> 56U;
@@ -69,36 +98,50 @@ class Table {
 };
 Table table;
 
-/// Adds the types by which MPI can sum, multiply and compare.
-void add_numbers() {
-  const auto add = [](BasicKind kind, std::initializer_list<MPI_Datatype> types) {
-    for (const MPI_Datatype type : types) {
-      table.add(type, kind);
-      table.allow_arithmetic(type);
-    }
-  };
-  add(signed_integer,
-      {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T,
-       MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
-  add(unsigned_integer, {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
-                         MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
-  // An option of the Fortran compiler may have made REAL longer.
-  add(floating, {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+void add_all(BasicKind kind, OpClasses ops, std::initializer_list<MPI_Datatype> types) {
+  for (const MPI_Datatype type : types) table.add(type, kind, ops);
 }
 
-/// Adds the other predefined types without gaps. MPI_CHAR counts as a signed integer, because programs mix them.
-void add_types_to_move() {
-  const auto add = [](BasicKind kind, std::initializer_list<MPI_Datatype> types) {
-    for (const MPI_Datatype type : types) table.add(type, kind);
-  };
-  add(signed_integer, {MPI_CHAR, MPI_CHARACTER});
-  add(complex, {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
-                MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
-                MPI_COMPLEX16});
-  add(logical, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
-  add(wide_character, {MPI_WCHAR});
-  add(byte, {MPI_BYTE});
-  add(packed, {MPI_PACKED});
+/// Adds the types without gaps. MPI_CHAR counts as a signed integer, because programs mix them.
+///
+/// The op classes are those of the MPI standard. Exception: MPI_LOGICAL has none, because its value of true depends on
+/// the Fortran compiler.
+void add_basic_types() {
+  constexpr OpClasses kNumbers = kSums | kOrders, kIntegers = kNumbers | kBitwise;
+  add_all(signed_integer, kIntegers | kLogical,
+          {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T,
+           MPI_INT64_T});
+  add_all(unsigned_integer, kIntegers | kLogical,
+          {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG, MPI_UINT8_T,
+           MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
+  add_all(signed_integer, kIntegers,
+          {MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
+  // An option of the Fortran compiler may have made REAL longer.
+  add_all(floating, kNumbers,
+          {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+  add_all(complex, kSums,
+          {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
+           MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+           MPI_COMPLEX16});
+  add_all(logical, kLogical, {MPI_C_BOOL, MPI_CXX_BOOL});
+  add_all(logical, 0, {MPI_LOGICAL});
+  add_all(signed_integer, 0, {MPI_CHAR, MPI_CHARACTER});
+  add_all(wide_character, 0, {MPI_WCHAR});
+  add_all(byte, kBitwise, {MPI_BYTE});
+  add_all(packed, 0, {MPI_PACKED});
+}
+
+/// Adds the types of a value and an index. Some have a gap between the two, or after them.
+void add_pairs() {
+  table.add_pair(MPI_FLOAT_INT, MPI_FLOAT, MPI_INT);
+  table.add_pair(MPI_DOUBLE_INT, MPI_DOUBLE, MPI_INT);
+  table.add_pair(MPI_LONG_INT, MPI_LONG, MPI_INT);
+  table.add_pair(MPI_2INT, MPI_INT, MPI_INT);
+  table.add_pair(MPI_SHORT_INT, MPI_SHORT, MPI_INT);
+  table.add_pair(MPI_LONG_DOUBLE_INT, MPI_LONG_DOUBLE, MPI_INT);
+  table.add_pair(MPI_2INTEGER, MPI_INTEGER, MPI_INTEGER);
+  table.add_pair(MPI_2REAL, MPI_REAL, MPI_REAL);
+  table.add_pair(MPI_2DOUBLE_PRECISION, MPI_DOUBLE_PRECISION, MPI_DOUBLE_PRECISION);
 }
 
 // ---- derived types ----
@@ -110,24 +153,6 @@ std::mutex& layout_mutex = *new std::mutex;  // held while a layout is made; nev
 int forget_layout(MPI_Datatype, int, void* layout, void*) noexcept {
   delete static_cast<Layout*>(layout);
   return MPI_SUCCESS;
-}
-
-/// Returns the basic types of a predefined type that is not in the table. Most consist of a value and an index.
-TypeSequence named_sequence(MPI_Datatype type, std::size_t bytes) {
-  const auto pair = [&](MPI_Datatype pairs, MPI_Datatype first, MPI_Datatype second, TypeSequence& found) {
-    if (type != pairs || pairs == MPI_DATATYPE_NULL) return false;
-    for (const MPI_Datatype part : {first, second})
-      if (const auto* const entry = table.find(part)) found.append(entry->layout.types);
-    return true;
-  };
-  TypeSequence found;
-  if (pair(MPI_2INT, MPI_INT, MPI_INT, found) || pair(MPI_FLOAT_INT, MPI_FLOAT, MPI_INT, found) ||
-      pair(MPI_DOUBLE_INT, MPI_DOUBLE, MPI_INT, found) || pair(MPI_LONG_INT, MPI_LONG, MPI_INT, found) ||
-      pair(MPI_SHORT_INT, MPI_SHORT, MPI_INT, found) || pair(MPI_LONG_DOUBLE_INT, MPI_LONG_DOUBLE, MPI_INT, found) ||
-      pair(MPI_2INTEGER, MPI_INTEGER, MPI_INTEGER, found) || pair(MPI_2REAL, MPI_REAL, MPI_REAL, found) ||
-      pair(MPI_2DOUBLE_PRECISION, MPI_DOUBLE_PRECISION, MPI_DOUBLE_PRECISION, found))
-    return found;
-  return TypeSequence(basic_type(other, bytes));
 }
 
 TypeSequence sequence_of(MPI_Datatype type);
@@ -164,7 +189,7 @@ TypeSequence sequence_of(MPI_Datatype type) {
   const auto bytes = static_cast<std::size_t>(size);
   PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
   switch (combiner) {
-    case MPI_COMBINER_NAMED: return named_sequence(type, bytes);
+    case MPI_COMBINER_NAMED: return TypeSequence(basic_type(other, bytes));
     case MPI_COMBINER_F90_INTEGER: return TypeSequence(basic_type(signed_integer, bytes));
     case MPI_COMBINER_F90_REAL: return TypeSequence(basic_type(floating, bytes));
     case MPI_COMBINER_F90_COMPLEX: return TypeSequence(basic_type(complex, bytes));
@@ -202,8 +227,8 @@ const Layout* known_layout(MPI_Datatype type) {
 void init_types() {
   PMPI_Comm_dup(MPI_COMM_SELF, &quiet);
   PMPI_Comm_set_errhandler(quiet, MPI_ERRORS_RETURN);
-  add_numbers();
-  add_types_to_move();
+  add_basic_types();
+  add_pairs();
   PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget_layout, &layout_keyval, nullptr);
 }
 
@@ -211,16 +236,24 @@ void end_types() noexcept { PMPI_Comm_free(&quiet); }
 
 MPI_Comm quiet_comm() noexcept { return quiet; }
 
-std::optional<DataType> arithmetic_type(MPI_Datatype type) noexcept {
+std::optional<ReducedType> reduced_type(MPI_Datatype type) noexcept {
   const auto* const found = table.find(type);
-  return found != nullptr && found->arithmetic ? std::optional(found->type) : std::nullopt;
+  return found != nullptr && found->reduced.ops != 0 ? std::optional(found->reduced) : std::nullopt;
 }
 
-std::optional<ReduceOp> reduction(MPI_Op op) noexcept {
-  if (op == MPI_SUM) return ReduceOp::sum;
-  if (op == MPI_MAX) return ReduceOp::max;
-  if (op == MPI_MIN) return ReduceOp::min;
-  if (op == MPI_PROD) return ReduceOp::product;
+std::optional<KnownOp> known_op(MPI_Op op) noexcept {
+  if (op == MPI_SUM) return KnownOp{ReduceOp::sum, kSums};
+  if (op == MPI_MAX) return KnownOp{ReduceOp::max, kOrders};
+  if (op == MPI_MIN) return KnownOp{ReduceOp::min, kOrders};
+  if (op == MPI_PROD) return KnownOp{ReduceOp::product, kSums};
+  if (op == MPI_LAND) return KnownOp{ReduceOp::logical_and, kLogical};
+  if (op == MPI_LOR) return KnownOp{ReduceOp::logical_or, kLogical};
+  if (op == MPI_LXOR) return KnownOp{ReduceOp::logical_xor, kLogical};
+  if (op == MPI_BAND) return KnownOp{ReduceOp::bitwise_and, kBitwise};
+  if (op == MPI_BOR) return KnownOp{ReduceOp::bitwise_or, kBitwise};
+  if (op == MPI_BXOR) return KnownOp{ReduceOp::bitwise_xor, kBitwise};
+  if (op == MPI_MINLOC) return KnownOp{ReduceOp::min_loc, kLocations};
+  if (op == MPI_MAXLOC) return KnownOp{ReduceOp::max_loc, kLocations};
   return std::nullopt;
 }
 

@@ -19,11 +19,23 @@ void end_types() noexcept;
 /// Returns a communicator of this process alone. Errors of functions that get it are only returned.
 MPI_Comm quiet_comm() noexcept;
 
-/// Returns the library's element type for a predefined type of MPI. Returns nothing if the library lacks the type. Also
-/// returns nothing if MPI does not allow sum, product, min and max for it.
-std::optional<DataType> arithmetic_type(MPI_Datatype) noexcept;
+/// Set of op classes. MPI defines for each predefined type which classes it has.
+using OpClasses = unsigned;
+inline constexpr OpClasses kSums = 1, kOrders = 2, kLogical = 4, kBitwise = 8, kLocations = 16;
+/// Predefined type of MPI in a reduction.
+struct ReducedType {
+  DataType type = DataType::u8;
+  OpClasses ops = 0;  ///< op classes that MPI allows for the type
+};
+struct KnownOp {
+  ReduceOp op = ReduceOp::sum;
+  OpClasses op_class = kSums;
+};
+/// Returns the library's element type for a predefined type of MPI. Returns nothing if the library lacks the type, or
+/// if MPI allows no op of the library for it.
+std::optional<ReducedType> reduced_type(MPI_Datatype) noexcept;
 /// Returns the library's op, or nothing if the library lacks it.
-std::optional<ReduceOp> reduction(MPI_Op) noexcept;
+std::optional<KnownOp> known_op(MPI_Op) noexcept;
 
 /// Layout of one element of a datatype, and the basic types of its data.
 struct Layout {

@@ -9,8 +9,8 @@ function(drop_in_tests mpi package other)
     return()
   endif()
   set(library $<TARGET_FILE:collectives_mpi_${mpi}>)
-  drop_in_program(drop_in_corner_cases_${mpi} ${package} mpi_corner_cases.cpp corner_cases_communicators.cpp corner_cases_data.cpp
-                  corner_cases_progress.cpp)
+  drop_in_program(drop_in_corner_cases_${mpi} ${package} mpi_corner_cases.cpp corner_cases_blocks.cpp
+                  corner_cases_communicators.cpp corner_cases_data.cpp corner_cases_ops.cpp corner_cases_progress.cpp)
   drop_in_program(drop_in_scenarios_${mpi} ${package} scenarios.cpp)
   drop_in_program(drop_in_processes_${mpi} ${package} processes.cpp)
   drop_in_program(drop_in_different_calls_${mpi} ${package} different_calls.cpp)
@@ -27,9 +27,15 @@ function(drop_in_tests mpi package other)
                    ${CMAKE_CURRENT_SOURCE_DIR}/symbols.cmake)
   drop_in_case(${mpi}.RunsWithoutTheDropIn COMMAND ${mpirun} -np 2 ${corner_cases})
   drop_in_case(${mpi}.Alone COMMAND ${mpirun} -np 1 ${intercepted} ${corner_cases} EXPECT "forwarded: [0-9]+ one rank")
+  set(names Allreduce Alltoall Alltoallv Gather Gatherv Scatter Scatterv Scan Exscan)
+  if(mpi STREQUAL openmpi)
+    list(APPEND names Ialltoall Ialltoallv Igather Igatherv Iscatter Iscatterv Iscan Iexscan)
+  endif()
+  list(TRANSFORM names REPLACE "(.+)" "MPI_\\1: [1-9][0-9]* taken over.*")
+  list(JOIN names "" each_is_taken_over)
   foreach(ranks IN LISTS ARGN)
     drop_in_case(${mpi}.CornerCases.np${ranks} COMMAND ${mpirun} -np ${ranks} ${intercepted} ${corner_cases}
-                 EXPECT "MPI_Allreduce: [1-9][0-9]* taken over")
+                 EXPECT "${each_is_taken_over}")
   endforeach()
   drop_in_case(${mpi}.SeveralThreads COMMAND ${mpirun} -np 2 ${intercepted} ${corner_cases} multiple
                EXPECT "MPI_Allreduce: [1-9][0-9]* taken over")
@@ -46,15 +52,19 @@ function(drop_in_tests mpi package other)
                EXPECT "${refused} MPI_Bcast #2: the datatype is null or not committed")
   drop_in_case(${mpi}.PeersOfARankThatRefuses.first COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses first
                EXPECT "${refused} MPI_Allreduce #1: the op is MPI_OP_NULL")
+  drop_in_case(${mpi}.PeersOfARankThatRefuses.gatherv COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} one_refuses
+               gatherv EXPECT "${refused} MPI_Gatherv #2: the send count is negative")
+  drop_in_case(${mpi}.LengthsOfAPairDiffer COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} pair_differs
+               EXPECT "MPI_Alltoallv #2.*rank 2 sends 12 [a-z]* to rank 0, which expects 8")
   drop_in_case(${mpi}.PackedDataMeetsOtherTypes COMMAND ${mpirun} -np 3 ${intercepted} ${scenarios} packed
                EXPECT "MPI_Bcast: 1 taken over" REFUSE "mismatch|passed")
   set(different $<TARGET_FILE:drop_in_different_calls_${mpi}>)
   set(quiet env LD_PRELOAD=${library} COLLECTIVES_MPI_AFTER=0 COLLECTIVES_TUNING=default)
-  drop_in_case(${mpi}.DifferentCalls.OfAHost COMMAND ${mpirun} -np 2 ${quiet} ${different} EXPECT " 0 faults")
+  drop_in_case(${mpi}.DifferentCalls.OfAHost COMMAND ${mpirun} -np 2 ${quiet} ${different} 3 EXPECT " 0 faults")
   drop_in_case(${mpi}.DifferentCalls.OfTwoHosts COMMAND ${mpirun} -np 3 ${quiet}
-               sh ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${different} 5 EXPECT " 0 faults")
+               sh ${PROJECT_SOURCE_DIR}/tests/support/on_fake_hosts.sh 2 ${different} 11 EXPECT " 0 faults")
   if(mpi STREQUAL openmpi)
-    drop_in_case(${mpi}.DifferentCalls.NonBlocking COMMAND ${mpirun} -np 2 ${quiet} ${different} nonblocking
+    drop_in_case(${mpi}.DifferentCalls.NonBlocking COMMAND ${mpirun} -np 2 ${quiet} ${different} 3 nonblocking
                  EXPECT " 0 faults")
   endif()
   drop_in_case(${mpi}.BeforeInit COMMAND ${intercepted} ${scenarios} before_init REFUSE "[Ss]egmentation" FAILS)

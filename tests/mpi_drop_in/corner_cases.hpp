@@ -56,6 +56,24 @@ void nothing_to_move();
 void small_integers_wrap();
 void the_buffer_of_one_may_be_unaligned();
 
+// corner_cases_ops.cpp: ops and types of reductions, and scans.
+void logical_and_bitwise_ops();
+void complex_numbers();
+void values_with_their_locations();
+void scans();
+
+// corner_cases_blocks.cpp: calls whose buffers consist of a block for each rank.
+void equal_blocks();
+void equal_blocks_that_ranks_describe_differently();
+void unequal_blocks();
+void unequal_blocks_that_ranks_describe_differently();
+void blocks_before_the_buffer_begins();
+void a_block_sent_from_a_gap_of_the_receive_buffer();
+void a_root_that_scatters_read_only_memory();
+void blocks_of_types_that_are_not_compared();
+void blocks_on_communicators_of_all_kinds();
+void non_blocking_blocks();
+
 // corner_cases_progress.cpp: operations that are pending beside others.
 void foreign_messages_progress_during_collectives();
 void one_sided_calls_complete_at_a_waiting_target();

@@ -2,7 +2,7 @@
 // first call of a pair, and the other ranks make the second one. Then all ranks make a barrier. Each rank must get an
 // error code, and its line on stderr must have the words of all other ranks.
 //
-//   different_calls [nonblocking | N]      N: tries every N-th pair
+//   different_calls [N [nonblocking]]      N: tries every N-th pair
 //
 // The vectors are so long that the drop-in takes all calls over. Each pair has a communicator of its own, because a
 // mismatch breaks the communicator.
@@ -27,7 +27,24 @@ int rank = 0, size = 1;
 bool nonblocking = false;
 std::vector<double> in(60'000), out(60'000);
 
-enum class Kind { barrier, all_reduce, reduce, broadcast, all_gather, all_gather_v, scatter_block, scatter };
+enum class Kind {
+  barrier,
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  all_gather_v,
+  reduce_scatter_block,
+  reduce_scatter,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  gather_v,
+  scatter,
+  scatter_v,
+  scan,
+  exscan
+};
 
 struct CallOfMpi {
   const char* title;
@@ -77,9 +94,23 @@ std::vector<CallOfMpi> calls() {
           {"Allgather of bytes", Kind::all_gather, 20000, MPI_BYTE},
           {"Allgatherv of rising parts", Kind::all_gather_v},
           {"Allgatherv of falling parts", Kind::all_gather_v, 5000, MPI_INT, MPI_SUM, 0, true},
-          {"Reduce_scatter_block", Kind::scatter_block},
-          {"Reduce_scatter of rising parts", Kind::scatter},
-          {"Reduce_scatter of falling parts", Kind::scatter, 5000, MPI_INT, MPI_SUM, 0, true}};
+          {"Reduce_scatter_block", Kind::reduce_scatter_block},
+          {"Reduce_scatter of rising parts", Kind::reduce_scatter},
+          {"Reduce_scatter of falling parts", Kind::reduce_scatter, 5000, MPI_INT, MPI_SUM, 0, true},
+          {"Allreduce by bitwise and", Kind::all_reduce, 5000, MPI_INT, MPI_BAND},
+          {"Allreduce of short", Kind::all_reduce, 5000, MPI_SHORT},
+          {"Allreduce by location", Kind::all_reduce, 5000, MPI_2INT, MPI_MAXLOC},
+          {"Alltoall", Kind::all_to_all},
+          {"Alltoall of float", Kind::all_to_all, 5000, MPI_FLOAT},
+          {"Alltoallv", Kind::all_to_all_v},
+          {"Gather to 0", Kind::gather},
+          {"Gather to 1", Kind::gather, 5000, MPI_INT, MPI_SUM, 1},
+          {"Gatherv to 0", Kind::gather_v},
+          {"Gatherv that MPI refuses", Kind::gather_v, 5000, MPI_INT, MPI_SUM, 99, false, true},
+          {"Scatter from 0", Kind::scatter},
+          {"Scatterv from 1", Kind::scatter_v, 5000, MPI_INT, MPI_SUM, 1},
+          {"Scan", Kind::scan},
+          {"Exscan", Kind::exscan}};
 }
 
 /// Returns the counts of all ranks, which rise or fall with the rank.
@@ -87,6 +118,26 @@ std::vector<int> counts_of(const CallOfMpi& call) {
   std::vector<int> counts;
   for (int r = 0; r < size; ++r) counts.push_back(call.count + (call.falling ? size - r : r + 1));
   return counts;
+}
+
+/// Makes a call whose buffers consist of a block for each rank.
+int make_blocks(const CallOfMpi& call, const std::vector<int>& counts, const std::vector<int>& offsets, MPI_Comm comm) {
+  const std::vector<int> equal(counts.size(), call.count);  // an all-to-all needs equal lengths in both directions
+  const int count = call.count, mine = counts[static_cast<std::size_t>(rank)];
+  const MPI_Datatype type = call.type;
+  switch (call.kind) {
+    case Kind::all_to_all: return MPI_Alltoall(in.data(), count, type, out.data(), count, type, comm);
+    case Kind::all_to_all_v:
+      return MPI_Alltoallv(in.data(), equal.data(), offsets.data(), type, out.data(), equal.data(), offsets.data(),
+                           type, comm);
+    case Kind::gather: return MPI_Gather(in.data(), count, type, out.data(), count, type, call.root, comm);
+    case Kind::gather_v:
+      return MPI_Gatherv(in.data(), mine, type, out.data(), counts.data(), offsets.data(), type, call.root, comm);
+    case Kind::scatter: return MPI_Scatter(in.data(), count, type, out.data(), count, type, call.root, comm);
+    case Kind::scatter_v:
+      return MPI_Scatterv(in.data(), counts.data(), offsets.data(), type, out.data(), mine, type, call.root, comm);
+    default: return MPI_ERR_OTHER;
+  }
 }
 
 int make_blocking(const CallOfMpi& call, MPI_Comm comm) {
@@ -103,14 +154,18 @@ int make_blocking(const CallOfMpi& call, MPI_Comm comm) {
       return MPI_Allgather(in.data(), call.count, call.type, out.data(), call.count, call.type, comm);
     case Kind::all_gather_v:
       return MPI_Allgatherv(in.data(), mine, call.type, out.data(), counts.data(), offsets.data(), call.type, comm);
-    case Kind::scatter_block:
+    case Kind::reduce_scatter_block:
       return MPI_Reduce_scatter_block(in.data(), out.data(), call.count, call.type, call.op, comm);
-    case Kind::scatter: return MPI_Reduce_scatter(in.data(), out.data(), counts.data(), call.type, call.op, comm);
+    case Kind::reduce_scatter:
+      return MPI_Reduce_scatter(in.data(), out.data(), counts.data(), call.type, call.op, comm);
+    case Kind::scan: return MPI_Scan(in.data(), out.data(), call.count, call.type, call.op, comm);
+    case Kind::exscan: return MPI_Exscan(in.data(), out.data(), call.count, call.type, call.op, comm);
+    default: return make_blocks(call, counts, offsets, comm);
   }
   return MPI_SUCCESS;
 }
 
-/// Makes the non-blocking form of a call. It has one for the calls without a list of counts.
+/// Makes the non-blocking form of a call, if the program has it.
 int make(const CallOfMpi& call, MPI_Comm comm) {
   if (!nonblocking) return make_blocking(call, comm);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -127,11 +182,18 @@ int make(const CallOfMpi& call, MPI_Comm comm) {
     case Kind::all_gather:
       code = MPI_Iallgather(in.data(), call.count, call.type, out.data(), call.count, call.type, comm, &request);
       break;
-    case Kind::scatter_block:
+    case Kind::reduce_scatter_block:
       code = MPI_Ireduce_scatter_block(in.data(), out.data(), call.count, call.type, call.op, comm, &request);
       break;
-    case Kind::all_gather_v:
-    case Kind::scatter: return make_blocking(call, comm);
+    case Kind::all_to_all:
+      code = MPI_Ialltoall(in.data(), call.count, call.type, out.data(), call.count, call.type, comm, &request);
+      break;
+    case Kind::gather:
+      code =
+          MPI_Igather(in.data(), call.count, call.type, out.data(), call.count, call.type, call.root, comm, &request);
+      break;
+    case Kind::scan: code = MPI_Iscan(in.data(), out.data(), call.count, call.type, call.op, comm, &request); break;
+    default: return make_blocking(call, comm);
   }
   return code == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : code;
 }
@@ -200,8 +262,8 @@ std::string fault_of(const std::vector<Report>& reports) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  nonblocking = argc > 1 && std::string_view(argv[1]) == "nonblocking";
-  const int stride = argc > 1 && !nonblocking ? std::max(1, std::atoi(argv[1])) : 1;
+  const int stride = argc > 1 ? std::max(1, std::atoi(argv[1])) : 1;
+  nonblocking = argc > 2 && std::string_view(argv[2]) == "nonblocking";
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

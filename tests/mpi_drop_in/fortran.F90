@@ -13,9 +13,9 @@ program fortran
   integer :: rank, ranks, error, i, place, wrong, gathered(64), counts(64), places(64), part(2), spaced(96)
   double precision :: mine(4000), total(4000)
 #ifdef F08
-  type(MPI_Request) :: request, requests(8)
+  type(MPI_Request) :: request, requests(16)
 #else
-  integer :: request, requests(8)
+  integer :: request, requests(16)
 #endif
 
   wrong = 0
@@ -62,6 +62,7 @@ program fortran
     call MPI_Wait(request, MPI_STATUS_IGNORE, error)
     if (total(4000) /= mine(4000)) wrong = wrong + 1
     call all_non_blocking()
+    call blocks()
 #ifdef F08
     call MPI_Barrier(MPI_COMM_WORLD)
     call MPI_Bcast(part, 2, MPI_INTEGER, 0, MPI_COMM_WORLD)
@@ -98,6 +99,53 @@ contains
     if (everyone(1) /= 0 .or. everyone(2 * ranks) /= ranks - 1) wrong = wrong + 1
     if (apart(1) /= 0 .or. apart(3) /= -1 .or. apart(3 * ranks - 1) /= ranks - 1) wrong = wrong + 1
     if (any(said /= ranks - 1)) wrong = wrong + 1
+  end subroutine
+
+  ! Calls whose buffers consist of a block of two integers for each rank, and scans, in both forms.
+  subroutine blocks()
+    integer, asynchronous :: mine(128), swapped(128), swapped_v(128), all(128), all_v(96), one(2), one_v(2), upto(4)
+    integer, asynchronous :: before(4), offsets(64)
+    integer :: form, r
+    mine(1:2 * ranks) = [(100 * rank + r / 2, r = 0, 2 * ranks - 1)]
+    offsets(1:ranks) = [(2 * r, r = 0, ranks - 1)]
+    do form = 1, 2
+      swapped = -1; swapped_v = -1; all = -1; all_v = -1; one = -1; one_v = -1; upto = -1; before = -1
+      if (form == 1) then
+        call MPI_Alltoall(mine, 2, MPI_INTEGER, swapped, 2, MPI_INTEGER, MPI_COMM_WORLD, error)
+        call MPI_Alltoallv(mine, counts, offsets, MPI_INTEGER, swapped_v, counts, offsets, MPI_INTEGER, &
+                           MPI_COMM_WORLD, error)
+        call MPI_Gather(mine, 2, MPI_INTEGER, all, 2, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+        call MPI_Gatherv(mine, 2, MPI_INTEGER, all_v, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+        call MPI_Scatter(mine, 2, MPI_INTEGER, one, 2, MPI_INTEGER, ranks - 1, MPI_COMM_WORLD, error)
+        if (rank == 0) then
+          one_v = 0
+          call MPI_Scatterv(mine, counts, offsets, MPI_INTEGER, MPI_IN_PLACE, 2, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+        else
+          call MPI_Scatterv(mine, counts, offsets, MPI_INTEGER, one_v, 2, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+        end if
+        call MPI_Scan(mine, upto, 2, MPI_INTEGER, MPI_MAX, MPI_COMM_WORLD, error)
+        call MPI_Exscan(mine, before, 2, MPI_INTEGER, MPI_BOR, MPI_COMM_WORLD, error)
+      else
+        call MPI_Ialltoall(mine, 2, MPI_INTEGER, swapped, 2, MPI_INTEGER, MPI_COMM_WORLD, requests(1), error)
+        call MPI_Ialltoallv(mine, counts, offsets, MPI_INTEGER, swapped_v, counts, offsets, MPI_INTEGER, &
+                            MPI_COMM_WORLD, requests(2), error)
+        call MPI_Igather(mine, 2, MPI_INTEGER, all, 2, MPI_INTEGER, 0, MPI_COMM_WORLD, requests(3), error)
+        call MPI_Igatherv(mine, 2, MPI_INTEGER, all_v, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, requests(4), &
+                          error)
+        call MPI_Iscatter(mine, 2, MPI_INTEGER, one, 2, MPI_INTEGER, ranks - 1, MPI_COMM_WORLD, requests(5), error)
+        call MPI_Iscatterv(mine, counts, offsets, MPI_INTEGER, one_v, 2, MPI_INTEGER, 0, MPI_COMM_WORLD, requests(6), &
+                           error)
+        call MPI_Iscan(mine, upto, 2, MPI_INTEGER, MPI_MAX, MPI_COMM_WORLD, requests(7), error)
+        call MPI_Iexscan(mine, before, 2, MPI_INTEGER, MPI_BOR, MPI_COMM_WORLD, requests(8), error)
+        call MPI_Waitall(8, requests, MPI_STATUSES_IGNORE, error)
+      end if
+      if (swapped(2 * ranks) /= 100 * (ranks - 1) + rank .or. any(swapped /= swapped_v)) wrong = wrong + 1
+      if (rank == 0 .and. (all(2 * ranks) /= 100 * (ranks - 1) .or. all(2 * ranks + 1) /= -1)) wrong = wrong + 1
+      if (rank == 0 .and. (all_v(3 * ranks - 1) /= 100 * (ranks - 1) .or. all_v(3) /= -1)) wrong = wrong + 1
+      if (any(one /= 100 * (ranks - 1) + rank) .or. any(one_v /= rank)) wrong = wrong + 1
+      if (upto(1) /= 100 * rank .or. upto(3) /= -1) wrong = wrong + 1
+      if (rank == 1 .and. before(1) /= 0 .or. rank == 0 .and. before(1) /= -1) wrong = wrong + 1
+    end do
   end subroutine
 
 end program

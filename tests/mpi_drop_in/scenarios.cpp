@@ -2,7 +2,8 @@
 // library that takes over MPI's collectives:
 //
 //   scenarios before_init | after_finalize | ranks_disagree | ranks_disagree_fatally | coded | no_descriptors
-//   scenarios one_refuses allreduce | bcast | type | first      the last rank makes a call that MPI refuses
+//   scenarios one_refuses allreduce | bcast | gatherv | type | first      the last rank makes a call that MPI refuses
+//   scenarios pair_differs                   the last rank sends an int more to rank 0 than that expects
 //   scenarios packed                         one rank packs what the others pass as ints
 //   scenarios patience | lengths | many      calls on both sides of a documented limit, for the statistics to count
 //   scenarios spawns [NAME=VALUE...]         two more ranks, with these variables in their environment
@@ -53,6 +54,10 @@ int one_refuses(std::string_view how, int rank, int size) {
   if (how == "bcast") {
     expected = refuses ? MPI_ERR_ROOT : MPI_ERR_OTHER;
     code = MPI_Bcast(values.data(), 10000, MPI_INT, refuses ? size : 1, comm);
+  } else if (how == "gatherv") {
+    std::vector<int> counts(static_cast<std::size_t>(size), 1), places(counts.size());
+    code = MPI_Gatherv(values.data(), refuses ? -1 : 1, MPI_INT, sums.data(), counts.data(), places.data(), MPI_INT,
+                       size - 1, comm);
   } else if (how == "type") {
     expected = refuses ? MPI_ERR_TYPE : MPI_ERR_OTHER;
     code = MPI_Bcast(values.data(), refuses ? 5000 : 10000, refuses ? never_committed : MPI_INT, 1, comm);
@@ -71,6 +76,19 @@ int one_refuses(std::string_view how, int rank, int size) {
   MPI_Type_free(&never_committed);
   MPI_Comm_free(&comm);
   return error_class == expected && later != MPI_SUCCESS && seconds < 10 ? 0 : 1;
+}
+
+/// Lets the last rank send an int more to rank 0 than that expects. All ranks must get an error.
+int pair_differs(int rank, int size) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  sum_of(10, MPI_COMM_WORLD);
+  std::vector<int> sent(static_cast<std::size_t>(size), 2), received(sent), places(sent);
+  for (int r = 0; r < size; ++r) places[static_cast<std::size_t>(r)] = 3 * r;
+  std::vector<int> in(3 * sent.size()), out(in.size());
+  if (rank == size - 1) sent[0] = 3;
+  MPI_Alltoallv(in.data(), sent.data(), places.data(), MPI_INT, out.data(), received.data(), places.data(), MPI_INT,
+                MPI_COMM_WORLD);
+  return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS ? 1 : 0;
 }
 
 /// Lets rank 0 broadcast packed ints, which the other ranks receive as ints.
@@ -214,6 +232,7 @@ int main(int argc, char** argv) {
   if (what == "ranks_disagree" || what == "ranks_disagree_fatally") wrong = ranks_disagree(rank);
   if (what == "one_refuses") wrong = one_refuses(argc > 2 ? argv[2] : "", rank, size);
   if (what == "packed") wrong = packed(rank);
+  if (what == "pair_differs") wrong = pair_differs(rank, size);
   if (what == "coded") wrong = coded(rank, size);
   if (what == "patience") patience();
   if (what == "lengths") lengths();

@@ -1,0 +1,70 @@
+// Checks of the arguments of an MPI call, and the translation of arguments that several calls have in common. The
+// drop-in performs collectives of an MPI program by this library.
+//
+// A check returns the argument that is wrong on this rank, or Wrong::none. An Eligibility (decision.hpp) combines it
+// with the properties that are equal on all ranks.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "mpi_drop_in/communicators.hpp"
+#include "mpi_drop_in/decision.hpp"
+#include "mpi_drop_in/job.hpp"
+#include "mpi_drop_in/mpi.hpp"
+#include "mpi_drop_in/process.hpp"
+
+namespace collectives::drop_in {
+
+inline std::size_t times(int count, std::size_t bytes) noexcept { return static_cast<std::size_t>(count) * bytes; }
+
+/// Returns the values of all ranks, or an empty span if the list is null.
+inline std::span<const int> of_ranks(const int* values, const CommState& state) noexcept {
+  return {values, values == nullptr ? 0 : static_cast<std::size_t>(state.size())};
+}
+std::size_t sum(std::span<const int> counts) noexcept;
+
+// ---- checks ----
+
+inline bool outside(int root, const CommState& state) noexcept { return root < 0 || root >= state.size(); }
+bool negative(std::span<const int> counts) noexcept;
+inline bool no_memory(const void* data, std::size_t bytes) noexcept { return data == nullptr && bytes > 0; }
+
+/// Returns the eligibility of a call with an argument that is wrong whatever the other arguments are.
+inline Eligibility refused(Wrong wrong) noexcept { return {.reason = Reason::arguments, .wrong = wrong}; }
+/// Returns `eligibility`, changed so that this rank refuses the call if an argument is wrong. All ranks forward a call
+/// with another reason, so MPI then looks for the wrong argument.
+Eligibility unless(Wrong wrong, Eligibility eligibility) noexcept;
+/// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
+/// one rank.
+Eligibility moving(std::size_t bytes, std::size_t longest) noexcept;
+/// Returns the eligibility of a call whose lengths only some ranks know. `bytes` are those of this rank.
+inline Eligibility moving_locally(std::size_t bytes) noexcept { return {.local_bytes = true, .bytes = bytes}; }
+
+Wrong wrong_send(const void* send, std::size_t bytes) noexcept;
+/// Returns the buffer that MPI would refuse in a call that reads `read` bytes of `send` and writes `written` bytes of
+/// `receive`.
+Wrong wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) noexcept;
+Wrong wrong_alias(const void* send, const void* receive) noexcept;
+/// Returns what MPI would refuse of the part that a rank sends to itself. `bytes`: the bytes that the rank receives
+/// from itself. MPI forbids to send another number, and may not notice it.
+Wrong wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes);
+
+// ---- translation ----
+
+/// Returns the elements of a call that moves `count` elements of a datatype.
+inline Elements elements_of(const Layout& layout, std::size_t count) noexcept {
+  return settings().compares_types ? layout.types.elements(count) : Elements{};
+}
+/// Returns the number of elements of the library in `count` elements of a datatype.
+inline std::size_t numbers_in(std::size_t count, const Layout& layout, DataType type) noexcept {
+  return count * layout.bytes / size_of(type);
+}
+/// Changes the foreign type of the job if this rank sends other elements to itself than it receives, which MPI forbids.
+/// The foreign type then differs from that of ranks that do what MPI demands.
+void compare_own_part(Job& job, const Elements& sent, const Elements& received) noexcept;
+/// Copies this rank's part if it overlaps the output. A part exactly at `offset` bytes in the output needs no copy,
+/// because the library performs this call in place.
+void keep_part_apart(Job& job, std::size_t offset);
+
+}  // namespace collectives::drop_in
