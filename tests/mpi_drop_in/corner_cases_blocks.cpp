@@ -33,7 +33,7 @@ struct Ints {
     return true;
   }
   /// Returns the number of ints that are still -1.
-  std::size_t untouched() const { return static_cast<std::size_t>(std::ranges::count(values, -1)); }
+  std::size_t unwritten() const { return static_cast<std::size_t>(std::ranges::count(values, -1)); }
 
   std::size_t stride;
   std::vector<int> values;
@@ -83,7 +83,7 @@ static void all_to_all(int count, std::size_t send_stride, std::size_t receive_s
   MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, place.data(), count, received.type, MPI_COMM_WORLD);
   for (int r = 0; r < size; ++r)
     CHECK(out.holds(as_size(r) * n, n, r, rank) && place.holds(as_size(r) * n, n, r, rank));
-  CHECK(out.untouched() == out.values.size() - n * of_all());
+  CHECK(out.unwritten() == out.values.size() - n * of_all());
 }
 
 static void gather_and_scatter(int count, std::size_t mine_stride, std::size_t all_stride, int root) {
@@ -99,7 +99,7 @@ static void gather_and_scatter(int count, std::size_t mine_stride, std::size_t a
              MPI_COMM_WORLD);
   for (int r = 0; here && r < size; ++r)
     CHECK(all.holds(as_size(r) * n, n, r, root) && place.holds(as_size(r) * n, n, r, root));
-  CHECK(!here || all.untouched() == all.values.size() - n * of_all());
+  CHECK(!here || all.unwritten() == all.values.size() - n * of_all());
 
   Ints part(n, mine_stride), again(n, mine_stride);
   for (int r = 0; here && r < size; ++r) all.write(as_size(r) * n, n, root, r);
@@ -109,7 +109,7 @@ static void gather_and_scatter(int count, std::size_t mine_stride, std::size_t a
               here ? MPI_DATATYPE_NULL : one.type, root, MPI_COMM_WORLD);
   CHECK(part.holds(0, n, root, rank) && (here || again.holds(0, n, root, rank)));
   for (int r = 0; here && r < size; ++r) CHECK(all.holds(as_size(r) * n, n, root, r));
-  CHECK(part.untouched() == part.values.size() - n);
+  CHECK(part.unwritten() == part.values.size() - n);
 }
 
 void equal_blocks() {
@@ -141,7 +141,7 @@ static void all_to_all_v(int unit, std::size_t send_stride, std::size_t receive_
   for (std::size_t r = 0; r < of_all(); ++r)
     CHECK(out.holds(as_size(to.places[r]), as_size(to.counts[r]), static_cast<int>(r), rank));
   const int total = std::accumulate(to.counts.begin(), to.counts.end(), 0);
-  CHECK(out.untouched() == out.values.size() - as_size(total));
+  CHECK(out.unwritten() == out.values.size() - as_size(total));
   // In place, the blocks of a pair of ranks are equally long.
   const Lists both = lists_of([&](int r) { return count_of(std::min(r, rank), std::max(r, rank), unit); });
   Ints place(both.length, receive_stride);
@@ -173,7 +173,7 @@ static void gather_v_and_scatter_v(int unit, std::size_t mine_stride, std::size_
   for (int r = 0; here && r < size; ++r)
     CHECK(all.holds(place_of(r), length_of(r), r, root) && place.holds(place_of(r), length_of(r), r, root));
   if (here)
-    CHECK(all.untouched() == all.values.size() - as_size(std::accumulate(lists.counts.begin(), lists.counts.end(), 0)));
+    CHECK(all.unwritten() == all.values.size() - as_size(std::accumulate(lists.counts.begin(), lists.counts.end(), 0)));
 
   Ints part(n, mine_stride), again(n, mine_stride);
   for (int r = 0; here && r < size; ++r) all.write(place_of(r), length_of(r), root, r);
@@ -182,7 +182,7 @@ static void gather_v_and_scatter_v(int unit, std::size_t mine_stride, std::size_
   MPI_Scatterv(all.data(), counts, places, many.type, here ? MPI_IN_PLACE : again.data(), count, one.type, root,
                MPI_COMM_WORLD);
   CHECK(part.holds(0, n, root, rank) && (here || again.holds(0, n, root, rank)));
-  CHECK(part.untouched() == part.values.size() - n);
+  CHECK(part.unwritten() == part.values.size() - n);
 }
 
 void unequal_blocks() {

@@ -191,7 +191,7 @@ void scans() {
                MPI_SUM, MPI_COMM_WORLD);
     CHECK((in_place ? place : others) == (rank == 0 ? mine : before));
   }
-  int untouched = 17;
-  MPI_Exscan(&rank, &untouched, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  CHECK(untouched == (rank == 0 ? 17 : rank - 1));
+  int unwritten = 17;
+  MPI_Exscan(&rank, &unwritten, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  CHECK(unwritten == (rank == 0 ? 17 : rank - 1));
 }
