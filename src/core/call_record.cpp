@@ -180,7 +180,8 @@ struct Alike {
 /// Groups ranks by `key` and describes each group. Groups that have refused the call come first, then small ones,
 /// because their ranks probably made the mistake.
 template <class Key, class Describe>
-std::vector<Alike> groups_of(const std::vector<Arrived>& arrived, Key&& same, Describe&& describe) {
+std::vector<Alike> groups_of(std::vector<Arrived> arrived, Key&& same, Describe&& describe) {
+  std::ranges::sort(arrived, {}, &Arrived::rank);
   std::vector<Alike> groups;
   for (const Arrived& a : arrived) {
     auto group = std::ranges::find_if(groups, [&](const Alike& other) { return same(other.ranks.front(), a); });

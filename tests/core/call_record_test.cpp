@@ -163,6 +163,13 @@ TEST(DescribeMismatch, NamesTheRanksThatDifferInACallWithoutRecords) {
             "all_reduce #17: rank 1 and ranks 0, 2 differ in a call before #17, of which no record is left");
 }
 
+TEST(DescribeMismatch, NamesRanksInTheirOrderHoweverTheirRecordsArrive) {
+  std::vector<Arrived> records{arrived(1, {}), arrived(0, {})};
+  records[0].call.hash.before = 1;
+  EXPECT_EQ(describe_earlier_mismatch(records).text,
+            "all_reduce #17: rank 0 and rank 1 differ in a call before #17, of which no record is left");
+}
+
 TEST(Agree, FindsCallsThatDifferAlthoughTheirHashesAreEqual) {
   replace_hash_for_tests([](const Signature& s) noexcept { return s.count <= 2 ? std::uint64_t{1} : s.count; });
   RunningHash a, b;

@@ -3,9 +3,9 @@
 //   FakeGpus (fake_device.hpp)      kernels are functions of the CPU and list the memory that they touch
 //   the fake of CUDA (fakes/cuda/)  kernels are the code for GPUs and touch any memory
 //
-// A stream is a thread with a queue. The memory of a GPU is a file in memory that is inaccessible while no stream has
-// work. An allocation ends at most 255 bytes before the end of its pages, and the memory after them is unmapped. Calls
-// throw Error{system} for requests that a GPU refuses. An illegal access fails the GPU, as it fails a real one.
+// A stream is a thread with a queue. The memory of a GPU is a file in memory. It is inaccessible most of the time while
+// no stream has work. An allocation ends at most 255 bytes before the end of its pages, and the memory after them is
+// unmapped. Calls throw Error{system} for requests that a GPU refuses. An illegal access fails the GPU, as a real one.
 #pragma once
 
 #include <chrono>
