@@ -225,7 +225,7 @@ void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& w
     parcels_.push_back({from, static_cast<std::size_t>(local) * lines, out});
     shown_bytes_ += out;
     const std::size_t first = static_cast<std::size_t>(self_) * lines;
-    // read() copies line l of a payload to `to + l * kLinePayload`.
+    // read() copies line l of a payload to element l of `base`, if an element has kLinePayload bytes.
     std::byte* const base = element_at(to, 0 - first, kLinePayload);
     wanted_.push_back({local, first, first + std::max<std::size_t>(1, lines_for(in)), first * kLinePayload + in, base});
   }
@@ -290,7 +290,8 @@ bool InlineProtocol::read(const Wanted& wanted) {
   std::byte* line = slot(wanted.local) + (wanted.first + lines_read_) * kLineBytes;
   for (std::size_t l = wanted.first + lines_read_; l < wanted.end; ++l, line += kLineBytes) {
     if (!tag_matches(tag_of(line).load(std::memory_order_acquire), tag_, wanted.local)) return false;
-    if (wanted.to != nullptr) copy_payload(wanted.to + l * kLinePayload, line, wanted.bytes - l * kLinePayload);
+    if (wanted.to != nullptr)
+      copy_payload(element_at(wanted.to, l, kLinePayload), line, wanted.bytes - l * kLinePayload);
     ++lines_read_;
   }
   const std::byte* const payload = wanted.to != nullptr ? wanted.to : line - kLineBytes - wanted.first * kLinePayload;
