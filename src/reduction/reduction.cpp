@@ -101,10 +101,11 @@ bool keeps_one(const ReduceOp& op, DataType type, int finish_ranks) noexcept {
 
 void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, std::span<std::byte* const> outs,
           std::size_t count, int finish_ranks, Stores stores) {
-  assert(!sources.empty() && !outs.empty() && supports(type, op));
+  assert(!sources.empty() && !outs.empty());
   if (count == 0) return;
   if (sources.size() == 1 && keeps_one(op, type, finish_ranks))
     return copy(outs, sources[0].data, count * size_of(type), stores);
+  assert(supports(type, op));
   Operands all{sources, outs, {}, count, op.factor(), finish_ranks};
   if (op.kind() == ReduceOp::Kind::user) return fold_by_user(op, type, all);
   const EqualReduction equal = equal_reduction(kind_of(op, finish_ranks), type);
