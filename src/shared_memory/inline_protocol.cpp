@@ -211,7 +211,7 @@ void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& w
   kept_ = {};
   signal_only_ = false;
   shown_[0] = shown_[1] = {};
-  shown_bytes_ = 0;
+  shown_bytes_ = pieces_at_ = 0;
   const std::size_t lines = std::max<std::size_t>(1, lines_for(task.longest * task.element));
   for (int local = 0; local < ranks_; ++local) {
     const Range sent = task.slice(local), received = task.incoming(local);
