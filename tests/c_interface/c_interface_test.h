@@ -1,10 +1,12 @@
 // The test of the C interface: its situations, and helpers that they share.
 //
 // A situation is a function that every rank runs on a communicator. CMakeLists.txt reads the list below and enters each
-// situation into ctest. The situations are defined in five files:
+// situation into ctest. The situations are defined in seven files:
 //
 //   c_calls.c        collectives, operations under way, groups, split, memory, plans and properties
 //   c_parts.c        gather, scatter, scans, and displaced parts
+//   c_blocks.c       all-to-all, and gather and scatter with counts of their own
+//   c_groups.c       persistent calls, groups of any collectives, and communicators made by their members
 //   c_extensions.c   the program's own operators and codecs, compression by top-k
 //   c_errors.c       errors that all ranks report, and what remains afterwards
 //   c_refusals.c     arguments, options and structs that a call refuses
