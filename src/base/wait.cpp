@@ -51,9 +51,13 @@ constexpr int kTests = 1000;
 // Number of fruitless tests in a row while waits sleep at once, because each yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;
 // Returns the maximum CPU time of a row of tests in a program that only waits. A program that takes more computes
-// between its tests, and must not sleep. A test takes 0.2 to 0.5 us, and the program may take 1 us until the next test.
-// A yield that switches threads takes 1 to 2 us more.
-constexpr std::chrono::nanoseconds allowed_in_row(int tests, long switches) { return 1500ns * tests + 2us * switches; }
+// between its tests, and must not sleep. A test takes 0.2 to 0.5 us. The program may yield once until the next test,
+// which takes at most as long as two calls of TestBackoff::usage(): 1.3 of 2.4 us on one virtual machine, and up to 3.6
+// of 2.5 us while other programs use its caches. A yield that switches threads takes 1 to 2 us more, and up to 25 us if
+// the other thread leaves nothing in the caches.
+constexpr std::chrono::nanoseconds allowed_in_row(int tests, long switches, std::chrono::nanoseconds usage) {
+  return (500ns + 2 * usage) * tests + 30us * switches;
+}
 // Returns the maximum CPU time from a sleep to the end of the next test in a program that only waits. The wake-up takes
 // 7 to 12 us of it, and more on a busy virtual machine.
 constexpr std::chrono::nanoseconds allowed_after_sleep(long switches) { return 50us + 2us * switches; }
@@ -122,12 +126,21 @@ TestBackoff::Usage TestBackoff::usage() noexcept {
           .switches = used.ru_nvcsw + used.ru_nivcsw};
 }
 
+std::chrono::nanoseconds TestBackoff::cost_of_usage() noexcept {
+  std::chrono::nanoseconds least = std::chrono::nanoseconds::max();
+  for (int i = 0; i < 3; ++i) {
+    const auto begun = usage().cpu;
+    least = std::min(least, usage().cpu - begun);
+  }
+  return least;
+}
+
 void TestBackoff::fruitless() noexcept {
   if (calls_ == 0) begun_ = usage();
   if (++calls_ < (sleeps_at_once(Clock::now()) ? kTestsAfterLateYield : kTests)) return;
   const Usage now = usage();
   const long switches = now.switches - begun_.switches;
-  const auto allowed = slept_ ? allowed_after_sleep(switches) : allowed_in_row(calls_, switches);
+  const auto allowed = slept_ ? allowed_after_sleep(switches) : allowed_in_row(calls_, switches, cost_of_usage());
   if (now.cpu - begun_.cpu > allowed) return fruitful();
   sleep_for(kShortestSleep);
   slept_ = true;

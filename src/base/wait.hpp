@@ -77,8 +77,8 @@ class TestBackoff {
   /// Counts a test that found neither an end nor progress. A row is 1,000 such tests, or 32 while waits of this process
   /// sleep at once. Sleeps for 1 us if this call ends a row that took little CPU time.
   ///
-  /// Little means at most 1.5 us per test, not counting yields. A program that computes for longer between two tests
-  /// therefore never sleeps.
+  /// Little means at most the time of a test and a yield, about 2 to 6 us, per test. A program that computes for longer
+  /// between two tests therefore never sleeps.
   void fruitless() noexcept;
   /// Ends the row.
   void fruitful() noexcept {
@@ -92,6 +92,7 @@ class TestBackoff {
     long switches = 0;               // Number of switches to other threads.
   };
   static Usage usage() noexcept;
+  static std::chrono::nanoseconds cost_of_usage() noexcept;  // Minimum CPU time of three calls of usage().
 
   int calls_ = 0;
   bool slept_ = false;
