@@ -15,25 +15,27 @@ namespace {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
 
-/// Returns whether the machine has a core for each thread that wants to run now. Returns true if the number of cores is
+constexpr long kThreadsPerCore = 8;  // maximum number of threads that want to run
+
+/// Returns whether at most kThreadsPerCore threads per core want to run now. Returns true if the number of cores is
 /// unknown.
-bool cores_are_free() {
+bool cores_suffice() {
   std::string averages, running;  // "0.20 0.18 0.12 1/80 11206": 1 of 80 threads runs, this one
   std::ifstream("/proc/loadavg") >> averages >> averages >> averages >> running;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  return cores < 1 || std::strtol(running.c_str(), nullptr, 10) <= cores;
+  return cores < 1 || std::strtol(running.c_str(), nullptr, 10) <= kThreadsPerCore * cores;
 }
 
 }  // namespace
 
 HugePageCollapse::System HugePageCollapse::linux_system() {
   return {.now = [] { return Clock::now(); },
-          .cores_are_free = [] { return cores_are_free(); },
+          .cores_suffice = [] { return cores_suffice(); },
           .collapse = [](std::byte* begin, std::size_t bytes) { ::madvise(begin, bytes, kCollapse); }};
 }
 
 void HugePageCollapse::run(std::byte* begin, std::byte* end, Clock::time_point deadline) {
-  while (begin < end && !was_slow_ && system_.now() < deadline && system_.cores_are_free()) {
+  while (begin < end && !was_slow_ && system_.now() < deadline && system_.cores_suffice()) {
     const std::size_t bytes = std::min(static_cast<std::size_t>(end - begin), kBytesPerCall);
     const auto begun = system_.now();
     system_.collapse(begin, bytes);
