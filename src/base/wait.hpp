@@ -99,6 +99,15 @@ class TestBackoff {
   Usage begun_;  // Usage at the first test of the row, or after the last sleep.
 };
 
+/// Tells the core that the calling thread polls memory. Polls then disturb the core that writes the memory less.
+inline void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 /// Waits of a collective. One object per wait. A wait may begin again after progress.
 class CollectiveBackoff {
  public:
@@ -121,13 +130,6 @@ class CollectiveBackoff {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static void relax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
   static void yield() noexcept;
   bool wait_with_clock(Wire* wire);
 

@@ -33,7 +33,7 @@ class HostLink final : public MessageLink {
   /// Makes the link of this rank to the local rank `peer`.
   HostLink(const Arena& arena, int peer);
 
-  std::size_t longest_eager() const noexcept override { return kMessageRingBytes / 8; }
+  std::size_t longest_eager() const noexcept override { return kMessageRingBytes / 2; }
   std::size_t longest_piece() const noexcept override { return kMessageRingBytes / 4; }
   bool send(const Envelope& envelope, const std::byte* payload, std::size_t bytes) override {
     return bytes <= kInFirst && envelope.kind == MessageKind::eager ? send_short(envelope, payload, bytes)

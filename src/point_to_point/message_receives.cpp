@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/wait.hpp"
 #include "collectives/error.hpp"
 #include "point_to_point/message_texts.hpp"
 
@@ -47,7 +48,7 @@ bool MessageReceives::end_at_once(MessageOperation& receive, int polls) {
   HostLink* const link = links_[call.peer].host;
   if (link == nullptr) return false;
   const Envelope* arrived = link->arrived();
-  while (arrived == nullptr && --polls > 0) arrived = link->arrived();
+  for (; arrived == nullptr && --polls > 0; arrived = link->arrived()) relax();
   if (arrived == nullptr || arrived->kind != MessageKind::eager || arrived->tag != call.tag ||
       arrived->bytes != receive.bytes || arrived->type != call.type)
     return false;

@@ -20,9 +20,11 @@ bool MessageSends::has_credit(Receiver& to, Rank rank, std::size_t bytes) const 
 
 bool MessageSends::hand_over(Receiver& to, MessageOperation& send) {
   const MessageCall& call = send.call;
-  MessageLink& link = *links_[call.peer].link;
+  const MessageLinks::End& end = links_[call.peer];
+  MessageLink& link = *end.link;
+  const bool direct = end.host != nullptr && direct_.takes_less_time(end.local, call.data, send.bytes);
   Envelope envelope{.kind = MessageKind::eager, .type = call.type, .tag = call.tag, .bytes = send.bytes};
-  if (send.bytes <= link.longest_eager() && has_credit(to, call.peer, send.bytes)) {
+  if (!direct && send.bytes <= link.longest_eager() && has_credit(to, call.peer, send.bytes)) {
     if (!link.send(envelope, call.data, send.bytes)) return false;
     to.eager_sent += send.bytes + kEnvelopeCredit;
     note_sent(call.peer, send.bytes);
@@ -31,7 +33,7 @@ bool MessageSends::hand_over(Receiver& to, MessageOperation& send) {
   }
   envelope.kind = MessageKind::request;
   envelope.id = send.id = to.last_id + 1;
-  if (links_[call.peer].host != nullptr) {
+  if (end.host != nullptr) {
     const RemoteBuffer mine = direct_.describe(call.data, send.bytes);
     envelope.address = mine.address;
     envelope.name = mine.name;

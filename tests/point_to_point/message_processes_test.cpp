@@ -156,9 +156,14 @@ void expect_loss_of_killed(const CommunicatorOptions& options) {
       const std::vector<int> statuses = run_processes(
           3, "killed",
           [&](Communicator& comm) {
-            comm.barrier();
-            if (comm.rank() == 0) ::raise(SIGKILL);
             std::vector<float> data(1 << 20);
+            // Rank 0 does not end before its peers are ready. After a barrier, a peer might still wait for its messages.
+            const std::span<float> ready = std::span(data).first(1);
+            if (comm.rank() == 0) {
+              for (const Rank peer : {1, 2}) comm.recv(ready, peer);
+              ::raise(SIGKILL);
+            }
+            comm.send(ready, 0);
             const Error error = error_of([&] {
               if (comm.rank() == 1 && waits_to_send)
                 comm.send(data, 0);
