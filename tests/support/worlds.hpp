@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/types.hpp"
+#include "support/system.hpp"
 
 namespace collectives::testing {
 
@@ -87,7 +88,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// segment each. Some counts leave one element for the last round, so that only the first rank owns an element of it.
 inline std::vector<std::size_t> awkward_counts(int p) {
   const auto n = static_cast<std::size_t>(p);
-  return {0, 1, n - 1, n, n + 1, 3 * n + 2, 611, 40'009, n * (65'536 / n) + 1, 2 * n * (65'536 / n) + 1};
+  std::vector<std::size_t> counts{0, 1, n - 1, n, n + 1, 3 * n + 2, 611, n * (65'536 / n) + 1};
+  if (!kSanitized) counts.insert(counts.end(), {40'009, 2 * n * (65'536 / n) + 1});  // sanitizers make loops slow
+  return counts;
 }
 
 /// Returns an input whose sums over ranks depend on the order of addition.
