@@ -189,7 +189,7 @@ CallOptions::CallOptions(const collectives_options* options, bool lists_parts) {
   user_op_ = c_options.user_op;
   displacements_ = c_options.displacements;
   if (displacements_ != nullptr && !lists_parts)
-    refuse("collectives_options has displacements, which only calls with a list of counts use");
+    refuse("collectives_options has displacements, which this call does not use");
 }
 
 ReduceOp CallOptions::op(collectives_op op) const {

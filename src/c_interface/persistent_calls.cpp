@@ -48,11 +48,11 @@ collectives_error collectives_persistent_reduce_scatter_v(collectives_communicat
                                                           const collectives_options* options,
                                                           collectives_persistent** call) {
   return persistent(__func__, call, [&] {
-    const CallOptions how(options);
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
-    return in(comm).persistent_reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)},
-                                                list.counts, how.op(op), how);
+    return in(comm).persistent_reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list,
+                                                how.op(op), how);
   });
 }
 
@@ -71,10 +71,10 @@ collectives_error collectives_persistent_all_gather_v(collectives_communicator* 
                                                       const collectives_options* options,
                                                       collectives_persistent** call) {
   return persistent(__func__, call, [&] {
-    const auto list = listed(in(comm), counts);
+    const CallOptions how(options, true);
+    const auto list = listed(in(comm), counts, how.displacements());
     const auto [whole, mine] = unequal(in(comm), list);
-    return in(comm).persistent_all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list.counts,
-                                            CallOptions(options));
+    return in(comm).persistent_all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 

@@ -77,6 +77,21 @@ void PlacePartsByDisplacements(Comm* comm) {
   float sum[3];
   OK(collectives_reduce_scatter_v(comm, whole, sum, counts, COLLECTIVES_F32, COLLECTIVES_SUM, &options));
   for (size_t i = 0; i < 3; ++i) CHECK(sum[i] == (float)p * element(self, i));
+
+  collectives_persistent *gather = NULL, *scatter = NULL;
+  OK(collectives_persistent_all_gather_v(comm, part, whole, counts, COLLECTIVES_F32, &options, &gather));
+  OK(collectives_persistent_reduce_scatter_v(comm, whole, sum, counts, COLLECTIVES_F32, COLLECTIVES_SUM, &options,
+                                             &scatter));
+  for (size_t i = 0; i < 5 * p; ++i) whole[i] = -1;
+  memset(sum, 0, sizeof sum);
+  OK(collectives_persistent_start(gather));
+  OK(collectives_persistent_wait(gather));
+  for (size_t i = 0; i < 5 * p; ++i) CHECK(whole[i] == (i % 5 < 3 ? element(p - 1 - i / 5, i % 5) : -1.0F));
+  OK(collectives_persistent_start(scatter));
+  OK(collectives_persistent_wait(scatter));
+  for (size_t i = 0; i < 3; ++i) CHECK(sum[i] == (float)p * element(self, i));
+  collectives_persistent_free(gather);
+  collectives_persistent_free(scatter);
   free(whole);
 }
 
@@ -91,7 +106,7 @@ void RefuseWrongParts(Comm* comm) {
   INVALID("is not a rank", collectives_gather(comm, part, whole, 1, COLLECTIVES_F32, beyond, NULL));
   INVALID("is not a rank", collectives_scatter(comm, whole, part, 1, COLLECTIVES_F32, -1, NULL));
   INVALID("input is null", collectives_scan(comm, NULL, part, 3, COLLECTIVES_F32, COLLECTIVES_SUM, NULL));
-  INVALID("which only calls with a list of counts use",
+  INVALID("displacements, which this call does not use",
           collectives_all_gather(comm, part, whole, 3, COLLECTIVES_F32, &options));
   if (p > 1)
     INVALID("parts 0 and 1 of output overlap",
