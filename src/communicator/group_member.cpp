@@ -44,10 +44,22 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     const auto& [call, inputs, outputs, parts, lists, message] = members[i];
     for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
+    // In place, the output stands for what both have.
+    if (!is_fusible(call.collective) && inputs.size() == 1 && outputs.size() == 1) {
+      const auto* const input = static_cast<const std::byte*>(inputs[0].data);
+      const auto* const output = static_cast<const std::byte*>(outputs[0].data);
+      const std::byte *const input_end = input + inputs[0].bytes(), *const output_end = output + outputs[0].bytes();
+      const bool in_place = output < input_end && input < output_end;
+      const std::byte* const before_end = in_place ? std::max(input, output) : input_end;
+      add(input, static_cast<std::size_t>(before_end - input), i, false);
+      if (in_place && output_end < input_end)
+        add(output_end, static_cast<std::size_t>(input_end - output_end), i, false);
+      continue;
+    }
     for (const ConstBuffer& input : inputs) {
       const bool in_place = std::ranges::any_of(
           outputs, [&](const Buffer& output) { return output.data == input.data && output.count >= input.count; });
-      if (!in_place) add(input.data, input.bytes(), i, false);  // in place, the output stands for both
+      if (!in_place) add(input.data, input.bytes(), i, false);
     }
   }
   std::ranges::sort(ranges, {}, &MemberRange::begin);

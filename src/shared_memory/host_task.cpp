@@ -161,7 +161,6 @@ namespace {
 /// Describes the blocks of an all-to-all whose pairs have counts of their own. The numbers on which the protocol
 /// depends become equal on all ranks.
 void describe_blocks(const Step& step, HostTask& task) {
-  task.blocks.clear();
   task.swaps = step.blocks == nullptr || step.blocks->swaps;
   if (step.blocks == nullptr) return;
   const Parts incoming = step.blocks->incoming.in_round_of(step.parts);
@@ -181,6 +180,7 @@ void describe(const Step& step, std::size_t element_bytes, int ranks, bool overs
   task.kind = step.kind;
   task.root = step.root;
   task.element = element_bytes;
+  task.blocks.clear();
   task.slices.assign(static_cast<std::size_t>(ranks), Range{});
   if (step.has_one_owner())
     task.slices[static_cast<std::size_t>(step.root)] = step.parts[0];

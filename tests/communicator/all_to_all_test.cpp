@@ -145,6 +145,35 @@ TEST_P(AllToAll, MovesBlocksWithCountsOfTheirOwn) {
   });
 }
 
+TEST_P(AllToAll, LeavesNothingBehindThatChangesTheNextCall) {
+  run([](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    constexpr std::size_t kEach = 20'000;
+    const Options next{.backend = "auto"};
+    const std::vector<std::size_t> one(p, 1);
+    const std::vector<std::int32_t> sent(p, 1);
+    std::vector<std::int32_t> received(p);
+    auto in = comm.allocate<std::int32_t>(p * kEach), out = comm.allocate<std::int32_t>(p * kEach);
+    for (std::size_t i = 0; i < in.size(); ++i) in.data()[i] = element(comm.rank(), 0, i);
+    const auto sum_at = [p](std::size_t i) {
+      std::int32_t sum = 0;
+      for (std::size_t r = 0; r < p; ++r) sum += element(static_cast<Rank>(r), 0, i);
+      return sum;
+    };
+    comm.all_to_all_v(sent, one, received, one);
+    comm.all_reduce(in, out, ReduceOp::sum, next);
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out.data()[i], sum_at(i)) << i;
+    comm.all_to_all_v(sent, one, received, one);
+    const std::span<std::int32_t> part(out.data(), kEach);
+    comm.reduce_scatter(in, part, ReduceOp::sum, next);
+    for (std::size_t i = 0; i < kEach; ++i) ASSERT_EQ(part[i], sum_at(self * kEach + i)) << i;
+    comm.all_to_all_v(sent, one, received, one);
+    comm.all_gather(std::span<const std::int32_t>(in.data(), kEach), out, next);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      ASSERT_EQ(out.data()[i], element(static_cast<Rank>(i / kEach), 0, i % kEach)) << i;
+  });
+}
+
 TEST_P(AllToAll, MovesBlocksWithCountsOfTheirOwnInPlace) {
   run([](Communicator& comm) {
     const Rank self = comm.rank();

@@ -162,6 +162,43 @@ TEST(GroupOfCollectives, GivesTheResultsOfAllToAllsGathersScattersAndScans) {
     });
 }
 
+TEST(GroupOfCollectives, GathersAndScattersInPlaceAtAnyRoot) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      for (const std::size_t count : {std::size_t{3}, std::size_t{30'000}})
+        for (Rank root = 0; root < comm.size(); ++root) {
+          const bool is_root = comm.rank() == root;
+          std::vector<int> gathered(p * count, -1), scattered(p * count), own(count), part(count);
+          const std::span<int> source = is_root ? std::span(gathered).subspan(self * count, count) : std::span(own);
+          const std::span<int> result = is_root ? std::span(scattered).subspan(self * count, count) : std::span(part);
+          for (std::size_t i = 0; i < count; ++i) source[i] = given(self, 0, i);
+          for (std::size_t i = 0; i < p * count; ++i) scattered[i] = given(self, 1, i);
+          Group group = comm.group();
+          group.gather(source, gathered, root);
+          group.scatter(scattered, result, root);
+          group.run();
+          for (std::size_t i = 0; is_root && i < p * count; ++i)
+            ASSERT_EQ(gathered[i], given(i / count, 0, i % count)) << i;
+          for (std::size_t i = 0; i < count; ++i)
+            ASSERT_EQ(result[i], given(static_cast<std::size_t>(root), 1, self * count + i)) << i;
+        }
+    });
+}
+
+TEST(GroupOfCollectives, RefusesAnInputThatAScatterInPlaceOverwrites) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<int> whole(20), sum(10);
+    const std::span<int> mine = std::span(whole).subspan(static_cast<std::size_t>(comm.rank()) * 10, 10);
+    Group group = comm.group();
+    group.scatter(whole, mine, comm.rank());  // both ranks name themselves as root
+    group.all_reduce(mine, sum);
+    const Error error = error_of([&] { group.run(); });
+    EXPECT_EQ(error.code(), Errc::invalid_argument) << error.what();
+    EXPECT_SAYS(error.what(), "the output of tensor 1 and the input of tensor 2 overlap");
+  });
+}
+
 TEST(GroupOfCollectives, SharesCallsOfEqualCollectiveTypeOpRootAndOptions) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<std::vector<int>> data(6, std::vector<int>(5, 1)), wide(2, std::vector<int>(10));
