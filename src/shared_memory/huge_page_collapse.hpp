@@ -8,10 +8,10 @@
 //   deadline   no call begins after the deadline of the memory
 //   slowness   after one call of more than 100 ms, this process makes no other
 //
-// Memory that is not collapsed keeps its small pages. The only disadvantage is slower access. On a virtual machine whose
-// hypervisor keeps page tables of its own, the first access of a process to a page takes about 3 us. Example: 8 ranks on
-// 2 cores allocate 16 MiB each. A collapse then takes 20 to 100 ms. With small pages, the first 60 all-reduces take 0.8 s
-// longer in total.
+// Memory that is not collapsed keeps its small pages. The only disadvantage is slower access. On a virtual machine
+// whose hypervisor keeps page tables of its own, the first access of a process to a page takes about 3 us. Example: 8
+// ranks on 2 cores allocate 16 MiB each. A collapse then takes 20 to 100 ms. With small pages, the first 60 all-reduces
+// take 0.8 s longer in total.
 #pragma once
 
 #include <atomic>
