@@ -29,14 +29,31 @@ Outcome run_command(const std::string& command, const std::function<void(const s
 
 namespace {
 
-/// Returns the ids of the processes that run the program at `path`, as text.
+/// Entry of the environment of all processes that this test starts, also through launchers. Other tests may run the
+/// same program at the same time.
+const std::string mark_of_test = [] {
+  const std::string id = std::to_string(::getpid());
+  ::setenv("STARTED_BY_TEST", id.c_str(), 1);
+  return "STARTED_BY_TEST=" + id;
+}();
+
+bool is_of_this_test(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/environ");
+  for (std::string entry; std::getline(file, entry, '\0');)
+    if (entry == mark_of_test) return true;
+  return false;
+}
+
+/// Returns the ids of the processes of this test that run the program at `path`, as text.
 std::vector<std::string> ids_of(std::string_view path) {
   std::vector<std::string> ids;
   DIR* proc = ::opendir("/proc");
   while (const dirent* entry = ::readdir(proc)) {
     char target[4096];
     const ssize_t length = ::readlink((std::string("/proc/") + entry->d_name + "/exe").c_str(), target, sizeof target);
-    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path) ids.push_back(entry->d_name);
+    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == path &&
+        is_of_this_test(entry->d_name))
+      ids.push_back(entry->d_name);
   }
   ::closedir(proc);
   return ids;

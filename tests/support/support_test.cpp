@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
 
 #include "support/pattern.hpp"
 #include "support/programs.hpp"
@@ -51,6 +55,18 @@ TEST(Ranks, AFailureComesOutWithItsRankInFront) {
     EXPECT_EQ(error.operation(), "all_reduce #2");
   }
   EXPECT_THROW(run_ranks(1, [](Bootstrap&) { throw 3; }), std::runtime_error);
+}
+
+TEST(Processes, OfThisTestAreCountedAndThoseOfOtherTestsAreNot) {
+  std::string path = run_command("command -v sleep").out;
+  path = std::filesystem::canonical(path.substr(0, path.find('\n'))).string();
+  run_command("(sleep 3 & env -u STARTED_BY_TEST sleep 3 & env STARTED_BY_TEST=1 sleep 3 &) > /dev/null 2> /dev/null");
+  for (int tries = 0; tries < 100 && processes_of(path) == 0; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(processes_of(path), 1);
+  for (int tries = 0; tries < 1000 && processes_of(path) != 0; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(processes_of(path), 0);
 }
 
 TEST(Pattern, FindsMatchesAndTheirGroups) {
