@@ -51,10 +51,11 @@ constexpr int kTests = 1000;
 // Number of fruitless tests in a row while waits sleep at once, because each yield may then take a time slice.
 constexpr int kTestsAfterLateYield = 32;
 // Returns the maximum CPU time of a row of tests in a program that only waits. A program that takes more computes
-// between its tests, and must not sleep. A test takes 0.2 to 0.5 us. The program may yield once until the next test,
-// which takes at most as long as two calls of TestBackoff::usage(): 1.3 of 2.4 us on one virtual machine, and up to 3.6
-// of 2.5 us while other programs use its caches. A yield that switches threads takes 1 to 2 us more, and up to 25 us if
-// the other thread leaves nothing in the caches.
+// between its tests, and must not sleep. A test takes 0.2 to 0.5 us. The program may yield once until the next test. A
+// yield takes at most as long as two calls of TestBackoff::usage(). Both grow with the price of a system call. On one
+// virtual machine a yield takes 1.3 us, and a call of usage() 2.4 us. While other programs use the caches, a yield
+// takes up to 3.6 us. A yield that switches threads takes 1 to 2 us more, and up to 25 us if the other thread leaves
+// nothing in the caches.
 constexpr std::chrono::nanoseconds allowed_in_row(int tests, long switches, std::chrono::nanoseconds usage) {
   return (500ns + 2 * usage) * tests + 30us * switches;
 }

@@ -1,5 +1,5 @@
-// Helpers of the C functions that perform collectives. The function in() returns the communicator of a handle. called()
-// performs a blocking call, and issued() starts an asynchronous one.
+// Helpers of the C functions that perform collectives. The function in() returns the communicator of a handle. The
+// function called() performs a blocking call, and issued() starts an asynchronous one.
 #pragma once
 
 #include <memory>

@@ -15,7 +15,9 @@ namespace {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
 
-constexpr long kThreadsPerCore = 8;  // maximum number of threads that want to run
+/// Maximum number of threads per core that want to run. 8 ranks on 2 cores are half as many, and other programs may run
+/// beside them.
+constexpr long kThreadsPerCore = 8;
 
 /// Returns whether at most kThreadsPerCore threads per core want to run now. Returns true if the number of cores is
 /// unknown.
