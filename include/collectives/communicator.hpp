@@ -513,7 +513,7 @@ class COLLECTIVES_EXPORT Communicator {
 /// one another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
 ///
 /// The functions that add an operation check its arguments like the functions of Communicator. The buffers belong to
-/// the group until run() or Work::wait() has ended. The lists of counts and of tensors are copied.
+/// the group until run() or Work::wait() has ended. The lists of counts, displacements and tensors are copied.
 class COLLECTIVES_EXPORT Group {
  public:
   explicit Group(Communicator& comm);
@@ -528,15 +528,15 @@ class COLLECTIVES_EXPORT Group {
   /// rank. In place: output.data == inputs[rank()].data.
   void reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, ReduceOp op = ReduceOp::sum,
                       const Options& = {});
-  void reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                        ReduceOp op = ReduceOp::sum, const Options& = {});
+  void reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, ReduceOp op = ReduceOp::sum,
+                        const Options& = {});
   void all_gather(ConstBuffer input, Buffer output, const Options& = {});
   /// Adds an all_gather into a list of tensors. The input of rank r goes to outputs[r].
   ///
   /// Shape: outputs.size() == size(), and input.count == outputs[rank()].count. The count of outputs[r] is equal on
   /// every rank. In place: input.data == outputs[rank()].data.
   void all_gather(ConstBuffer input, std::span<const Buffer> outputs, const Options& = {});
-  void all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, const Options& = {});
+  void all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& = {});
   void broadcast(Buffer data, Rank root, const Options& = {});
   void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});

@@ -61,10 +61,10 @@ collectives_error collectives_group_reduce_scatter_v(collectives_group* group, c
                                                      const size_t* counts, collectives_data_type type,
                                                      collectives_op op, const collectives_options* options) {
   return added(__func__, group, {Collective::reduce_scatter, true}, [&](Group& to, const Communicator& comm) {
-    const CallOptions how(options);
-    const auto list = listed(comm, counts);
+    const CallOptions how(options, true);
+    const auto list = listed(comm, counts, how.displacements());
     const auto [whole, mine] = unequal(comm, list);
-    to.reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list.counts, how.op(op), how);
+    to.reduce_scatter_v({input, whole, type_of(type)}, {output, mine, type_of(type)}, list, how.op(op), how);
   });
 }
 
@@ -91,9 +91,10 @@ collectives_error collectives_group_all_gather_v(collectives_group* group, const
                                                  const size_t* counts, collectives_data_type type,
                                                  const collectives_options* options) {
   return added(__func__, group, {Collective::all_gather, true}, [&](Group& to, const Communicator& comm) {
-    const auto list = listed(comm, counts);
+    const CallOptions how(options, true);
+    const auto list = listed(comm, counts, how.displacements());
     const auto [whole, mine] = unequal(comm, list);
-    to.all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list.counts, CallOptions(options));
+    to.all_gather_v({input, mine, type_of(type)}, {output, whole, type_of(type)}, list, how);
   });
 }
 

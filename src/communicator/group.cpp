@@ -47,7 +47,10 @@ struct Group::Impl {
     comm->check_process(call.collective);
     std::exception_ptr refused;
     comm->preparation().check_member(call, options, refused);
-    place(member_of(call, rank(), size()), options, refused);
+    GroupMember member = member_of(call, rank(), size());
+    if (call.memory == Memory::device && is_divided(call.collective) && is_displaced(call))
+      return add_parts(call, parts_of(member), options);
+    place(std::move(member), options, refused);
   }
 
   void add(const MessageCall& call, const Options& options) {
@@ -77,6 +80,12 @@ struct Group::Impl {
       else
         member.inputs[r] = tensors[r];
     place(std::move(member), options, refused);
+  }
+
+  /// Returns the tensors of the divided side of a member.
+  static std::vector<ConstBuffer> parts_of(const GroupMember& member) {
+    if (member.call.collective == Collective::reduce_scatter) return member.inputs;
+    return {member.outputs.begin(), member.outputs.end()};
   }
 
   /// Adds a call with a list of tensors in device memory as one call for each tensor: broadcasts in place of an
@@ -131,9 +140,9 @@ void Group::reduce_scatter(std::span<const ConstBuffer> inputs, Buffer output, R
   impl_->add_list({.collective = Collective::reduce_scatter, .output = output, .op = op}, inputs, options);
 }
 
-void Group::reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, ReduceOp op,
+void Group::reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, ReduceOp op,
                              const Options& options) {
-  impl_->add(reduce_scatter_v_of(input, output, counts, op), options);
+  impl_->add(reduce_scatter_v_of(input, output, parts, op), options);
 }
 
 void Group::all_gather(ConstBuffer input, Buffer output, const Options& options) {
@@ -145,9 +154,8 @@ void Group::all_gather(ConstBuffer input, std::span<const Buffer> outputs, const
   impl_->add_list({.collective = Collective::all_gather, .input = input}, tensors, options);
 }
 
-void Group::all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts,
-                         const Options& options) {
-  impl_->add(call_of(Collective::all_gather, input, output, PartLayout(counts)), options);
+void Group::all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts, const Options& options) {
+  impl_->add(call_of(Collective::all_gather, input, output, parts), options);
 }
 
 void Group::broadcast(Buffer data, Rank root, const Options& options) { broadcast(data, data, root, options); }

@@ -79,14 +79,16 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
                             side_of(first), first.member + 1, side_of(second), second.member + 1, members.size()));
 }
 
-/// Divides a buffer into one tensor for each part.
+/// Divides a buffer into one tensor for each part. Without displacements, the parts follow one another.
 template <class Byte, class Whole>
-void divide(std::vector<Whole>& buffers, const Whole& whole, std::span<const std::size_t> parts) {
-  auto* at = static_cast<Byte*>(whole.data);
-  for (const std::size_t count : parts) {
-    buffers.push_back({at, count, whole.type});
-    at += count * size_of(whole.type);
+std::vector<Whole> divided(const Whole& whole, const PartLayout& parts) {
+  std::vector<Whole> tensors;
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < parts.counts.size(); at += parts.counts[r++]) {
+    if (!parts.displacements.empty() && parts.counts[r] > 0) at = parts.displacements[r];
+    tensors.push_back({static_cast<Byte*>(whole.data) + at * size_of(whole.type), parts.counts[r], whole.type});
   }
+  return tensors;
 }
 
 }  // namespace
@@ -118,12 +120,13 @@ GroupMember member_of(const Call& call, Rank rank, int size) {
     member.parts.assign(1, by_input ? call.input.count : call.output.count);
   }
   const Sides sides = sides_of(call, rank);
+  const PartLayout parts(member.parts, call.displacements);
   if (call.collective == Collective::reduce_scatter)
-    divide<const std::byte>(member.inputs, call.input, member.parts);
+    member.inputs = divided<const std::byte>(call.input, parts);
   else if (sides.input)
     member.inputs.push_back(call.input);
   if (call.collective == Collective::all_gather)
-    divide<std::byte>(member.outputs, call.output, member.parts);
+    member.outputs = divided<std::byte>(call.output, parts);
   else if (sides.output)
     member.outputs.push_back(call.output);
   return member;
