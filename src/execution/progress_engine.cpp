@@ -6,9 +6,10 @@ namespace collectives {
 namespace {
 
 // Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below. Static objects may
-// use communicators after the destruction of the Keeper.
-thread_local ProgressEngine* current = nullptr;
-thread_local bool ended = false;
+// use communicators after the destruction of the Keeper. Every start of a persistent call reads `current` twice, so the
+// loader places the variables at a fixed offset.
+[[gnu::tls_model("initial-exec")]] thread_local ProgressEngine* current = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local bool ended = false;
 
 struct Keeper {
   std::shared_ptr<ProgressEngine> list;

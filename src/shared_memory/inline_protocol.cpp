@@ -20,8 +20,8 @@ namespace collectives {
 namespace {
 
 /// Maximum number of times that progress() looks for the missing lines of one peer before it returns. Returning and
-/// being called again takes about as long as these looks.
-constexpr int kLooks = 8;
+/// being called again takes as long as 8 looks. With 32 looks, a rank thus looks during most of its wait.
+constexpr int kLooks = 32;
 
 /// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow, because a reader's
 /// processor prefetches the lines behind those that it reads. The prefetch would take the next slot's lines from the
@@ -130,6 +130,7 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   packed_.clear();
   kept_ = {};
   signal_only_ = task.kind == Step::Kind::host_barrier;
+  shows_one_line_ = false;
   shown_[0] = shown_[1] = {};
   shown_bytes_ = own_bytes_ = 0;
   if (signal_only_ || task.scatters()) return;
@@ -161,6 +162,7 @@ void InlineProtocol::prepare_to_show(const HostTask& task, const HostOperands& w
   } else {
     shown_[0] = {0, own_bytes_};
     shown_bytes_ = own_bytes_;
+    shows_one_line_ = packed_.empty() && own_bytes_ > 0 && own_bytes_ <= kLinePayload;
   }
 }
 
@@ -209,7 +211,7 @@ void InlineProtocol::prepare_to_deal(const HostTask& task, const HostOperands& w
   pieces_.clear();
   wanted_.clear();
   kept_ = {};
-  signal_only_ = false;
+  signal_only_ = shows_one_line_ = false;
   shown_[0] = shown_[1] = {};
   shown_bytes_ = pieces_at_ = 0;
   const std::size_t lines = std::max<std::size_t>(1, lines_for(task.longest * task.element));
@@ -247,6 +249,11 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
     if (task.shows(self_)) tag_of(slot(self_)).store(tag_, std::memory_order_release);
     return prefetch_for_write(next);
   }
+  if (shows_one_line_) {
+    write_line(slot(self_), own_, own_bytes_);
+    bytes_shown_ += own_bytes_;
+    return prefetch_for_write(next);
+  }
   for (const Own& slice : packed_) std::memcpy(slice.to, slice.from, slice.bytes);
   for (const Span span : shown_) write(span);
   for (const Parcel& parcel : parcels_) write(parcel);
@@ -258,24 +265,26 @@ void InlineProtocol::start(const HostTask& task, const HostOperands& with, std::
   bytes_shown_ += shown_bytes_;
 }
 
+/// Writes min(bytes, kLinePayload) bytes of payload, and then the tag.
+void InlineProtocol::write_line(std::byte* line, const std::byte* from, std::size_t bytes) const {
+  copy_payload(line, from, bytes);
+  tag_of(line).store(tag_, std::memory_order_release);
+}
+
 /// Writes the lines that overlap `span`.
 void InlineProtocol::write(Span span) {
   if (span.begin >= span.end) return;
   const std::size_t first = span.begin / kLinePayload;
   std::byte* line = slot(self_) + first * kLineBytes;
-  for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes) {
-    copy_payload(line, own_ + at, own_bytes_ - at);
-    tag_of(line).store(tag_, std::memory_order_release);
-  }
+  for (std::size_t at = first * kLinePayload; at < span.end; at += kLinePayload, line += kLineBytes)
+    write_line(line, own_ + at, own_bytes_ - at);
 }
 
 /// Writes the lines of a parcel. A parcel without elements is one line in an all-to-all, which only signals.
 void InlineProtocol::write(const Parcel& parcel) {
   std::byte* line = slot(self_) + parcel.first_line * kLineBytes;
-  for (std::size_t at = 0; at < std::max<std::size_t>(1, parcel.bytes); at += kLinePayload, line += kLineBytes) {
-    copy_payload(line, parcel.from + at, parcel.bytes - at);
-    tag_of(line).store(tag_, std::memory_order_release);
-  }
+  for (std::size_t at = 0; at < std::max<std::size_t>(1, parcel.bytes); at += kLinePayload, line += kLineBytes)
+    write_line(line, parcel.from + at, parcel.bytes - at);
 }
 
 /// Prefetches the lines that this rank will write in the next collective, if that has the same operands.

@@ -73,6 +73,7 @@ class InlineProtocol {
   void prepare_to_combine(const HostTask&, const HostOperands&, Span mine);
   void prepare_to_scatter(const HostTask&, const HostOperands&);
   void prepare_to_deal(const HostTask&, const HostOperands&);
+  void write_line(std::byte* line, const std::byte* from, std::size_t bytes) const;
   void write(Span);
   void write(const Parcel&);
   void prefetch(std::byte* next, Span) const;
@@ -94,6 +95,7 @@ class InlineProtocol {
   // Results of prepare().
   std::uint64_t known_as_ = 0;      // name of the operands that are prepared; 0: none
   bool signal_only_ = false;        // whether the collective is a barrier, which has no payload
+  bool shows_one_line_ = false;     // whether the payload is one line that lies in the source, and peers need all of it
   std::vector<Own> packed_;         // parts of this rank's payload that are copied together; empty: they are adjacent
   const std::byte* own_ = nullptr;  // this rank's payload
   std::size_t own_bytes_ = 0;       // length of this rank's payload in bytes

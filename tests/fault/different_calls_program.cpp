@@ -8,11 +8,13 @@
 //     timeout=SECONDS     deadline of each call, by default 20
 //     shown=N             faults that are printed in full, by default 20
 //     match=TEXT          tries only cells whose description contains TEXT
+//     calls=REGEX         tries only calls whose whole title matches REGEX
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,7 @@ namespace {
 
 using Arguments = std::map<std::string, std::string>;
 Arguments arguments{{"wire", ""},    {"first", "0"}, {"cells", "1000000"}, {"timeout", "20"},
-                    {"shown", "20"}, {"match", ""},  {"stride", "1"}};
+                    {"shown", "20"}, {"match", ""},  {"stride", "1"},      {"calls", ".*"}};
 
 std::size_t number(const char* key) { return std::strtoul(arguments[key].c_str(), nullptr, 10); }
 
@@ -44,9 +46,15 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 Tried try_cells() {
   const auto timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(std::strtod(arguments["timeout"].c_str(), nullptr)));
+  const std::regex calls(arguments["calls"]);
+  const auto tries = [&](std::size_t call) {
+    return std::regex_match(std::string(different_calls()[call].title), calls);
+  };
   std::vector<CallPair> pairs;
   for (const CallPair& pair : all_call_pairs())
-    if ((pair.first * 31 + pair.second) % std::max(number("stride"), std::size_t{1}) == 0) pairs.push_back(pair);
+    if ((pair.first * 31 + pair.second) % std::max(number("stride"), std::size_t{1}) == 0 && tries(pair.first) &&
+        tries(pair.second))
+      pairs.push_back(pair);
   const std::vector<Cell> cells = all_cells(arguments["wire"]);
   const std::size_t end = std::min(cells.size(), number("first") + number("cells"));
   Tried all;
