@@ -4,9 +4,8 @@
 // collective passes the Call to Impl::run(). The asynchronous form passes it to Impl::issue(), and returns a Work, the
 // handle with which the program waits.
 //
-// Other files define the remaining public functions. In this folder, split.cpp defines split(), create_group.cpp
-// create_group(), part_calls.cpp the collectives with one part per rank, point_to_point_calls.cpp the sends and
-// receives, and persistent_call.cpp the persistent calls. The constructor is in tuning/construct.cpp.
+// Other files of this folder define the remaining public functions: split.cpp, create_group.cpp, part_calls.cpp,
+// point_to_point_calls.cpp and persistent_call.cpp. The constructor is in tuning/construct.cpp.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,14 @@
 // Implementation of Communicator::Impl, which performs the calls of a Communicator.
 //
-// Each collective passes the same checks in this order: this process made the communicator, no other collective of the
-// communicator is under way, the arguments are valid, and the communicator has not failed. Then the call gets a plan,
-// which names its algorithm. An Operation represents the call until it ends. Unfinished operations wait in the queue. A
-// short blocking call on host (CPU) memory usually completes without entering the queue.
+// Each collective passes four checks in this order:
+//
+//   this process has made the communicator
+//   no other collective of the communicator is under way
+//   the arguments are valid
+//   the communicator has not failed
+//
+// Then the call gets a plan, which names its algorithm. An Operation represents the call until it ends. Unfinished
+// operations wait in the queue. A short blocking call on host (CPU) memory usually completes without the queue.
 //
 // If a blocking call has the same arguments as the last one, run() skips the check of the arguments and the planning.
 // Most functions that run() then calls are inline in headers, for speed.

@@ -10,8 +10,8 @@
 // complete the operation without the queue, because most short operations complete in this time. Over a network, run()
 // makes fewer attempts. It uses the queue if these attempts fail, or if the queue already holds earlier operations.
 // Operations on GPU memory always use the queue. In all these cases, run() blocks until the operation has ended. There
-// is one exception: if the program passes a GPU stream and NCCL performs the call, run() returns as soon as NCCL has
-// put all work into GPU streams.
+// is one exception: if the program passes a GPU stream to a call that NCCL performs, run() returns as soon as all work
+// is in GPU streams.
 //
 // If a blocking call has the same arguments as the last one, run() may skip the first two phases (repeated_call.hpp). A
 // blocking call with a compressor is performed as an asynchronous call followed by a wait.

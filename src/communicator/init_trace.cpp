@@ -27,8 +27,8 @@
 namespace collectives {
 namespace {
 
-// Trace identities: the file and the rank for the events of this thread (`of_thread`), and those of the thread that
-// constructed the first communicator of this process (`of_process`).
+// Trace identities, each a file and a rank. Events of this thread go to the file of `of_thread`. The identity of the
+// first thread that constructed a communicator in this process is `of_process`.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free

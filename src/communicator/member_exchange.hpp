@@ -1,5 +1,5 @@
-// MemberExchange: lets some ranks of a communicator exchange texts while the other ranks take no part. create_group()
-// uses it, in which these ranks, the members, make a communicator of their own.
+// MemberExchange: lets some ranks of a communicator exchange texts while the other ranks take no part. These ranks are
+// the members. In create_group(), they make a communicator of their own, and use this class to connect.
 //
 // Each member passes the list of all members and a name. A hash of both, the creation number, tells this call of
 // create_group() from others that other ranks make at the same time.

@@ -1,9 +1,9 @@
 // Implementation of OperationQueue, which holds the unfinished operations of a communicator. An operation is one call,
 // from its issue to its end.
 //
-// progress() advances the oldest operations as far as possible without waiting. wait_until() calls it in a loop, in
-// which it also looks for failures about once per millisecond. After a failure, all unfinished operations end with the
-// same error.
+// The function progress() advances operations, oldest first, as far as possible without waiting. The function
+// wait_until() advances them in a loop until a given operation has ended. In the loop, it also looks for failures about
+// once per millisecond. After a failure, all unfinished operations end with the same error.
 //
 // An operation on GPUs may have handed all its work to GPU streams before it ends. It then moves to a second list, the
 // operations in flight, so that the next operation can begin.

@@ -1,9 +1,12 @@
-// Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
-// row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
-// one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
-// algorithms, such as `ring`. Each backend of the table has a row for each of the six collectives of performs_common().
-// The other collectives have rows of the backends that have a sensible form of them. Backend
-// `nccl` has no rows, because it has no Steps.
+// Table of all algorithms, from which the planner chooses one for each new kind of call.
+//
+// Each row of the table is one algorithm. A row holds the name of the algorithm, some properties, and a function that
+// emits the Steps of a rank. A Step is one action of a rank, such as to receive a message and add it. The functions
+// above the table emit Steps by means of the algorithms in the folders ring, reduce_to_one and hierarchical.
+//
+// A backend is a family of algorithms, such as `ring`. A backend need not support every collective. The six collectives
+// of performs_common(), such as all-reduce, are supported by every backend of the table. Backend `nccl` is not in the
+// table, because the NCCL library performs its calls without Steps.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -118,13 +121,13 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Rails on which hosts exchange the vector in an all-reduce or a broadcast. A rail is one rank of every host, all with
-/// the same local number. With `all`, the vector is divided among all rails. With `one`, the first rail exchanges the
-/// whole vector.
+/// Ranks that exchange messages between hosts in an all-reduce or a broadcast. A rail consists of one rank of every
+/// host, all with the same local number. `all`: each rail exchanges its slice of the vector. `one`: the first rail
+/// exchanges the whole vector.
 enum class Rails : std::uint8_t { all, one };
 
-/// Whether the rows with `Between`, the algorithm between hosts, perform reduce-scatter and all-gather by the functions
-/// of hierarchical/leaders.hpp. Only the rows with Halving do.
+/// Whether reduce-scatter and all-gather use the functions of hierarchical/leaders.hpp. `Between` is the algorithm
+/// between hosts. Only rows with recursive halving use these functions.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 

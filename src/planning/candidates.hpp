@@ -1,5 +1,5 @@
-// candidate_plans(): lists the plans of all algorithms that can perform a request. A plan is an algorithm with the
-// protocol, the segments and the estimated time of one kind of call.
+// candidate_plans(): returns the plans among which the planner chooses. Each plan is one algorithm that can perform the
+// requested call, with its protocol, its segments and its estimated time.
 #pragma once
 
 #include <vector>

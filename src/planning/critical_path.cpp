@@ -1,7 +1,11 @@
-// Finds the critical path, the longest chain of actions in one round. In the chain, each action waits for the one
-// before. The Steps of all ranks are simulated in the order of time. A Step is one action of a rank. It takes values,
-// may reduce them, and may store and send the result. StepPlayer (steps/step_player.hpp) decides which Step can run
-// next.
+// Finds the critical path of an algorithm: the longest chain of actions of which each can begin only when the one
+// before has ended.
+//
+// The file simulates one round of all ranks. A Step is one action of a rank, such as to receive a message and add it.
+// The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times, and moves the
+// clock of a rank forward by the time that its Step takes. A Step that receives a message begins when the message has
+// arrived. The latest clock at the end is the length of the critical path. StepPlayer (steps/step_player.hpp) decides
+// which Step of a rank can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -17,8 +21,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of Steps, sends and receives together in a round that is simulated. The simulation of a larger round
-/// would take more than about 60 ms.
+/// Maximum number of Steps, sends and receives together in a round. A larger round is not simulated, because that would
+/// take more than about 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
@@ -29,8 +33,8 @@ struct StepTime {
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. A channel
-/// rarely holds more than one message.
+/// Arrival times of the messages that one rank has sent to another and that have not been received yet, oldest first.
+/// There is rarely more than one.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }
@@ -51,7 +55,7 @@ struct ChannelTimes {
   bool wire() const { return out != in; }
 };
 
-/// Simulates one round of all ranks in the order of time.
+/// Simulation of one round of all ranks.
 class Play final : private StepSink {
  public:
   using Player = StepPlayer<StepTime, ChannelTimes>;
@@ -71,7 +75,7 @@ class Play final : private StepSink {
     });
   }
 
-  /// Adds the Steps of all ranks. Returns false if Steps, sends and receives are more than kMostSteps together.
+  /// Adds the Steps of all ranks. Returns false if there are more than kMostSteps Steps, sends and receives together.
   bool add_all(const Algorithm& algorithm, const RoundArgs& args) {
     algorithm_ = &algorithm;
     args_ = &args;
