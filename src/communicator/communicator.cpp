@@ -1,8 +1,8 @@
 // Public functions of Communicator. Most of them only forward to Communicator::Impl, the private part of the class.
 //
-// A function for a collective, such as all_reduce(), first stores its arguments in a Call. The blocking form of a
-// collective passes the Call to Impl::run(). The asynchronous form passes it to Impl::issue(), and returns a Work, the
-// handle with which the program waits.
+// A function for a collective, such as all_reduce(), first stores its arguments in a Call. The blocking form passes the
+// Call to Impl::run(). The asynchronous form passes it to Impl::issue(), and returns a Work, the handle with which the
+// program waits.
 //
 // Other files of this folder define the remaining public functions: split.cpp, create_group.cpp, part_calls.cpp,
 // point_to_point_calls.cpp and persistent_call.cpp. The constructor is in tuning/construct.cpp.

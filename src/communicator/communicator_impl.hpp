@@ -39,8 +39,8 @@
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
 // throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. In the child, the
 // destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
-// a child inherits its parent's count and adds 1. A communicator stores the count of the process that constructs it.
-// Price: each call compares the stored count with that of its process.
+// a child inherits its parent's count and adds 1. A communicator stores the count of its constructing process. Price:
+// each call compares the stored count with that of its process.
 #pragma once
 
 #include <exception>
@@ -110,11 +110,10 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
   /// "split"; the error names it.
   void check_peers(std::string_view operation);
-  /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
-  /// not connect these ranks. All ranks call it.
+  /// Returns the NCCL communicator of ranks with the same color. Returns null for a negative color, or if NCCL does not
+  /// connect these ranks. All ranks call it.
   std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);
-  /// Allocates memory on this rank's GPU, or registers the program's memory. Waits until no operation is queued or in
-  /// flight.
+  /// Allocates memory on this rank's GPU, or registers memory. Waits until no operation is queued or in flight.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
   /// Removes GPU memory from the list of this communicator, after all operations of the communicator have ended.

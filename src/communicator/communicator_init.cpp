@@ -140,7 +140,7 @@ void agree_on_settings(const Construction& construction) {
                     construction.bootstrap.rank(), static_cast<Rank>(rank), "construction");
 }
 
-/// Fills in the topology and the properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
+/// Fills in the topology and properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
 /// NCCL does not connect the ranks.
 void set_topology(const Construction& construction, const HostMap& host_map, CommunicatorContext& context) {
   const std::vector<JsonRecord>& peer_infos = construction.peer_infos;

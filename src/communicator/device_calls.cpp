@@ -1,5 +1,5 @@
 // Implementation of DeviceCalls, which performs the operations of a communicator on GPU memory. An operation is one
-// call, from its issue to its end.
+// call, from issue to end.
 //
 // A device path does the work of an operation, for example by NCCL or by kernels of this library. DeviceCalls chooses
 // no path, because the plan names it. DeviceCalls starts the path, progresses it, and ends it. It also splits and

@@ -31,7 +31,7 @@ struct Group::Impl {
   int size() const noexcept { return comm->resources.size(); }
 
   /// Calls work(). If it throws an Error, publishes that this rank refuses the collective that the error names. Other
-  /// ranks that perform the collective then get an error, too. If the error names no collective, refuses the first
+  /// ranks that perform the collective then get an error. If the error names no collective, refuses the first
   /// collective in the list `of`.
   template <class Work>
   auto refusing(Work&& work, std::span<const GroupMember> of = {}) {

@@ -47,7 +47,7 @@ constexpr bool is_divided(Collective collective) noexcept {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter;
 }
 
-/// Returns whether calls of this collective can be fused into one.
+/// Returns whether calls of this collective can be fused.
 constexpr bool is_fusible(Collective collective) noexcept {
   return collective != Collective::all_to_all && collective != Collective::gather && collective != Collective::scatter;
 }

@@ -41,7 +41,7 @@ class GroupPack {
   /// Returns whether `member` fits into this pack. `limit`: result of pack_limit().
   bool takes(const GroupMember& member, const Options& options, std::size_t limit) const noexcept;
   void add(GroupMember member, std::string_view name, const std::exception_ptr& refused);
-  /// Returns the call that performs all members. Copies the inputs first unless the tensors are adjacent in memory. The
+  /// Returns the call that performs all members. Copies the inputs first unless tensors are adjacent in memory. The
   /// call refers to this object. Throws Error{system} if there is no memory for copies.
   Call prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank);
   const Options& options() const noexcept { return options_; }

@@ -1,9 +1,9 @@
 // Implementation of trace_identity(), which opens the trace while a communicator is constructed. A trace is a file with
 // the times of operations. Ranks of one host may share a file, but hosts do not.
 //
-// Each rank opens the path in its own environment. Ranks never send paths to one another, only hashes of paths. The
-// steady clocks of two hosts differ. The first rank of each host therefore measures by how much the host's clock
-// differs from that of rank 0's host, so that a reader of the files can compare their times.
+// Each rank opens the path in its own environment. Ranks send one another hashes of paths, never paths. The steady
+// clocks of two hosts differ. The first rank of each host therefore measures by how much the host's clock differs from
+// that of rank 0's host, so that a reader of the files can compare their times.
 #include "communicator/init_trace.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// Opening of the trace while a communicator is constructed. A trace is a file with the times of all operations.
+// Opening of the trace while a communicator is constructed. A trace is a file with times of operations.
 //
-// The environment variable COLLECTIVES_TRACE of a rank names the file. Ranks of one host with the same name share one
+// The environment variable COLLECTIVES_TRACE of a rank names the file. Ranks of one host with equal names share one
 // file. On the second and each further host, the library appends ".host1", ".host2" and so on to the name.
 //
 // Each event in the file states a rank. A program may make several communicators, in which it has different ranks.

@@ -1,5 +1,5 @@
 // Implementation of MemberExchange, by which some ranks of a communicator, the members, exchange texts. The other ranks
-// take no part. The members use it to make a communicator of their own.
+// take no part. They make a communicator of their own with it.
 //
 // Members of one host write their texts into shared memory, in pieces of 4 KiB, because each rank has space for one
 // piece. Each member counts the pieces that it has written (`shown`) and read (`taken`). It writes its next piece when

@@ -1,7 +1,7 @@
 // MemberExchange: lets some ranks of a communicator exchange texts while the other ranks take no part. These ranks are
 // the members. In create_group(), they make a communicator of their own, and use this class to connect.
 //
-// Each member passes the list of all members and a name. A hash of both, the creation number, tells this call of
+// Each member passes a list of all members, and a name. A hash of both, the creation number, tells this call of
 // create_group() from others that other ranks make at the same time.
 //
 // Inside a host, a member writes its text into its own MemberBlock in the arena, the shared memory of the host. A block
@@ -47,8 +47,8 @@ class MemberExchange {
   MemberExchange(const MemberExchange&) = delete;
   MemberExchange& operator=(const MemberExchange&) = delete;
 
-  /// Returns the texts of all members, by rank of the communicator. Other ranks have empty texts. Throws
-  /// Error{timeout} that names the missing members, Error{mismatch} and Error{peer_lost}.
+  /// Returns the texts of all members, by communicator rank. Other ranks have empty texts. Throws Error{timeout} that
+  /// names the missing members, Error{mismatch} and Error{peer_lost}.
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline);
   /// Throws Error{peer_lost} if a member has ended or left.
   void check() const;

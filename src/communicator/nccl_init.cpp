@@ -25,8 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `work`. If `work` throws an Error, reports the error to all ranks. Then throws the first failure that any rank
-/// has reported, so that all ranks throw the same error.
+/// Calls `work`. If `work` throws an Error, reports it to all ranks. Then throws the first failure that any rank has
+/// reported, so that all ranks throw the same error.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {

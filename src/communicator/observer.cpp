@@ -1,8 +1,7 @@
 // Implementation of Observer, which records the operations of a communicator for people who look for errors.
 //
 // There are three places of records. The flight recorder keeps the last 64 operations in memory. The trace is a file
-// with the times of all operations. The log is text for people. Trace and log are written only if the user requests
-// them.
+// with times of operations. The log is text for people. Trace and log are written only on request.
 //
 // Every call records its begin and its end. The functions for this are inline in observer.hpp, because they must be
 // fast. The functions in this file are for rare events: a new communicator, and an operation that waits long or fails.

@@ -1,5 +1,5 @@
 // Implementation of OperationQueue, which holds the unfinished operations of a communicator. An operation is one call,
-// from its issue to its end.
+// from issue to end.
 //
 // The function progress() advances operations, oldest first, as far as possible without waiting. The function
 // wait_until() advances them in a loop until a given operation has ended. In the loop, it also looks for failures about

@@ -1,7 +1,7 @@
 // Implementation of resolve_options() and given_tuning(), which find the settings and the tuning of a communicator. The
 // tuning consists of the numbers from which the library estimates the times of algorithms.
 //
-// Each value has up to three sources. The value in CommunicatorOptions comes first. If the program has not set it, the
+// Each value has up to three sources. The value in CommunicatorOptions comes first. If the program has set none, an
 // environment variable applies. If there is no variable either, a default applies.
 #include "communicator/settings.hpp"
 

@@ -1,5 +1,4 @@
-// Measurement of the wire, the transport between hosts. From the results, the library estimates how long each algorithm
-// takes.
+// Measurement of the wire, the transport between hosts. The library estimates the times of algorithms from the results.
 //
 // The first ranks of two hosts call measure(). They first exchange short messages, from which the latency follows. Then
 // they send long messages to each other at the same time, as collectives do, from which the time per byte follows. Each

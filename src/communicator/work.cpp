@@ -1,8 +1,8 @@
 // Implementation of Work, the handle with which a program waits for an asynchronous operation.
 //
 // A Work refers to a state, which describes one collective, one message, or a group. The state of a group has one Work
-// for each member. When test() or wait() has found that the operation has ended without an error, the Work no longer
-// refers to the state. If the operation has failed, each later test() and wait() throws the same error again.
+// per member. When test() or wait() has found that the operation has ended without an error, the Work no longer refers
+// to the state. If the operation has failed, each later test() and wait() throws the same error again.
 #include <exception>
 #include <utility>
 

@@ -40,8 +40,7 @@ class IntraHostCall {
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Gives up the call after a failure. Waits up to 200 ms for the stream.
   void abandon() noexcept;
-  /// Waits at most 10 s for the stream, or 200 ms during a call. Returns false if the stream does not finish in this
-  /// time.
+  /// Waits at most 10 s for the stream, or 200 ms during a call. Returns false if the stream takes longer.
   bool drained() noexcept;
 
   /// Returns true if the work that preceded the call in the caller's stream is done.

@@ -1,12 +1,15 @@
-// Implementation of the progress engine, the list of communicators that a thread progresses. Each thread has at most
-// one engine. The communicators on the list keep the engine alive.
+// Implementation of the progress engine. A progress engine is the list of communicators whose operations a thread
+// advances while it waits in the library.
+//
+// Each thread has at most one engine, and makes it when it first needs one. The communicators on the list hold shared
+// pointers to the engine, so the engine may exist longer than its thread.
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
 namespace {
 
-// Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below. Static objects may
-// use communicators after the destruction of the Keeper.
+// Engine of this thread, and whether the thread is ending. The Keeper below owns the engine, and is destroyed when the
+// thread ends. These two variables are plain, so they stay valid after that, and static objects may still use them.
 thread_local ProgressEngine* current = nullptr;
 thread_local bool ended = false;
 
@@ -24,7 +27,7 @@ struct Keeper {
 
 }  // namespace
 
-/// Returns null for an engine inherited through fork(), because its communicators belong to the parent process.
+/// Returns null in a forked child if the engine is the parent's, because its communicators belong to the parent.
 ProgressEngine* ProgressEngine::of_this_thread() noexcept {
   return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }

@@ -199,7 +199,7 @@ void emit_hierarchical_tree(const RankView& view, const RoundArgs& args, StepSin
 }
 
 bool is_rooted(Collective collective) { return collective == Collective::gather || collective == Collective::scatter; }
-/// Returns whether a vector consists of a part for each rank.
+/// Returns whether a vector has a part for each rank.
 bool has_parts(const CollectiveSpec& spec) {
   return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather ||
          is_rooted(spec.collective);
@@ -222,7 +222,7 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 /// Returns the row of a hierarchical algorithm. Its all-reduce and broadcast use shared memory inside each host, and
 /// the algorithm `Between` between hosts.
 ///
-/// The first row, with Ring, handles every collective on every topology. The other rows handle only the calls for which
+/// The first row, Ring, handles every collective on every topology. The other rows handle only the calls for which
 /// `possible` returns true. Among the other rows, only those with Halving handle reduce-scatter and all-gather. Only
 /// `hierarchical_doubling` handles barriers.
 template <class Between, Rails rails>

@@ -5,8 +5,8 @@
 // time for which the busiest link carries bytes. A link connects a host to the network. All ranks of the host share the
 // link.
 //
-// A long vector is processed in rounds. Each round performs all Steps on one segment of the vector. Several rounds may
-// overlap: the links carry bytes of one round while the cores work on another.
+// A long vector is cut into segments. Each round performs all Steps on one segment. Several rounds may overlap: the
+// links carry bytes of one round while the cores work on another.
 #include "planning/cost.hpp"
 
 #include <algorithm>
@@ -248,7 +248,7 @@ Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& co
                (has_root(args.collective) || (is_scan(args.collective) && !args.needs_unreduced_exchange()));
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
-  // Not all ranks of a large host have been counted. The busiest host does at least as much as the average.
+  // Not all ranks of a large host have been counted. The busiest host does at least the average.
   if (path)
     estimate.bytes_between_hosts =
         std::max(estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / out.size());

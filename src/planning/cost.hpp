@@ -7,9 +7,9 @@
 //   busiest link    time for which the link between a host and the network carries bytes of all ranks of the host
 //   longest chain   time for which ranks wait for messages of one another (critical_path.hpp)
 //
-// A long vector is processed in rounds. Each round performs all Steps on one segment of the vector. If rounds overlap,
-// the links carry bytes of one round while the cores work on another. If enough rounds overlap, the estimate therefore
-// counts only the longer of the two times after the first round.
+// A long vector is cut into segments. Each round performs all Steps on one segment. If rounds overlap, the links carry
+// bytes of one round while the cores work on another. If enough rounds overlap, the estimate therefore counts only the
+// longer of the two times after the first round.
 //
 // All ranks compute the same cost, because the model uses only values that are equal on all ranks.
 //

@@ -5,7 +5,7 @@
 // The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times, and moves the
 // clock of a rank forward by the time that its Step takes. A Step that receives a message begins when the message has
 // arrived. The latest clock at the end is the length of the critical path. StepPlayer (steps/step_player.hpp) decides
-// which Step of a rank can run next.
+// which Step can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of Steps, sends and receives together in a round. A larger round is not simulated, because that would
-/// take more than about 60 ms.
+/// Maximum number of Steps, sends and receives in a round. A larger round is not simulated, because that would take
+/// more than about 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
@@ -89,7 +89,7 @@ class Play final : private StepSink {
   std::size_t messages() const { return messages_; }
   double bytes() const { return bytes_; }
 
-  /// Returns the time in microseconds at which all ranks are done. Counts the time that bytes take on links only if
+  /// Returns the time in microseconds until all ranks are done. Counts the time that bytes take on links only if
   /// `with_bytes` is true.
   double run(const TuningParameters& tuning, bool with_bytes) {
     tuning_ = tuning;

@@ -1,8 +1,9 @@
 // Critical path: the longest chain of actions in one round of a collective. Each action of the chain can begin only
 // when the one before has ended. The length of the chain is therefore a lower bound of the round's time.
 //
-// A Step is one action of a rank. A round performs all Steps on one segment of the vector. The chain consists of
-// messages between ranks and of host Steps, in which the ranks of a host work together through shared memory.
+// A Step is one action of a rank. A long vector is cut into segments. A round performs all Steps on one segment. The
+// chain consists of messages between ranks and of host Steps, in which the ranks of a host work together through shared
+// memory.
 //
 // Even an algorithm in which every rank does little work may have a long chain. In a tree, for example, each rank
 // receives and sends only a few messages. It waits, however, for ranks that wait for other ranks.

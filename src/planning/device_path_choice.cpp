@@ -64,8 +64,8 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
 /// Maximum number of bytes of a message between GPUs. A longer message would keep the next rank of a chain waiting.
 constexpr std::size_t kLongestMessage = 4 << 20;
 /// Maximum number of ranks of a host for paths with messages between GPUs. Reason: a rank has kGpuMemoryRecords
-/// records, one for each range of GPU memory that other ranks may access. It needs one record for the messages to each
-/// other rank. 8 records are reserved for its buffers and a partial sum.
+/// records, one for each range of GPU memory that other ranks may access. It needs one record for messages to each
+/// other rank. 8 records are for its buffers and a partial sum.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 /// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The callers append the text
@@ -108,7 +108,7 @@ void check_on_device(const Request& request) {
                             collective));
 }
 
-/// Returns the device path of a call with a top-k compressor.
+/// Returns the device path of a call with top-k.
 DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
   const std::string why_not = host.sparse
                                   ? why_not_chosen_on_gpu(host.selects_in_hosts, *query.compressor, query.topology)

@@ -6,7 +6,7 @@
 // Most paths also need a plan for host memory: the algorithm that would perform the call if the buffers were in CPU
 // memory. The path `host_copy`, for example, follows this plan on its copy of the values.
 //
-// The function choose_device_path() chooses the path. The function fill_for_path() then adapts the plan to the path
+// The function choose_device_path() chooses the path. The function fill_for_path() then adapts the plan
 // (device_path_plan.hpp).
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // On the path `nccl`, the NCCL library performs the call, so backend, protocol and estimate are replaced. On the path
 // `steps`, GPUs perform the algorithm of the plan, and messages between GPUs are longer. A plan cuts the vector, or
-// each rank's part of it, into segments. Each round of the algorithm processes one segment of each part.
+// each rank's part of it, into segments. Each round processes one segment of each part.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>

@@ -16,7 +16,7 @@ namespace collectives {
 ///
 /// For the path `nccl`, replaces the backend, the protocol, the estimate and the use of the codec. For the path
 /// `steps`, changes the length of segments, because GPUs need longer ones. A segment is the elements of a part that one
-/// round processes. The estimates remain those for host memory. For all other paths, only stores the path's name and
+/// round processes. The estimates remain those for host memory. For other paths, only stores the path's name and
 /// reason.
 void fill_for_path(Plan& plan, const DevicePathChoice& choice, const Request& request, const Topology& topology,
                    std::size_t longest);

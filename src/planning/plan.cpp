@@ -26,10 +26,9 @@
 //
 // A plan may also cut messages shorter than the limit. Shorter messages save time in two cases. In the first case,
 // ranks add or encode values while the link carries the next message. In the second case, ranks pass messages on from
-// one to the next. Each message costs CPU time, however.
-// The plan therefore uses the longest messages that are at most about 5 % slower than the best length. If the cores are
-// idle, the margin is 1 % for messages above 32 KiB. The shortest length is 32 KiB, and 4 KiB in a broadcast or reduce
-// between hosts.
+// one to the next. Each message costs CPU time, however. The plan therefore uses the longest messages that are at most
+// about 5 % slower than the best length. If the cores are idle, the margin is 1 % for messages above 32 KiB. The
+// shortest length is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
 //
 // Codec. A codec encodes f32 values in fewer bytes. For a call with a codec, plan_call() compares plans with the codec
 // and plans without it, and chooses the faster one. It makes no such comparison if the program forces the codec, or if
@@ -111,8 +110,8 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
 /// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
 /// their overlap saves.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// Minimum length in bytes of the messages of broadcast and reduce. Their rounds follow one another from rank to rank.
-/// No rank waits for the end of a round, so short messages cost less.
+/// Minimum length in bytes of messages of broadcast and reduce. Their rounds follow one another from rank to rank. No
+/// rank waits for the end of a round, so short messages cost less.
 constexpr std::size_t kShortestMessage = 4 << 10;
 /// Maximum ratio of the time with shorter messages to the time with longer ones. Shorter messages are taken up to this
 /// ratio. They must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above

@@ -1,7 +1,7 @@
 // plan_call(): chooses the plan of a call. A plan is an algorithm with its protocol and the lengths of its messages.
 //
-// A call with a top-k compressor also gets a sparse plan. It states whether the ranks send only the k elements that
-// the compressor selects, or the whole vector.
+// A call with top-k also gets a sparse plan. It states whether the ranks send only the k elements that the compressor
+// selects, or the whole vector.
 #pragma once
 
 #include <cstddef>

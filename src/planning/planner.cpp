@@ -1,4 +1,4 @@
-// Implementation of the planner, which finds the plan of a call. A plan names the algorithm that performs the call.
+// Implementation of the planner, which finds plans of calls. A plan names the algorithm that performs the call.
 //
 // To choose a plan takes microseconds or more. The planner therefore stores each plan, and uses it again for later
 // calls that are equal. Two calls are equal if they have the same signature, and the same counts and displacements in a

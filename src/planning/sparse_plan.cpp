@@ -4,7 +4,7 @@
 // The function plan_sparse() decides between the two. On one host, it chooses the dense call, because shared memory is
 // fast. On several hosts, it estimates both times and chooses the faster call. There is one exception: a forced or
 // `deterministic` call of several ranks is always sparse. A sparse call has one of two forms, gathered or split
-// (compression/top_k/sparse_exchange.hpp). Unless the options name a form, the faster one is chosen.
+// (compression/top_k/sparse_exchange.hpp). If the options name none, the faster form is chosen.
 //
 // The members of a sparse call exchange the selected elements. If hosts have several ranks, each host is a member: its
 // ranks first add their values, and each rank then selects from its own slice of the sum. Otherwise each rank is a
@@ -23,8 +23,8 @@ namespace collectives {
 namespace {
 
 /// Number of times that a sparse all-reduce reads or writes a whole vector. The selection reads the gradient, reads the
-/// residual (the sum of values not sent yet), and writes the residual. At the end, the result is written, which is
-/// mostly zeros.
+/// residual (the sum of values not sent yet), and writes the residual. At the end, the result, mostly zeros, is
+/// written.
 constexpr double kPassesOverAll = 4;
 /// Work per selected element, in bytes that a core copies in the same time. Selected elements cost more than their
 /// bytes, because each is written, read, checked and added one by one.
@@ -33,7 +33,7 @@ constexpr double kBytesOfWorkPerEntry = 48;
 /// precise, it must save more time than the estimates may be wrong.
 constexpr double kWorthIt = 0.9;
 
-/// Returns a sparse plan with its numbers of members and slices. Leaves its form open.
+/// Returns a sparse plan with numbers of members and slices. Leaves its form open.
 SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& options, const Topology& topology) {
   SparsePlan plan;
   plan.n = request.count;
