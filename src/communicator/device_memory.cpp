@@ -56,7 +56,7 @@ void warn_once_nothing_registered(Rank rank, const Nccl& nccl) {
     log_info(rank, "{} lacks ncclMemAlloc or ncclCommRegister: device memory is used unregistered", nccl.description());
 }
 
-/// Returns whether the GPUs of the other ranks can access the memory.
+/// Returns whether GPUs of other ranks can access the memory.
 bool peers_can_access(const CommunicatorResources& resources, std::byte* data) {
   const CommunicatorContext& context = resources.context;
   const std::string& backend = resources.settings.backend;

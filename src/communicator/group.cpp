@@ -1,9 +1,9 @@
 // Implementation of Group, with which a program performs several collectives and messages together.
 //
-// The program adds calls one after another, and then calls run() once. Each added collective is a member of the group.
-// Adding a member checks its arguments but moves no data. Short members with equal arguments form a pack. The library
-// joins their vectors and performs one call on the long vector, which costs less than many calls (group_pack.hpp). The
-// function run() starts one asynchronous call for each pack, starts all messages, and waits for all of them.
+// The program adds calls, and then calls run() once. Each added collective is a member of the group. Adding a member
+// checks its arguments but moves no data. Short members with equal arguments form a pack. The library joins their
+// vectors and performs one call on the long vector, which costs less than many calls (group_pack.hpp). The function
+// run() starts one asynchronous call for each pack, starts all messages, and waits for all of them.
 #include <algorithm>
 #include <exception>
 #include <iterator>

@@ -17,7 +17,7 @@
 // Lost members. A waiting member throws Error{peer_lost} if the process of another member has ended, or if that member
 // has left the communicator. The communicator itself stays usable. Ranks that are not members may have ended.
 //
-// The destructor withdraws the text of this rank. Price: each rank of a host needs 5 KiB in the arena.
+// The destructor withdraws the text of this rank. Price: each rank needs 5 KiB of the arena.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 // from issue to end.
 //
 // The function progress() advances operations, oldest first, as far as possible without waiting. The function
-// wait_until() advances them in a loop until a given operation has ended. In the loop, it also looks for failures about
-// once per millisecond. After a failure, all unfinished operations end with the same error.
+// wait_until() advances them in a loop until a given operation has ended. It also looks for failures about once per
+// millisecond. After a failure, all unfinished operations end with the same error.
 //
 // An operation on GPUs may have handed all its work to GPU streams before it ends. It then moves to a second list, the
 // operations in flight, so that the next operation can begin.

@@ -34,7 +34,7 @@ constexpr std::size_t kShort = 8;           // Length of a short message in byte
 constexpr std::size_t kTrains = 32;        // Maximum number of trains.
 constexpr double kTrips = 20'000;          // Time in microseconds after which kFewestTrains trains suffice.
 constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer than kTrips.
-constexpr std::size_t kTrainsInPlace = 8;  // Number of trains from one sleep of both ranks to the next.
+constexpr std::size_t kTrainsInPlace = 8;  // Number of trains between two sleeps of both ranks.
 constexpr int kTripsOfOne = 3;             // Number of round trips of one message before each train.
 
 // Limits of the measurement with long messages between two hosts.

@@ -2,8 +2,8 @@
 // explains the method.
 //
 // A first loop adds the new gradient to the residual, the sum of values that were not sent yet. This loop also collects
-// candidates: elements that may be among the k greatest. A second loop removes the smaller candidates whenever there
-// are too many. Both loops use vector instructions.
+// candidates: elements that may be among the k greatest. A second loop removes small candidates if there are many. Both
+// loops use vector instructions.
 //
 // Elements are compared by their keys. The key of an element is the bits of its f32 value without the sign bit, as a
 // signed integer below 2^31. Every processor has a vector instruction that compares such integers. The floor is a limit

@@ -35,7 +35,7 @@ namespace {
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
-/// Returns the bytes that a record lists in one of its fields. Requires that there are as many bytes as `Bytes` holds.
+/// Returns the bytes that a field of a record lists. Requires that there are as many bytes as `Bytes` holds.
 template <class Bytes>
 Bytes bytes_of(const JsonRecord& gpu, std::string_view name) {
   Bytes bytes{};

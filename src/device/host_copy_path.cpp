@@ -1,8 +1,8 @@
 // Implementation of HostCopyPath, which performs calls on GPU memory through CPU memory.
 //
 // The path copies the input from the GPU to a buffer in pinned memory, which is CPU memory that the GPU can access. The
-// executor then performs the call on this buffer, like any call on CPU memory. At the end, the path copies the result
-// back to the GPU. In a long all-reduce, the copies overlap with the work of the executor (pipelined_copy.hpp).
+// executor then performs the call on this buffer, like any call on CPU memory. Finally, the path copies the result back
+// to the GPU. In a long all-reduce, the copies overlap with the work of the executor (pipelined_copy.hpp).
 //
 // The copies run in two GPU streams, queues of work for the GPU. The path never waits for them. Instead, it asks the
 // GPU in each call of progress() whether a copy is done.

@@ -1,5 +1,5 @@
 // Implementation of IntraHostCall, the common part of the device paths in which the GPUs of a host access each other's
-// memory. A device path is a way to perform calls on GPU memory.
+// memory. Device paths are ways to perform calls on GPU memory.
 //
 // A call begins when the earlier work in the caller's stream, a queue of GPU work, is done. If other GPUs can access
 // the caller's buffers, the call works on them in place. Otherwise this rank first copies its vector to memory of its

@@ -1,5 +1,5 @@
-// IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
-// path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
+// IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. Device
+// paths are ways to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
 // The object owns a stream, a queue of GPU work. It prepares the buffers of a call, and returns the result to the
 // caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.

@@ -5,7 +5,7 @@
 // slices, and the ranks of one rail all-reduce one slice.
 //
 // A call with a top-k compressor sends only the k elements of greatest magnitude of a gradient. The residual is the sum
-// of the values that were not sent yet. A rank with a slice keeps the residual of it.
+// of the values that were not sent yet. A rank with a slice keeps its residual.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ PathExecutor::PathState MultiNodePath::progress() {
   if (delegate_ != nullptr) return delegate_->progress();
   try {
     return next_phase();
-    // TagMismatch names the local rank of a peer in another call. Converts it to a rank of the communicator.
+    // A peer is in another call. TagMismatch names its rank on this host, which is converted to its communicator rank.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }

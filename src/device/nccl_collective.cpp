@@ -1,9 +1,9 @@
 // Implementation of NcclCollective, which performs calls by NCCL, NVIDIA's library for collectives between GPUs.
 //
 // NCCL's own reductions do not always have the result that this library promises. In these cases, NCCL only moves data,
-// and a kernel of this library reduces them. Such a call is called unsummed. In an unsummed call, each rank owns one
-// part of the vector. Every rank sends its input for a part to the owner of the part. The GPU of the owner then
-// combines the inputs of all ranks.
+// and a GPU kernel of this library reduces the data. Such a call is called unsummed. In an unsummed call, each rank
+// owns one part of the vector. Every rank sends its input for a part to the owner of the part. The GPU of the owner
+// then combines the inputs of all ranks.
 //
 // An unsummed call works in rounds. A round moves as many elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"

@@ -1,7 +1,7 @@
 // Implementation of StepPath, which performs the Steps of an algorithm on GPU memory.
 //
 // A Step is one action of a rank: it takes values, may reduce them, and may store or send the result. The same executor
-// that performs Steps on CPU memory also performs them here. It calls StepPath where values are copied or reduced, and
+// that performs Steps on CPU memory also performs them here. When values must be copied or reduced, it calls StepPath.
 // StepPath puts this work into a stream, a queue of work for the GPU. When the GPU is done, the executor continues.
 //
 // A host Step is a collective among the ranks of one host. Each rank's GPU kernel processes one share of the vector for

@@ -1,5 +1,5 @@
-// Implementation of TopKPath, which performs an all-reduce with top-k on a gradient in GPU memory. In top-k, a rank
-// sends only the k elements of greatest magnitude.
+// Implementation of TopKPath, which performs an all-reduce with top-k on a gradient in GPU memory. Top-k sends only the
+// k elements of greatest magnitude.
 //
 // A call has three phases. First, the GPU selects elements, after it has done the earlier work in the caller's stream,
 // a queue of GPU work. Then the CPUs of all ranks exchange the selected elements. Finally, the GPU adds the elements of

@@ -1,9 +1,9 @@
 // Implementation of the counted exchange, which performs all_to_all_v, gather_v and scatter_v.
 //
 // In these calls, a rank passes only the counts of its own blocks. A block is what one rank sends to another. In the
-// first phase, each pair of ranks exchanges records with the counts. The ranks compare these counts, and throw an error
-// if they differ. In the second phase, the ranks exchange the blocks. They cut all blocks into segments by the length
-// of the longest block, which is part of the records.
+// first phase, each pair of ranks exchanges records with the counts. The ranks compare these counts. Different counts
+// are an error. In the second phase, the ranks exchange the blocks. They cut all blocks into segments by the length of
+// the longest block, which is part of the records.
 #include "execution/counted_exchange.hpp"
 
 #include <fmt/format.h>

@@ -35,7 +35,7 @@ inline bool no_memory(const void* data, std::size_t bytes) noexcept { return dat
 /// Returns the eligibility of a call with an argument that is wrong by itself, such as a negative count.
 inline Eligibility refused(Wrong wrong) noexcept { return {.reason = Reason::arguments, .wrong = wrong}; }
 /// Returns `eligibility`, changed so that this rank refuses the call if `wrong` names an argument. Leaves it unchanged
-/// if it already has a reason against the call. All ranks then forward the call, and MPI reports the wrong argument.
+/// if it already has a reason against the call. All ranks then forward the call. MPI reports the argument.
 Eligibility unless(Wrong wrong, Eligibility eligibility) noexcept;
 /// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
 /// one rank.

@@ -1,6 +1,6 @@
-// MPI_Alltoall, MPI_Gather, MPI_Scatter and their v-forms in the drop-in. The drop-in is a library that users preload
-// into an MPI program. It performs collectives of the program in place of MPI. In these calls, a buffer consists of one
-// block for each rank.
+// MPI_Alltoall, MPI_Gather, MPI_Scatter and their v-forms in the drop-in. The drop-in is a library that an MPI program
+// preloads. It performs collectives of the program in place of MPI. In these calls, a buffer consists of one block for
+// each rank.
 //
 // A datatype of MPI may have gaps between its data. If the datatype of a buffer has none, the call works on the buffer
 // in place, with the displacements of the program. Otherwise the blocks are packed into other memory before the call,

@@ -1,5 +1,5 @@
-// Collectives of MPI in the drop-in, such as MPI_Allreduce. The drop-in is a library that users preload into an MPI
-// program. It performs collectives of the program in place of MPI.
+// Collectives of MPI in the drop-in, such as MPI_Allreduce. The drop-in is a library that an MPI program preloads. It
+// performs collectives of the program in place of MPI.
 //
 // Each struct of calls.hpp holds one call's arguments. It has two functions. The function eligibility() returns whether
 // this library can perform the call, and the reason if it cannot. The function job() translates the MPI call to a call

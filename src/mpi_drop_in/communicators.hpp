@@ -1,5 +1,5 @@
-// Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
-// program. It performs collectives of the program in place of MPI.
+// Communicators of the library, one for each MPI communicator. The drop-in is a library that an MPI program preloads.
+// It performs collectives of the program in place of MPI.
 //
 // The drop-in keeps a state (CommState) for each MPI communicator, as an attribute of the MPI communicator. MPI deletes
 // the attribute when it frees the communicator.

@@ -1,5 +1,5 @@
 // Functions that perform an MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a
-// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// library that an MPI program preloads. It performs collectives of the program in place of MPI.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Start and end of the drop-in in a process. The drop-in is a library that users preload into an MPI program. It
-// performs collectives of the program in place of MPI.
+// Start and end of the drop-in in a process. The drop-in is a library that an MPI program preloads. It performs
+// collectives of the program in place of MPI.
 //
 // The drop-in starts in MPI_Init and ends in MPI_Finalize. While a call waits inside this library, MPI would stand
 // still, and peers that need MPI could wait for this process. Each wait of this library therefore calls progress_mpi().
@@ -42,7 +42,7 @@ Settings in_force;
 int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Lets MPI progress all operations of this process. It does so by a test of a request that never completes. Any thread
+/// Lets MPI progress all operations of this process. It does so by testing a request that never completes. Any thread
 /// may call progress_mpi().
 ///
 /// MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in

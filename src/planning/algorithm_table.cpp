@@ -72,7 +72,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce without data: no rank can leave it before all have entered it
+    case Collective::barrier:  // an all-reduce without data, which no rank leaves before all have entered
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);
@@ -93,7 +93,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
       return args.needs_unreduced_exchange() ? direct_exchange::scan(world, exclusive, args.parts[0], run)
                                              : ring::scan(world, exclusive, args.parts[0], run);
     }
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -117,7 +117,7 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
                                              : shape.reduce(args.parts[0], {}, run);
     case Collective::gather: return direct_exchange::gather(view.world, args.root, args.parts, run);
     case Collective::scatter: return direct_exchange::scatter(view.world, args.root, args.parts, run);
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -172,7 +172,7 @@ void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& ru
       return flat ? direct_exchange::scan(view.world, exclusive, args.parts[0], run)
                   : hierarchical::scan(grid, view.world, exclusive, args.parts[0], run);
     }
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -186,7 +186,7 @@ void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) 
     case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, args.parts[0], run);
     case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, args.parts[0], run);
     case Collective::barrier: return two_level::barrier(grid, run);
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 

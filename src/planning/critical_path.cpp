@@ -1,11 +1,10 @@
-// Finds the critical path of an algorithm: the longest chain of actions of which each can begin only when the one
-// before has ended.
+// Finds the critical path of an algorithm: the longest chain of actions, each of which must wait for the one before.
 //
 // The file simulates one round of all ranks. A Step is one action of a rank, such as to receive a message and add it.
-// The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times, and moves the
-// clock of a rank forward by the time that its Step takes. A Step that receives a message begins when the message has
-// arrived. The latest clock at the end is the length of the critical path. StepPlayer (steps/step_player.hpp) decides
-// which Step can run next.
+// The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times. Each Step
+// moves the clock of its rank forward by the time that the Step takes. A Step that receives a message begins when the
+// message has arrived. The latest clock at the end is the length of the critical path. StepPlayer
+// (steps/step_player.hpp) decides which Step can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>

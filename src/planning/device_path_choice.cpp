@@ -61,7 +61,7 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_no_peer_kernels(request, topology);
 }
 
-/// Maximum number of bytes of a message between GPUs. A longer message would keep the next rank of a chain waiting.
+/// Maximum number of bytes of a message between GPUs. A longer message would delay the chain's next rank.
 constexpr std::size_t kLongestMessage = 4 << 20;
 /// Maximum number of ranks of a host for paths with messages between GPUs. Reason: a rank has kGpuMemoryRecords
 /// records, one for each range of GPU memory that other ranks may access. It needs one record for messages to each

@@ -164,8 +164,8 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
   return std::max<std::size_t>(1, frame / bytes) * block;
 }
 
-/// Fills in a plan that consists of one collective inside a host. It has one round, because the collective itself cuts
-/// the vector into chunks.
+/// Fills in a plan of one collective inside a host. It has one round, because the collective itself cuts the vector
+/// into chunks.
 void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
                     const TuningParameters& tuning) {
   plan.segment = std::max<std::size_t>(1, longest_part);

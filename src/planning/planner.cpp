@@ -2,8 +2,8 @@
 //
 // To choose a plan takes microseconds or more. The planner therefore stores each plan, and uses it again for later
 // calls that are equal. Two calls are equal if they have the same signature, and the same counts and displacements in a
-// v-form such as all_gather_v(). The signature holds the arguments that must be equal on all ranks. Buffers are no part
-// of it.
+// v-form such as all_gather_v(). The signature holds the arguments on which ranks must agree. Buffers are no part of
+// it.
 //
 // A PlannedCall holds the plan and everything else that equal calls share. The planner looks for it in two places:
 // first the plan of the last call, then a map whose key is the hash of the signature. If neither place has the plan,

@@ -50,7 +50,7 @@ SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& opti
   return plan;
 }
 
-/// Times of a sparse plan in microseconds per message and per byte. They are longer if ranks share links or cores.
+/// Times of a sparse plan: microseconds per message and byte. They are longer if ranks share links or cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;
