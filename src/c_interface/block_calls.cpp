@@ -1,5 +1,8 @@
-// Functions of the C interface for collectives in which each pair of ranks, or each rank and the root, has a block of
-// its own.
+// Functions of the C interface for all-to-all, and for gather and scatter with blocks of different lengths. A block is
+// the elements that one rank sends to another.
+//
+// Each function converts its arguments to those of the C++ interface, and calls one function of Communicator. The
+// helpers called() and issued() convert an exception to an error code.
 #include "c_interface/call_parts.hpp"
 #include "c_interface/calls.hpp"
 

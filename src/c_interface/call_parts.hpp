@@ -1,4 +1,5 @@
-// Helpers of C functions for collectives: the lengths of buffers, from counts.
+// Helpers that compute the lengths of buffers for C functions. In C++, a buffer has a length, but a C program passes a
+// pointer and a count. The length of the buffer follows from the count, the number of ranks and the collective.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 
 namespace collectives::c {
 
-/// Number of elements of the buffer with all parts, and of this rank's part. If `whole` overflows, the C++ call refuses
-/// the arguments.
+/// Number of elements of a buffer with the parts of all ranks (`whole`), and of this rank's part (`mine`). If `whole`
+/// overflows, the C++ function refuses the arguments.
 struct Parts {
   std::size_t whole, mine;
 };
@@ -29,7 +30,7 @@ inline Parts unequal(const Communicator& comm, const PartLayout& parts) {
   return {end, parts.counts[static_cast<std::size_t>(comm.rank())]};
 }
 
-/// Buffers of a call.
+/// Input and output of a call.
 struct Buffers {
   ConstBuffer input;
   Buffer output;
@@ -53,7 +54,7 @@ inline Buffers buffers_of_scatter(const Communicator& comm, const void* input, v
   return {scatters ? ConstBuffer(input, equal(comm, count).whole, type) : ConstBuffer(), {output, count, type}};
 }
 
-/// Layout of a buffer whose parts have lengths of their own, as a C program passes it.
+/// Layout of a buffer whose parts have different lengths, from the lists of counts and displacements of a C program.
 struct ListedBlocks {
   PartLayout layout;
   std::size_t elements = 0;  ///< from the beginning of the buffer to the end of the last part

@@ -1,5 +1,7 @@
-// Errors of the C interface. Exceptions become error codes. Each thread stores its last error with its text. The file
-// also has the functions that copy texts and bytes for the program.
+// Errors of the C interface. C has no exceptions, so a function of the C interface catches the exceptions of the C++
+// interface. It returns an error code, and stores the error text of this thread for collectives_last_error().
+//
+// This file also has the functions that copy texts and bytes to memory of the program.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -25,7 +27,7 @@ static_assert(int{COLLECTIVES_ERROR_BOOTSTRAP} == static_cast<int>(Errc::bootstr
 static_assert(int{COLLECTIVES_ERROR_SYSTEM} == static_cast<int>(Errc::system));
 
 thread_local Error last_error(Errc{}, "");
-const Error no_memory(Errc::system, "out of memory");  // made at the start, while memory is available
+const Error no_memory(Errc::system, "out of memory");  // made when the library is loaded, while there is memory
 
 Error error_in_flight(const char* function) {
   try {
@@ -76,7 +78,7 @@ collectives_error text_out(const char* function, char** text, const char* what,
 
 using collectives::c::last_error;
 
-// The names are literals, so they end with a null character.
+// The names are literals, which end with a null character.
 const char* collectives_version(void) { return collectives::version().data(); }
 const char* collectives_error_name(collectives_error error) {
   if (error == COLLECTIVES_SUCCESS) return "success";

@@ -1,4 +1,5 @@
-// Functions of the C interface for groups of collectives.
+// Functions of the C interface for groups. A group performs several collectives and messages together. A program adds
+// calls to a group by functions such as collectives_group_all_reduce(), and then runs the group.
 #include <memory>
 #include <span>
 #include <utility>
@@ -12,7 +13,8 @@ using namespace collectives::c;
 
 namespace {
 
-/// Adds an operation by add(group, comm). If the C interface refuses the arguments, publishes the refusal.
+/// Adds a call to the group by add(group, comm). If the arguments are refused before C++ code has seen them, also
+/// publishes the refusal, so that other ranks in the same call get an error.
 template <class Add>
 collectives_error added(const char* function, collectives_group* group, CallRefusal refusal, Add&& add) noexcept {
   return guarded(function, [&] {

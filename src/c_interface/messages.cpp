@@ -1,4 +1,5 @@
-// Functions of the C interface for point-to-point calls.
+// Functions of the C interface for point-to-point calls, by which one rank sends elements to another rank. Each
+// function converts its arguments, and calls one function of the C++ interface, such as Communicator::send().
 #include "c_interface/handles.hpp"
 
 using namespace collectives;

@@ -80,8 +80,8 @@ To enumerator(From value, From last, std::string_view what) {
   return static_cast<To>(value);
 }
 
-/// Returns the size of the program's struct. Refuses sizes that are 0, no multiple of a word, or above 4096 bytes. A
-/// program with one of these sizes has not set the field. No struct of the library will ever exceed 4096 bytes.
+/// Returns the size of the program's struct. Refuses a size that is 0, no multiple of a word, or above 4096 bytes,
+/// because the program has then not set the field. No struct of the library will ever exceed 4096 bytes.
 std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
   if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
     refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);

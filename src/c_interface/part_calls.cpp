@@ -1,4 +1,5 @@
-// C functions for gather, scatter and scans.
+// Functions of the C interface for gather, scatter and scans. Each function converts its arguments, and calls one
+// function of the C++ interface, such as Communicator::gather().
 #include "c_interface/call_parts.hpp"
 #include "c_interface/calls.hpp"
 

@@ -1,4 +1,6 @@
-// Functions of the C interface for persistent calls, which are checked and planned once and started many times.
+// Functions of the C interface for persistent calls. A persistent call is checked and planned once, and started many
+// times, as in MPI. Each function converts its arguments, and calls one function of the C++ interface, such as
+// Communicator::persistent_all_reduce().
 #include <memory>
 #include <span>
 #include <utility>

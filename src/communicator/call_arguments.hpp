@@ -1,4 +1,4 @@
-// Functions that describe the arguments of a collective as a Call. The blocking, asynchronous and persistent forms of a
+// Functions that store the arguments of a collective in a Call. The blocking, asynchronous and persistent forms of a
 // collective, and its form in a group, describe their arguments by the same function.
 #pragma once
 

@@ -1,4 +1,9 @@
-// Implementation of CallPreparation, which checks, places and plans the calls of a Communicator, or refuses them.
+// Implementation of CallPreparation, which does the work that precedes the data exchange of a call.
+//
+// It checks the arguments, finds out whether the buffers are in host or GPU memory, and chooses a plan. A plan names
+// the algorithm of the call. If one of these actions fails, this rank refuses the call: it throws an error and puts a
+// refusal into the queue. A refusal is an operation that moves no data. It only publishes the reason, so that other
+// ranks that perform the same call get an error instead of waiting for this rank.
 #include "communicator/call_preparation.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +25,8 @@ std::string_view reason_in(std::string_view text, const Call& call) {
   return text;
 }
 
-/// Returns the operation that stands for a refused call. `why`: text of the error that the rank throws.
+/// Returns the refusal, the operation that takes the place of a refused call. `why`: text of the error that the rank
+/// throws.
 std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why, std::string_view name) {
   auto refused = std::make_shared<PlannedCall>();
   refused->signature = sign_refusal(call);
@@ -86,7 +92,7 @@ std::uint64_t CallPreparation::refuse_locked(const Call& call, std::string_view 
     const auto refusal = refusal_of(call, why, name);
     resources_.observer->issue_async(*refusal);
     queue_.issue(refusal);
-  } catch (const std::bad_alloc&) {  // the error that the rank throws is all that remains
+  } catch (const std::bad_alloc&) {  // without memory, the refusal is not published; this rank still throws its error
     return 0;
   }
   if (!queue_.is_idle()) {

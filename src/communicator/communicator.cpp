@@ -1,5 +1,11 @@
-// Public functions of Communicator, except split(), the constructor from a Bootstrap, and those of part_calls.cpp. A
-// function for a collective describes its arguments as a Call, which Communicator::Impl performs.
+// Public functions of Communicator. Most of them only forward to Communicator::Impl, the private part of the class.
+//
+// A function for a collective, such as all_reduce(), first stores its arguments in a Call. The blocking form passes the
+// Call to Impl::run(). The asynchronous form passes it to Impl::issue(), and returns a Work, the handle with which the
+// program waits.
+//
+// Other files of this folder define the remaining public functions: split.cpp, create_group.cpp, part_calls.cpp,
+// point_to_point_calls.cpp and persistent_call.cpp. The constructor is in tuning/construct.cpp.
 #include "collectives/communicator.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +36,7 @@ Communicator Communicator::from_environment(const CommunicatorOptions& options) 
   std::chrono::nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : std::chrono::minutes(10);
   try {
     timeout = resolve_options(options).timeout;
-  } catch (const Error&) {  // the constructor finds the same invalid option again, and throws its error on all ranks
+  } catch (const Error&) {  // the constructor below finds the same invalid option, and throws an error on all ranks
   }
   return Communicator(*bootstrap_from_environment(timeout), options);
 }

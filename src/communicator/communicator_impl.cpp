@@ -1,8 +1,20 @@
-// Implementation of Communicator::Impl, which performs and queues the calls of a Communicator. The file
-// also contains the constructor, the destructor, and the error of calls in a forked child.
+// Implementation of Communicator::Impl, which performs the calls of a Communicator.
 //
-// A short blocking call on host memory may complete without the queue, if the queue is empty. If such a call repeats
-// the last blocking call, most functions that run() calls are inline in headers.
+// Each collective passes four checks in this order:
+//
+//   this process has made the communicator
+//   no other collective of the communicator is under way
+//   the arguments are valid
+//   the communicator has not failed
+//
+// Then the call gets a plan, which names its algorithm. An Operation represents the call until it ends. Unfinished
+// operations wait in the queue. A short blocking call on host (CPU) memory usually completes without the queue.
+//
+// If a blocking call has the same arguments as the last one, run() skips the check of the arguments and the planning.
+// Most functions that run() then calls are inline in headers, for speed.
+//
+// This file also contains the construction and destruction of the communicator, and the error that calls throw in a
+// forked child process.
 #include "communicator/communicator_impl.hpp"
 
 #include <fmt/format.h>
@@ -94,7 +106,7 @@ void Communicator::Impl::run_with_reports(const Call& call, std::string_view wha
   if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
-/// Takes an unused operation object from the pool. Reason: an operation in a GPU stream may continue after the call has
+/// Uses an operation object of its own from a pool, because its work in a GPU stream may continue after the call has
 /// returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options,
                                        const std::shared_ptr<const PlannedCall>& planned, std::exception_ptr refused,

@@ -1,20 +1,24 @@
-// Communicator::Impl: performs the calls of a Communicator by means of the parts below.
+// Communicator::Impl: the private part of the public class Communicator. It performs the collective calls of one rank.
 //
-// A call is checked and planned. The plan names the algorithm of the call. After planning, an Operation represents the
-// call until its work has ended. Operations begin in the order of the calls.
+// Each call goes through three phases. The first phase checks the arguments. The second phase chooses a plan, which
+// names the algorithm. The third phase makes an Operation, the object that represents the call until all its data has
+// been exchanged. Operations that cannot complete at once wait in a queue. They begin in the order of the calls.
 //
-// The function run() performs a blocking call. If the call repeats the last blocking call, run() may skip the checks
-// and the planning (repeated_call.hpp). An operation on GPU memory always enters the queue. An operation on host memory
-// enters the queue if the queue holds other operations. If the queue is empty, run() first tries up to kSpinAttempts
-// times to complete the operation. The operation enters the queue only if it is still unfinished after that. After it
-// has queued an operation, run() waits until that operation ends. A program may pass a GPU stream to a call. If NCCL
-// performs that call, run() waits only until NCCL has put all work into streams.
+// The function issue() starts an asynchronous call: it puts the operation into the queue and returns without waiting.
 //
-// A rank refuses a call if its arguments are invalid or the library cannot perform it. The call throws an error and
-// becomes a refusal in the queue. Ranks that perform the call find the refusal and fail (operation_queue.hpp).
+// The function run() performs a blocking call. On host (CPU) memory, run() makes up to 200 attempts (kSpinAttempts) to
+// complete the operation without the queue, because most short operations complete in this time. Over a network, run()
+// makes fewer attempts. It uses the queue if these attempts fail, or if the queue already holds earlier operations.
+// Operations on GPU memory always use the queue. In all these cases, run() blocks until the operation has ended. There
+// is one exception: if the program passes a GPU stream to a call that NCCL performs, run() returns as soon as all work
+// is in GPU streams.
 //
-// The function issue() starts an asynchronous call. It queues the operation, advances the queue without waiting, and
-// returns. A blocking call with a compressor is an asynchronous call followed by a wait.
+// If a blocking call has the same arguments as the last one, run() may skip the first two phases (repeated_call.hpp). A
+// blocking call with a compressor is performed as an asynchronous call followed by a wait.
+//
+// A rank refuses a call if the arguments are invalid or the library cannot perform the call. The refusing rank throws
+// an error, and publishes the reason in shared memory or to other hosts. Other ranks that perform the same call read
+// the reason, and throw an error instead of waiting for the refusing rank (operation_queue.hpp).
 //
 // The head of each file explains one part:
 //
@@ -35,8 +39,8 @@
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
 // throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. In the child, the
 // destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
-// a child inherits its parent's count and adds 1. A communicator stores the count of the process that constructs it.
-// Price: each call compares the stored count with that of its process.
+// a child inherits its parent's count and adds 1. A communicator stores the count of its constructing process. Price:
+// each call compares the stored count with that of its process.
 #pragma once
 
 #include <exception>
@@ -106,11 +110,10 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   /// Throws if a rank has ended or left, or if the communicator has failed. `operation` is not a call, such as
   /// "split"; the error names it.
   void check_peers(std::string_view operation);
-  /// Returns the NCCL communicator of the ranks with the same color. Returns null for a negative color, or if NCCL does
-  /// not connect these ranks. All ranks call it.
+  /// Returns the NCCL communicator of ranks with the same color. Returns null for a negative color, or if NCCL does not
+  /// connect these ranks. All ranks call it.
   std::unique_ptr<NcclComm> split_nccl_comm(int color, int key);
-  /// Allocates memory on this rank's GPU, or registers the program's memory. Waits until no operation is queued or in
-  /// flight.
+  /// Allocates memory on this rank's GPU, or registers memory. Waits until no operation is queued or in flight.
   DeviceMemory allocate_on_device(std::size_t bytes);
   DeviceMemory register_memory(std::byte* data, std::size_t bytes);
   /// Removes GPU memory from the list of this communicator, after all operations of the communicator have ended.

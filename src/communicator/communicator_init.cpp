@@ -1,14 +1,16 @@
-// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect. The
-// function has five phases, in which the ranks exchange texts over the bootstrap. The bootstrap is the means by which
-// ranks communicate before they are connected.
+// Implementation of init_communicator(), by which the ranks of a new communicator agree on settings and connect.
 //
-// In phase 1, the ranks exchange their peer information. It is a JSON object with the host, the GPU and the settings of
-// a rank. If there are several hosts, the wire connects them in phase 2. The wire is the transport between hosts. In
-// phase 3, the lowest rank of each host creates the arena, the memory that the ranks of the host share. In phase 4, the
-// other ranks of the host map the arena. In phase 5, the ranks test how they can access one another's memory.
+// Before they are connected, the ranks exchange texts over the bootstrap, such as TCP connections to rank 0. The
+// initialization has five phases:
 //
-// Between phases 1 and 2, the ranks may measure the tuning, the numbers by which plans are chosen. This takes further
-// exchanges (measured_tuning.hpp).
+//   1  The ranks exchange peer information: one JSON object per rank with its host, its GPU and its settings.
+//   2  If there are several hosts, the ranks connect the wire, the transport for messages between hosts.
+//   3  The lowest rank of each host creates the arena, the memory that the ranks of the host share.
+//   4  The other ranks of each host map the arena.
+//   5  The ranks test in which ways they can access one another's memory.
+//
+// Between phases 1 and 2, the ranks may measure the tuning: the numbers from which the library estimates the times of
+// algorithms. The measurement takes further exchanges over the bootstrap (measured_tuning.hpp).
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>
@@ -46,15 +48,15 @@ struct Construction {
   const CommunicatorOptions& options;
   Settings& settings;                    ///< settings, filled in from `options`
   const TuningMeasurement* measure;      ///< functions that measure tuning values; null: built-in values are used
-  WireFactory factory;                   ///< factory of the bootstrap's own wires, such as MPI; empty: no own wires
+  WireFactory factory;                   ///< makes the wire that the bootstrap brings, such as MPI; empty: it has none
   std::exception_ptr refused;            ///< error of invalid settings, or null
-  Deadline deadline;                     ///< time at which an unfinished exchange fails
+  Deadline deadline;                     ///< time at which the initialization fails if it has not completed
   std::optional<GpuDiscovery> gpus{};    ///< GPU of this rank; set by exchange_peer_infos()
   std::vector<JsonRecord> peer_infos{};  ///< peer information by rank; set by exchange_peer_infos()
 };
 
-/// Throws Error{invalid_argument} if the settings name an unknown wire or transport. Also checks the wire if there is
-/// only one host, which needs no wire.
+/// Throws Error{invalid_argument} if the settings name an unknown wire or transport. Checks the name of the wire even
+/// if all ranks are on one host, so that a wrong name is an error on every topology.
 void check_names(const Settings& settings, const WireFactory& factory) {
   std::vector<std::string_view> known{"tcp", "ucx", "mpi"};
   if (!factory.name.empty() && std::ranges::find(known, factory.name) == known.end()) known.push_back(factory.name);
@@ -138,7 +140,7 @@ void agree_on_settings(const Construction& construction) {
                     construction.bootstrap.rank(), static_cast<Rank>(rank), "construction");
 }
 
-/// Fills in the topology and the properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
+/// Fills in the topology and properties of this rank's host. Throws Error{unsupported} if a rank asks for NCCL, and
 /// NCCL does not connect the ranks.
 void set_topology(const Construction& construction, const HostMap& host_map, CommunicatorContext& context) {
   const std::vector<JsonRecord>& peer_infos = construction.peer_infos;

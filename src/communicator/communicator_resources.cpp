@@ -1,5 +1,8 @@
-// Implementation of CommunicatorResources, the parts that a communicator makes once. They include connections to peers,
-// collectives through shared memory, device paths (ways to do calls on GPU memory) and the observer.
+// Implementation of CommunicatorResources, which owns the objects that a communicator makes once, in its construction.
+//
+// The constructor connects the ranks. It then makes the executor, which performs calls on host memory, and the device
+// paths, which perform calls on GPU memory. The executor needs two things: a route to each rank, and the intra-host
+// collectives, which ranks of one host perform together through shared memory.
 #include "communicator/communicator_resources.hpp"
 
 #include <fmt/format.h>
@@ -30,8 +33,8 @@ std::string name_of_transports(const CommunicatorContext& context, std::string_v
   return alone_here ? std::string(context.wire->name()) : fmt::format("{}+{}", inside, context.wire->name());
 }
 
-/// Returns the route to each rank: the transport for messages to that rank, and the rank's number in the transport. The
-/// transport is `local` inside this host, and `wire` to other hosts.
+/// Returns one route per rank: the transport that carries messages to this rank, and the number by which the transport
+/// knows the rank. The transport is `local` for ranks of this host, and `wire` for ranks of other hosts.
 std::vector<Executor::Route> make_routes(const RankView& view, Transport* local, Transport* wire) {
   std::vector<Executor::Route> routes(view.world.members.size());
   for (const Rank peer : view.world.members) {
@@ -43,10 +46,10 @@ std::vector<Executor::Route> make_routes(const RankView& view, Transport* local,
   return routes;
 }
 
-/// Returns the intra-host collectives, which ranks of one host perform through shared memory. The first object is for
-/// all ranks of the host. The second is for the ranks of this rank's NUMA domain. The third is for this rank's rail:
-/// one rank of each domain. The last two are null if the host is not divided into domains. Requires that `context` and
-/// `peer_memory` outlive the result.
+/// Returns three objects that perform intra-host collectives. The first object serves all ranks of the host. The second
+/// serves the ranks of this rank's NUMA domain, which share a socket or a last-level cache. The third serves this
+/// rank's rail, which consists of one rank of each domain. The last two are null if the host has only one domain.
+/// Requires that `context` and `peer_memory` outlive the result.
 Executor::HostCollectives open_subgroups(const RankView& view, const CommunicatorContext& context,
                                          PeerMemory& peer_memory) {
   const bool oversubscribed = context.topology.oversubscribed(static_cast<std::size_t>(view.grid.host));
@@ -83,8 +86,9 @@ struct PathParts {
   }
 };
 
-/// Returns the device paths, which are null without a GPU. `nccl_comm` is an NCCL communicator of all ranks. If it is
-/// null, the ranks connect by NCCL if they can, which takes exchanges. All ranks call this function.
+/// Returns the device paths. All are null if this rank uses no GPU. `nccl_comm` is an NCCL communicator of all ranks.
+/// If `nccl_comm` is null and all ranks can use NCCL, the ranks connect by NCCL now, which takes exchanges over the
+/// bootstrap. All ranks call this function together.
 DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> nccl_comm) {
   const CommunicatorContext& context = parts.context;
   const RankView& view = parts.view;
@@ -115,9 +119,9 @@ DevicePaths make_device_paths(const PathParts& parts, std::unique_ptr<NcclComm> 
   return paths;
 }
 
-/// Returns whether the communicator has a progress thread if the program does not choose. True if all ranks share a
-/// host with more cores than ranks. With NCCL, also true unless the wire forbids threads of the library, as a wire over
-/// MPI may.
+/// Returns whether the communicator has a progress thread if neither the program nor the environment chooses. True if
+/// all ranks share a host that has more cores than ranks. With NCCL, also true unless the wire, such as one over MPI,
+/// does not allow control messages from a thread of the library.
 bool has_progress_thread_by_default(const CommunicatorContext& context) {
   const Wire* const wire = context.wire.get();
   const bool spare_cores = context.topology.cores_per_host > context.arena->ranks();

@@ -1,4 +1,8 @@
-// Implementation of Communicator::create_group(), which makes a communicator of some ranks. Other ranks take no part.
+// Implementation of Communicator::create_group(), which makes a new communicator of the ranks in a list.
+//
+// Only the listed ranks call the function, as in MPI_Comm_create_group. They connect like the ranks of every new
+// communicator, by exchanges of texts. MemberExchange carries these texts over the connections of the old communicator,
+// the parent. Options that the program does not set have the values of the parent.
 #include <fmt/format.h>
 
 #include <algorithm>

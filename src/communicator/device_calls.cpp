@@ -1,5 +1,9 @@
-// Implementation of DeviceCalls, which performs the operations of a communicator on GPU memory. DeviceCalls also splits
-// and leaves NCCL communicators.
+// Implementation of DeviceCalls, which performs the operations of a communicator on GPU memory. An operation is one
+// call, from issue to end.
+//
+// A device path does the work of an operation, for example by NCCL or by kernels of this library. DeviceCalls chooses
+// no path, because the plan names it. DeviceCalls starts the path, progresses it, and ends it. It also splits and
+// leaves NCCL communicators.
 #include "communicator/device_calls.hpp"
 
 #include <fmt/format.h>
@@ -19,8 +23,8 @@
 namespace collectives {
 namespace {
 
-/// Calls `ask`. Converts an error of the GPU or of NCCL to a runtime_error, unless the error names an operation.
-/// OperationQueue later puts the operation and the rank before the text of the runtime_error.
+/// Calls `ask`. Converts an Error of the GPU or of NCCL that names no operation to a std::runtime_error. OperationQueue
+/// later puts the operation and the rank before the text of a std::runtime_error.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {

@@ -1,5 +1,8 @@
-// GPU memory for programs: implements the public class DeviceMemory (collectives/device_memory.hpp), and the
-// communicator's list of this memory (device_memories.hpp).
+// GPU memory for programs: implements the public class DeviceMemory, the program's handle of GPU memory.
+//
+// A communicator allocates such memory for the program, or registers memory that the program has allocated itself. It
+// keeps a list of both (DeviceMemories). If the handle is destroyed first, the handle removes the memory from the list.
+// If the communicator is destroyed first, allocated memory stays valid until the handle is destroyed.
 #include "collectives/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -53,7 +56,7 @@ void warn_once_nothing_registered(Rank rank, const Nccl& nccl) {
     log_info(rank, "{} lacks ncclMemAlloc or ncclCommRegister: device memory is used unregistered", nccl.description());
 }
 
-/// Returns whether the GPUs of the other ranks can access the memory.
+/// Returns whether GPUs of other ranks can access the memory.
 bool peers_can_access(const CommunicatorResources& resources, std::byte* data) {
   const CommunicatorContext& context = resources.context;
   const std::string& backend = resources.settings.backend;

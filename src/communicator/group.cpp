@@ -1,5 +1,9 @@
-// Implementation of Group, which performs several collectives together. The file group_pack.hpp describes how members
-// share a call.
+// Implementation of Group, with which a program performs several collectives and messages together.
+//
+// The program adds calls, and then calls run() once. Each added collective is a member of the group. Adding a member
+// checks its arguments but moves no data. Short members with equal arguments form a pack. The library joins their
+// vectors and performs one call on the long vector, which costs less than many calls (group_pack.hpp). The function
+// run() starts one asynchronous call for each pack, starts all messages, and waits for all of them.
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -21,13 +25,14 @@ struct Group::Impl {
   std::shared_ptr<ScratchPool> scratch;
   std::vector<GroupPack> packs;
   std::vector<CheckedMessage> messages;
-  std::vector<GroupMember> members;  // of all packs, and messages, in the order of the calls that added them
+  std::vector<GroupMember> members;  // all collectives and messages, in the order in which the program added them
 
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
-  /// Calls work(). If it throws an Error, refuses the collective that the error names, so that other ranks get an
-  /// error. If it names none, refuses the first collective of `of`, if there is one.
+  /// Calls work(). If it throws an Error, publishes that this rank refuses the collective that the error names. Other
+  /// ranks that perform the collective then get an error. If the error names no collective, refuses the first
+  /// collective in the list `of`.
   template <class Work>
   auto refusing(Work&& work, std::span<const GroupMember> of = {}) {
     try {
@@ -42,7 +47,7 @@ struct Group::Impl {
     }
   }
 
-  /// Checks a call and adds it. Throws before data is sent, for example for an unknown backend.
+  /// Checks the arguments of a call, and adds the call to the group. Throws Error if the call is refused.
   void add(Call call, const Options& options) {
     comm->check_process(call.collective);
     std::exception_ptr refused;
@@ -59,7 +64,8 @@ struct Group::Impl {
     members.push_back(member_of(call));
   }
 
-  /// Checks and adds a call with a list of tensors on one side. `other_side` holds the other arguments.
+  /// Checks and adds an all-gather with a list of output tensors, or a reduce-scatter with a list of input tensors. The
+  /// list has one tensor per rank. `other_side` holds all other arguments of the call.
   void add_list(const Call& other_side, std::span<const ConstBuffer> tensors, const Options& options) {
     comm->check_process(other_side.collective);
     const bool gathers = other_side.collective == Collective::all_gather;
@@ -82,14 +88,14 @@ struct Group::Impl {
     place(std::move(member), options, refused);
   }
 
-  /// Returns the tensors of the divided side of a member.
+  /// Returns the tensors of the parts of a member: the inputs of a reduce-scatter, the outputs of an all-gather.
   static std::vector<ConstBuffer> parts_of(const GroupMember& member) {
     if (member.call.collective == Collective::reduce_scatter) return member.inputs;
     return {member.outputs.begin(), member.outputs.end()};
   }
 
-  /// Adds a call with a list of tensors in device memory as one call for each tensor: broadcasts in place of an
-  /// all-gather, and reductions in place of a reduce-scatter.
+  /// Adds one call for each tensor of a list in device memory: a broadcast for each tensor of an all-gather, a reduce
+  /// for each tensor of a reduce-scatter.
   void add_parts(const Call& call, std::span<const ConstBuffer> tensors, const Options& options) {
     for (Rank root = 0; root < size(); ++root) {
       const ConstBuffer& tensor = tensors[static_cast<std::size_t>(root)];

@@ -1,9 +1,12 @@
-// Functions for the members of a group. They check lists of tensors, divide buffers into tensors, and refuse members
-// whose outputs overlap.
+// Functions for the members of a group. A group performs several collectives together, and each of them is a member.
 //
-// check_apart() sorts the ranges of all buffers by address, and visits them once. A range overlaps an earlier one if it
-// begins before the end of the latest one. The visit therefore keeps only the range that ends last, once among all
-// ranges and once among those that are written.
+// The functions divide the buffers of a member into tensors, one per rank's part, and check lists of tensors that the
+// program passes. A group states no order of its members. check_apart() therefore throws an error if one member writes
+// memory that another member reads or writes.
+//
+// check_apart() sorts the memory ranges of all buffers by address, and visits each range once. A range overlaps an
+// earlier range if it begins before the highest end address so far. It is enough to remember two ranges: the one with
+// the highest end of all, and the one with the highest end among those that are written.
 #include "communicator/group_member.hpp"
 
 #include <fmt/format.h>
@@ -44,7 +47,7 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     const auto& [call, inputs, outputs, parts, lists, message] = members[i];
     for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
-    // In place, the output stands for what both have.
+    // If a member works in place, its output range covers the memory that input and output share.
     if (!is_fusible(call.collective) && inputs.size() == 1 && outputs.size() == 1) {
       const auto* const input = static_cast<const std::byte*>(inputs[0].data);
       const auto* const output = static_cast<const std::byte*>(outputs[0].data);
@@ -79,7 +82,7 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
                             side_of(first), first.member + 1, side_of(second), second.member + 1, members.size()));
 }
 
-/// Divides a buffer into one tensor for each part. Without displacements, the parts follow one another.
+/// Divides a buffer into one tensor for each rank's part. Without displacements, the parts follow one another.
 template <class Byte, class Whole>
 std::vector<Whole> divided(const Whole& whole, const PartLayout& parts) {
   std::vector<Whole> tensors;
@@ -167,7 +170,7 @@ Call call_of_list(const Call& other_side, std::span<const ConstBuffer> tensors, 
   const std::size_t before = std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
   const void* mine = gathers ? other_side.input.data : other_side.output.data;
   for (const ConstBuffer& tensor : tensors)
-    if (mine == nullptr) mine = tensor.data;  // this rank's part is empty
+    if (mine == nullptr) mine = tensor.data;  // this rank's part has no elements
   auto* const whole =
       reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(mine) - before * size_of(tensors[0].type));
   if (gathers)

@@ -1,10 +1,12 @@
-// GroupMember: one collective or message of a Group, with its buffers as lists of tensors.
+// GroupMember: one collective or message of a Group. A group performs several collectives and messages together.
 //
-// All-to-alls, gathers and scatters are not fused with other members. Such a member has the call as it was made.
+// A member describes its buffers as lists of tensors, because a group may fuse members: it joins the tensors of several
+// members into one vector, and performs one call. All-to-alls, gathers and scatters are never fused. They are performed
+// with the arguments that the program passed.
 //
-// An all-gather has one tensor for the output of each rank's part, and a reduce-scatter one for the input of each part.
-// The other sides of all collectives have one tensor, or none if this rank does not use them. A caller may pass the
-// tensors of a list one by one. It may also pass one buffer, of which the tensors are adjacent ranges.
+// An all-gather has one output tensor per rank, and a reduce-scatter has one input tensor per rank. Every other input
+// or output is one tensor. It is absent if this rank does not use it, such as the input of a broadcast on a rank other
+// than the root. The program may pass a list of tensors, or one buffer whose adjacent ranges are the tensors.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +19,7 @@
 
 namespace collectives {
 
-/// Copy of the lists of a call.
+/// Copies of the counts and displacements of a call, because the program may reuse its own lists before run().
 struct CallLists {
   std::vector<std::size_t> counts, displacements, input_counts, input_displacements;
   explicit CallLists(const Call& call);
@@ -27,8 +29,8 @@ struct CallLists {
 };
 
 struct GroupMember {
-  /// Arguments without lists. If the tensors of a list are not adjacent, the buffer that stands for the list has no
-  /// address.
+  /// Arguments of the call, without counts and displacements. If the program passed a list of tensors that are not
+  /// adjacent in memory, the buffer of that side is null.
   Call call;
   std::vector<ConstBuffer> inputs;  ///< tensors that this rank reads
   std::vector<Buffer> outputs;      ///< tensors that this rank writes
@@ -40,12 +42,12 @@ struct GroupMember {
   std::size_t count() const noexcept;
 };
 
-/// Returns whether ranks have parts of the input or of the output.
+/// Returns whether the input or the output consists of one part per rank.
 constexpr bool is_divided(Collective collective) noexcept {
   return collective == Collective::all_gather || collective == Collective::reduce_scatter;
 }
 
-/// Returns whether calls of this collective can be fused into one.
+/// Returns whether calls of this collective can be fused.
 constexpr bool is_fusible(Collective collective) noexcept {
   return collective != Collective::all_to_all && collective != Collective::gather && collective != Collective::scatter;
 }

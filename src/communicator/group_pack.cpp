@@ -1,4 +1,8 @@
-// Functions of GroupPack, which performs several members of a group by one call.
+// Implementation of GroupPack, by which several collectives of a group are performed as one call.
+//
+// The collectives are the members of the pack. The pack joins their vectors, and makes one call on the joined vector.
+// If the tensors of all members are adjacent in memory, the call works on them in place. Otherwise the pack copies the
+// inputs into scratch memory before the call, and copies the results to the outputs after it.
 #include "communicator/group_pack.hpp"
 
 #include <fmt/format.h>
@@ -16,13 +20,13 @@
 namespace collectives {
 namespace {
 
-/// Appends the name of a member. Escapes keep ("a, b", "c") apart from ("a", "b, c"), because ranks compare the hash of
-/// the joined names.
+/// Appends the name of a member to the joined names, of which ranks compare a hash. Puts a backslash before commas and
+/// backslashes, because the names "a, b" and "c" would otherwise have the same hash as "a" and "b, c".
 void append_name(std::string& names, std::string_view name) {
   for (const char letter : name) names.append(letter == ',' || letter == '\\' ? "\\" : "").push_back(letter);
 }
 
-/// Returns whether calls of several members can be one call.
+/// Returns whether a member with this call may share a pack with other members.
 bool is_packable(const Call& call, const Options& options) {
   if (options.compressor != nullptr || !is_fusible(call.collective)) return false;
   return call.memory == Memory::host || call.collective == Collective::all_reduce;
@@ -33,7 +37,8 @@ bool equal_but_name(const Options& a, const Options& b) {
          a.force == b.force && a.stream == b.stream && a.compressor == b.compressor;
 }
 
-/// Returns the type of the buffer that every rank passes.
+/// Returns the element type, taken from the side of the call that every rank passes. On ranks other than the root, a
+/// reduce may have no output and a broadcast no input.
 DataType type_of(const Call& call) {
   switch (call.collective) {
     case Collective::reduce:
@@ -107,7 +112,7 @@ bool GroupPack::use_in_place(Call& call) const {
   if ((input == nullptr && read > 0) || (output == nullptr && written > 0)) return false;
   call.input = ConstBuffer(input, read, type_of(call_));
   call.output = Buffer(const_cast<std::byte*>(output), written, type_of(call_));
-  // A rank that has no output of a reduce, or no input of a broadcast, still states the length.
+  // Ranks other than the root may pass no output in a reduce, and no input in a broadcast. They still set its length.
   if (inputs.empty()) call.input.count = written;
   if (outputs.empty()) call.output.count = read;
   return true;
@@ -174,8 +179,8 @@ Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
     call.counts = parts_;
     call.has_counts = true;
   }
-  // The layout is a hash of the number and the lengths of the members, in their order. The layout belongs to the
-  // signature, the arguments that ranks compare. Ranks with other numbers or lengths thus get an error.
+  // The layout is a hash of the number of members and of their lengths, in order. The layout is part of the signature,
+  // which ranks compare. Ranks whose packs have different members therefore get an error.
   call.layout = hash_bytes(lengths_.data(), lengths_.size() * sizeof lengths_[0], lengths_.size());
   if (!call.has_counts) call.lengths = lengths_;
   const bool fused = members_.size() > 1;

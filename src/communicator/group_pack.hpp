@@ -1,18 +1,21 @@
-// GroupPack: members of a group that one call performs together. One call of a long vector costs less than many calls
-// of short vectors.
+// GroupPack: several collectives of a group that are performed as one call. The collectives are the members of the
+// pack. Reason: one call on a long vector costs less than many calls on short vectors.
 //
-// Members of one pack have equal collective, type, op, root, kind of memory and options. Only the option `name` may
-// differ. The vector of the call consists of the members, one after the other. In an all-gather and a reduce-scatter,
-// each part of the vector consists of that part of each member.
+// The members of a pack have the same collective, type, op, root, kind of memory and options. Only the option `name`
+// may differ. The call works on one vector, in which the members' vectors follow one another. In an all-gather or a
+// reduce-scatter, a rank's part of this vector holds that rank's part of each member.
 //
-// If the tensors of a pack are adjacent in memory, in the order of the vector, the call works on them in place.
-// Otherwise they are copied into one buffer, and the results are copied to the outputs. This choice concerns one rank
-// only. The buffer is memory of the ScratchPool.
+// Each rank decides by itself whether it copies. If its tensors are adjacent in memory, in the order of the vector, the
+// call works on them in place. Otherwise the pack copies the inputs into one buffer of the ScratchPool, and copies the
+// results to the outputs afterwards.
 //
-// Ranks must choose equal packs, so the choice depends on arguments alone that are equal on all ranks. A member that is
-// longer than pack_limit() has a pack of its own, because the copies would take longer than a call. A member with a
-// compressor, and a member in device memory that is no all-reduce, has one, too. So has an all-to-all, a gather and a
-// scatter, whose call is performed as it was made.
+// All ranks must form the same packs, so this choice depends only on arguments that are equal on all ranks. Some
+// members have a pack of their own:
+//
+//   a host-memory member longer than pack_limit(), because its copies would take longer than a call
+//   a member with a compressor
+//   a member in device memory that is not an all-reduce
+//   an all-to-all, a gather or a scatter, which are performed with the arguments that the program passed
 #pragma once
 
 #include <cstddef>
@@ -31,14 +34,15 @@ namespace collectives {
 
 class GroupPack {
  public:
-  /// Makes a pack of one member. `refused`: the error that DeviceCalls::place() returned for the member, or null.
+  /// Makes a pack of one member. `refused`: the error with which this rank refuses the member's device buffers, or null
+  /// (DeviceCalls::place()).
   GroupPack(GroupMember member, const Options& options, std::exception_ptr refused);
 
-  /// Returns whether the pack can hold the member, too.
+  /// Returns whether `member` fits into this pack. `limit`: result of pack_limit().
   bool takes(const GroupMember& member, const Options& options, std::size_t limit) const noexcept;
   void add(GroupMember member, std::string_view name, const std::exception_ptr& refused);
-  /// Returns the call of the pack, and copies the inputs if need be. The call refers to this object. Throws
-  /// Error{system} if there is no memory for copies.
+  /// Returns the call that performs all members. Copies the inputs first unless tensors are adjacent in memory. The
+  /// call refers to this object. Throws Error{system} if there is no memory for copies.
   Call prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank);
   const Options& options() const noexcept { return options_; }
   /// Returns the error of DeviceCalls::place() for a member, or null.

@@ -1,5 +1,8 @@
-// Implementation of describe() and compress(). The function describe() translates a call into a Job, which is work for
-// the executor. The function compress() starts a call with top-k, which can send only selected elements.
+// Implementation of describe() and compress(), with which an operation on host memory begins.
+//
+// The function describe() translates the arguments of a call into a Job: the work that the executor performs. The
+// function compress() begins a call with a top-k compressor. Depending on the plan, it selects the k elements to send,
+// or it adds to the input the elements that earlier calls did not send.
 #include "communicator/host_operation.hpp"
 
 #include <algorithm>
@@ -12,8 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the address at which element 0 of the vector would lie. The buffer at `data` begins with element `first`.
-/// The library accesses no memory outside the buffer through this address.
+/// Returns the address at which element 0 of the vector would lie, if the buffer at `data` holds the elements from
+/// `first` on. The executor adds the position of an element to this address, so it only accesses memory in the buffer.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);
@@ -41,7 +44,7 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.op = call.op;
   job.type = planned->signature.type;
   job.input_stream = nullptr;
-  // The plan may come from an earlier call with another codec object of the same name.
+  // The stored plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
   const std::size_t element = element_bytes_of(job.type, job.op);
   const std::size_t mine = first_of(planned->parts, resources.rank());
@@ -71,9 +74,8 @@ bool compress(Operation& operation, const CommunicatorResources& resources) {
   const int size = resources.size();
   const CommunicatorContext& context = resources.context;
   TopKOperation& top_k = static_cast<TopKOperation&>(*operation.multi_phase);
-  // A frame is memory of a transport for one message. A round sends one piece of the vector. Between ranks of one host
-  // there are too few frames for rounds that overlap. Several rounds are in flight only if all messages go to other
-  // hosts.
+  // The call sends its elements in rounds. Rounds overlap only if all messages go to other hosts. Reason: a round in
+  // flight needs a frame, the memory of a transport for one message, and ranks of one host have too few frames.
   const bool all_on_the_wire =
       planned.sparse->in_hosts || context.topology.hosts.size() == static_cast<std::size_t>(size);
   const std::size_t rounds_in_flight = all_on_the_wire ? std::max<std::size_t>(context.tuning.wire_frames, 2) - 1 : 1;

@@ -1,4 +1,5 @@
-// Options of a communicator that is made from another one, its parent.
+// Options of a communicator that split() or create_group() makes from another communicator, its parent. An option that
+// the program does not set has the value of the parent.
 #pragma once
 
 #include "collectives/communicator.hpp"
@@ -15,10 +16,10 @@ inline CommunicatorOptions inherited_options(const CommunicatorResources& parent
   if (!inherited.deterministic) inherited.deterministic = settings.deterministic;
   if (!inherited.progress_thread) inherited.progress_thread = settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = settings.transport;
-  if (inherited.wire.empty()) inherited.wire = settings.wire;  // it connects these hosts already
+  if (inherited.wire.empty()) inherited.wire = settings.wire;  // this network connects the hosts of the parent already
   if (!inherited.device_buffers) inherited.device_buffers = parent.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = parent.context.public_tuning;
-  if (inherited.inject.empty()) inherited.inject = "none";  // the variable is about communicators of a bootstrap
+  if (inherited.inject.empty()) inherited.inject = "none";  // COLLECTIVES_INJECT does not apply to this communicator
   return inherited;
 }
 

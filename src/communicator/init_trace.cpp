@@ -1,6 +1,9 @@
-// Implementation of trace_identity(), which opens a trace while a communicator is constructed. A trace has one file per
-// host. Each rank opens the path of its own environment, and sends no path to others. On each host except rank 0's, the
-// first rank also measures by how much the host's clock differs from rank 0's.
+// Implementation of trace_identity(), which opens the trace while a communicator is constructed. A trace is a file with
+// the times of operations. Ranks of one host may share a file, but hosts do not.
+//
+// Each rank opens the path in its own environment. Ranks send one another hashes of paths, never paths. The steady
+// clocks of two hosts differ. The first rank of each host therefore measures by how much the host's clock differs from
+// that of rank 0's host, so that a reader of the files can compare their times.
 #include "communicator/init_trace.hpp"
 
 #include <fmt/format.h>
@@ -24,8 +27,8 @@
 namespace collectives {
 namespace {
 
-// A trace identity is the file and the rank for a thread's events. `of_thread` is the identity of this thread, and
-// `of_process` is the first identity of the process.
+// Trace identities, each a file and a rank. Events of this thread go to the file of `of_thread`. The identity of the
+// first thread that constructed a communicator in this process is `of_process`.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
@@ -33,10 +36,9 @@ std::mutex mutex;  // protects of_process; fork() waits until it is free
 /// Maximum difference of two hosts' steady clocks in nanoseconds: 100 years.
 constexpr std::int64_t kMostOffset = std::int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
 
-/// Opens this rank's trace file, or returns null if this rank has none. The first rank of a host with a path empties
-/// the file. On other hosts than that of rank 0,
-/// the first rank compares its clock with that of rank 0. It does so even if it has no trace itself. All ranks make the
-/// same exchanges.
+/// Opens and returns this rank's trace file. Returns null if this rank has no trace. The first rank of a host with a
+/// given path creates the file or empties it. On every host but that of rank 0, the first rank measures the difference
+/// of its clock from rank 0's, even if it has no trace itself. All ranks take part in the same two exchanges.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

@@ -1,8 +1,11 @@
-// Opening of a trace while a communicator is constructed. A trace records the times of operations in one file per host.
-// COLLECTIVES_TRACE of each rank names its file, on other hosts than that of rank 0 with ".host1" and so on behind it.
-// All events of a thread carry one rank. If the ranks of a host are
-// threads, it is the thread's rank in its first communicator. If ranks are processes, it is the process's rank in its
-// first communicator.
+// Opening of the trace while a communicator is constructed. A trace is a file with times of operations.
+//
+// The environment variable COLLECTIVES_TRACE of a rank names the file. Ranks of one host with equal names share one
+// file. On the second and each further host, the library appends ".host1", ".host2" and so on to the name.
+//
+// Each event in the file states a rank. A program may make several communicators, in which it has different ranks.
+// Events always state the rank in the first communicator: that of the process, or that of the thread if the ranks of a
+// host are threads of one process.
 #pragma once
 
 #include <string>
@@ -14,14 +17,14 @@
 
 namespace collectives {
 
-/// Returns a number for the file that the calling thread is about to open for its trace: 16 digits, a hash of `path`.
-/// Returns an empty text if `path` is empty, or if the thread or its process has a trace identity. A trace identity is
-/// the file and the rank for the events of a thread. Ranks exchange these numbers in place of paths.
+/// Returns a hash of `path` in 16 hexadecimal digits. Ranks exchange these hashes in place of paths, to find out which
+/// ranks share a file. Returns an empty text if `path` is empty, or if the thread or its process already has a trace
+/// identity, which is the file and the rank for its events.
 std::string trace_number(const std::string& path);
 
-/// Returns the trace identity of the calling thread. If `context` has the number of any rank's trace, the ranks that
-/// have one first open their files. Opening takes two exchanges over the bootstrap, in which all ranks take part. An
-/// error on one rank is thrown on all ranks.
+/// Returns the trace identity of the calling thread. If any rank has a trace_number() in `context`, these ranks first
+/// open their files. Opening takes two exchanges over the bootstrap, in which all ranks take part. If one rank fails,
+/// all ranks throw its error.
 TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

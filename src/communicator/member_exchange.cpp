@@ -1,4 +1,10 @@
-// Functions of MemberExchange, by which some ranks of a communicator exchange texts without the others.
+// Implementation of MemberExchange, by which some ranks of a communicator, the members, exchange texts. The other ranks
+// take no part. They make a communicator of their own with it.
+//
+// Members of one host write their texts into shared memory, in pieces of 4 KiB, because each rank has space for one
+// piece. Each member counts the pieces that it has written (`shown`) and read (`taken`). It writes its next piece when
+// all other members of the host have read the last one. Members of different hosts send their texts in control
+// messages, which travel between hosts beside the data of collectives.
 #include "communicator/member_exchange.hpp"
 
 #include <fmt/format.h>
@@ -81,7 +87,7 @@ MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetect
   mine.creation.value.store(creation_, std::memory_order_release);
 }
 
-/// Drops the messages of members that have given up already.
+/// Deletes stored control messages of members that have sent a message with round 0, which means that they gave up.
 void MemberExchange::drop_old_messages() {
   const auto lock = guard_();
   failure_detector_.check_control();
@@ -111,7 +117,7 @@ MemberExchange::~MemberExchange() {
     std::erase_if(messages_of_hosts->member_messages(),
                   [&](const auto& one) { return one.second.creation == creation_; });
     if (!complete_) send_to_remote(0, {});
-  } catch (const std::exception&) {  // members of other hosts reach their deadline
+  } catch (const std::exception&) {  // if this message is not sent, members of other hosts wait until their deadline
   }
 }
 
@@ -208,7 +214,7 @@ void MemberExchange::gather_here(std::string_view mine, std::vector<std::string>
       return static_cast<bool>(read[at]);
     });
     block.taken.value.store(pieces_, std::memory_order_release);
-    wait_for(here_, deadline, [&](Rank rank) {  // a member that has ended its last exchange has taken everything
+    wait_for(here_, deadline, [&](Rank rank) {  // a member that has cleared its creation number has read all pieces
       const MemberBlock& other = block_of(rank);
       return other.creation.value.load(std::memory_order_acquire) != creation_ ||
              other.taken.value.load(std::memory_order_acquire) >= pieces_;

@@ -1,23 +1,23 @@
-// MemberExchange: exchanges of texts between some ranks of a communicator, the members. Other ranks take no part. With
-// it, the members make a communicator of their own.
+// MemberExchange: lets some ranks of a communicator exchange texts while the other ranks take no part. These ranks are
+// the members. In create_group(), they make a communicator of their own, and use this class to connect.
 //
-// The members are in one list of ranks, and pass one name. A hash of both identifies what they make, the creation.
+// Each member passes a list of all members, and a name. A hash of both, the creation number, tells this call of
+// create_group() from others that other ranks make at the same time.
 //
-// Inside a host, each member shows its text in its MemberBlock of the arena. The members show texts in pieces of 4 KiB,
-// in step: a member shows its next piece when all others have read the last one. A text of a member that has given up
-// is thus never taken for a later one. Between hosts, each member sends its text to each member of another host, as a
+// Inside a host, a member writes its text into its own MemberBlock in the arena, the shared memory of the host. A block
+// has room for 4 KiB, so long texts are written in pieces. A member writes its next piece only after all other members
+// of the host have read the last one. Between hosts, a member sends its text to each member of other hosts, in a
 // control message (MemberMessage).
 //
-// Other lists. Before a member has read the first text of another one, it may find that this one passed the same name
-// with another list, and that both are in both lists. Both then throw Error{mismatch}. A member that throws leaves its
-// list in its block with the time of the error, because the other one may not have read it yet. A member ignores errors
-// from before its own begin.
+// Different lists. Two members may pass the same name but different lists, each of which contains both members. This is
+// a mistake of the program. If one of them notices it before it has read a text of the other, it throws
+// Error{mismatch}. Its block then keeps its list and the time of the error, so that the other member can notice the
+// mistake, too. A member ignores errors from before its own call.
 //
-// Lost members. A waiting member throws Error{peer_lost} if another member has ended or left the communicator. The
-// communicator itself does not fail. Ranks that are not members may have ended.
+// Lost members. A waiting member throws Error{peer_lost} if the process of another member has ended, or if that member
+// has left the communicator. The communicator itself stays usable. Ranks that are not members may have ended.
 //
-// The object belongs to one call of create_group(). A destructor withdraws the texts of this rank. Price: each rank of
-// a host needs 5 KiB in the arena.
+// The destructor withdraws the text of this rank. Price: each rank needs 5 KiB of the arena.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ namespace collectives {
 
 class MemberExchange {
  public:
-  /// Function that keeps other threads from the communicator while its result exists.
+  /// Function that returns a lock. Other threads cannot use the communicator while the lock exists.
   using Guard = std::function<std::unique_lock<std::mutex>()>;
 
   /// Begins the exchanges of `members`, which contain this rank.
@@ -47,13 +47,13 @@ class MemberExchange {
   MemberExchange(const MemberExchange&) = delete;
   MemberExchange& operator=(const MemberExchange&) = delete;
 
-  /// Returns the texts of all members, by rank of the communicator. Other ranks have empty texts. Throws
-  /// Error{timeout} that names the missing members, Error{mismatch} and Error{peer_lost}.
+  /// Returns the texts of all members, by communicator rank. Other ranks have empty texts. Throws Error{timeout} that
+  /// names the missing members, Error{mismatch} and Error{peer_lost}.
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline);
   /// Throws Error{peer_lost} if a member has ended or left.
   void check() const;
-  /// States that the members have made their communicator. Without it, the destructor tells the others that this rank
-  /// has given up.
+  /// States that the members have made their communicator. If complete() was not called, the destructor reports to the
+  /// members of other hosts that this rank has given up.
   void complete() noexcept { complete_ = true; }
 
  private:
@@ -66,7 +66,7 @@ class MemberExchange {
   void wait_for(const std::vector<Rank>& ranks, Deadline deadline, Done&& done);
   void drop_old_messages();
   void show(std::string_view left);
-  /// Reads the newest piece of a member. Returns false if the member does not show that piece.
+  /// Appends the current piece of a member to `text`. Returns false if the member has not written the piece yet.
   bool read_piece(Rank rank, std::string& text, bool& is_last) const;
   void gather_here(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
   void gather_remote(std::vector<std::string>& all, Deadline deadline);

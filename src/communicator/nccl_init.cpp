@@ -1,5 +1,9 @@
-// Implementation of nccl_comm_init() and nccl_comm_split(), which connect ranks by NCCL. In nccl_comm_init(), the first
-// rank sends NCCL's id to the other ranks. All ranks then connect, and wait until the connection is ready.
+// Implementation of nccl_comm_init() and nccl_comm_split(), which connect ranks by NCCL.
+//
+// In nccl_comm_init(), the first rank makes an id with NCCL, and sends the id to the other ranks over the bootstrap.
+// With the id, all ranks start to connect. NCCL connects them in the background. Meanwhile, each rank checks in a loop
+// whether NCCL is ready, and whether another rank has failed. In a second exchange, each rank reports whether it is
+// connected, so that all ranks succeed or all throw an error.
 #include "communicator/nccl_init.hpp"
 
 #include <fmt/format.h>
@@ -21,8 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `work`. If `work` throws an Error, reports the error to all ranks, and throws the first failure that any rank
-/// has reported.
+/// Calls `work`. If `work` throws an Error, reports it to all ranks. Then throws the first failure that any rank has
+/// reported, so that all ranks throw the same error.
 template <class Work>
 void for_all(std::string_view operation, const CommunicatorContext& context, FailureDetector& failure_detector,
              Work&& work) {
@@ -35,8 +39,9 @@ void for_all(std::string_view operation, const CommunicatorContext& context, Fai
   }
 }
 
-/// Waits until `nccl_comm` is ready. Throws Error if another rank has failed, or the deadline has passed. Also throws
-/// if a rank is lost before it has completed call number `sequence`. Reports errors of this rank to all ranks.
+/// Blocks until `nccl_comm` is ready. Throws Error if another rank has failed, if the deadline has passed, or if the
+/// process of a rank has ended before the rank completed call number `sequence`. Reports errors of this rank to all
+/// ranks.
 void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                       const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
@@ -75,7 +80,7 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
     wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
   });
-  // If a rank is lost, an exchange would wait for it, so none is made.
+  // If the process of a rank has ended, the exchange below would wait for this rank in vain. It is therefore left out.
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
   // After this exchange every rank knows whether all are connected.

@@ -1,6 +1,10 @@
-// Implementation of Observer, which reports the operations of a communicator. Functions that every call needs are
-// inline in observer.hpp. This file logs new communicators, and reports operations that wait, stall or fail. It also
-// writes each operation to the trace and to the log, if this is requested.
+// Implementation of Observer, which records the operations of a communicator for people who look for errors.
+//
+// There are three places of records. The flight recorder keeps the last 64 operations in memory. The trace is a file
+// with times of operations. The log is text for people. Trace and log are written only on request.
+//
+// Every call records its begin and its end. The functions for this are inline in observer.hpp, because they must be
+// fast. The functions in this file are for rare events: a new communicator, and an operation that waits long or fails.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,12 @@
-// Implementation of OperationQueue, which progresses the operations of a communicator, waits for them and fails them.
-// An operation is one call, from its issue to its end.
+// Implementation of OperationQueue, which holds the unfinished operations of a communicator. An operation is one call,
+// from issue to end.
+//
+// The function progress() advances operations, oldest first, as far as possible without waiting. The function
+// wait_until() advances them in a loop until a given operation has ended. It also looks for failures about once per
+// millisecond. After a failure, all unfinished operations end with the same error.
+//
+// An operation on GPUs may have handed all its work to GPU streams before it ends. It then moves to a second list, the
+// operations in flight, so that the next operation can begin.
 #include "communicator/operation_queue.hpp"
 
 #include <fmt/format.h>
@@ -17,14 +24,14 @@ using Clock = std::chrono::steady_clock;
 
 CallInfo info_of(const Operation& operation) { return {operation.sequence, operation.call->signature, operation.name}; }
 
-/// Progresses the other communicators on this thread's progress list (execution/progress_engine.hpp). Returns whether
-/// any of their operations progressed.
+/// Progresses all other communicators that this thread has used and whose operations are unfinished. Reason: a peer may
+/// wait for one of them (execution/progress_engine.hpp). Returns whether any of their operations progressed.
 bool progress_others(const OperationQueue& queue, bool check_failures) noexcept {
   ProgressEngine* const engine = ProgressEngine::of_this_thread();
   return engine != nullptr && engine->progress(queue, check_failures);
 }
 
-/// Releases the lock and takes it again, so that another thread can have it in between.
+/// Releases the lock and takes it again, so that another thread can take it in between.
 void release_briefly(OperationQueue::Lock& lock) {
   if (!lock.owns_lock()) return;
   lock.unlock();
@@ -99,8 +106,8 @@ void OperationQueue::retire() noexcept {
 }
 
 /// Returns true if is_too_far_ahead(), or if `head` would allocate GPU memory while earlier operations are in GPU
-/// streams. In the allocation, CUDA might block until the earlier operations end, which may need other ranks. The
-/// caller instead waits in its own loop, which detects failures.
+/// streams. CUDA may block in the allocation until these operations end. They may wait for other ranks, and a thread
+/// blocked in CUDA would not notice that such a rank has failed. The caller therefore waits in its own loop first.
 bool OperationQueue::has_to_wait(const Operation& head) const noexcept {
   if (in_flight_.empty()) return false;
   return is_too_far_ahead() || (head.on_device && device_calls_.takes_memory(head));
@@ -110,7 +117,7 @@ bool OperationQueue::is_too_far_ahead() const noexcept {
   return !in_flight_.empty() && steps_.sequence().newest() - in_flight_.front().sequence >= kRecords / 2;
 }
 
-/// Does nothing while another thread has the lock, because that thread progresses the operations.
+/// Returns at once if another thread has the lock, because that thread progresses the operations.
 bool OperationQueue::progress_as_member(bool check_failures) noexcept {
   std::unique_lock lock(resources_.mutex, std::defer_lock);
   if (resources_.locked && !lock.try_lock()) return false;

@@ -1,4 +1,8 @@
-// Implementation of OperationSteps, which starts and progresses single operations. This file has the steps with faults.
+// Implementation of OperationSteps, which starts and progresses single operations. An operation is one call of a
+// communicator.
+//
+// A program can ask for faults: deliberate failures of a rank in a chosen phase of a chosen call, for tests. The
+// functions in this file cause these faults. A step without faults is inline in operation_steps.hpp.
 #include "communicator/operation_steps.hpp"
 
 namespace collectives {

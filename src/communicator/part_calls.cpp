@@ -1,5 +1,9 @@
-// Public functions of Communicator for collectives with a part for each rank, and for scans. A function describes its
-// arguments as a Call, which Communicator::Impl performs.
+// Public functions of Communicator for scans and for collectives in which each rank has its own part of a vector, such
+// as all_to_all().
+//
+// Each function stores its arguments in a Call. Impl::run() performs the Call and blocks until it has ended.
+// Impl::issue() starts it and returns a Work, the handle with which the program waits. Functions whose names contain _v
+// take parts of different lengths (PartLayout).
 #include "collectives/communicator.hpp"
 #include "communicator/call_arguments.hpp"
 #include "communicator/communicator_impl.hpp"

@@ -1,5 +1,9 @@
-// Implementation of persistent calls: PersistentCall, the functions of Communicator that make one, and the functions of
-// PersistentCall::State that start and end one.
+// Implementation of persistent calls. A persistent call is checked and planned once, and started many times, as in MPI.
+//
+// The program makes a persistent call with a function of Communicator, such as persistent_all_reduce(), which also
+// fixes the buffers. PersistentCall is the handle that the program holds, and PersistentCall::State the operation
+// behind it. A start repeats none of the checks of arguments. It only checks that the communicator is usable, that the
+// last start has ended, and that the buffers were not freed.
 #include "collectives/persistent_call.hpp"
 
 #include <fmt/format.h>
@@ -185,7 +189,7 @@ PersistentCall::PersistentCall(std::shared_ptr<State> state) noexcept : state_(s
 PersistentCall::PersistentCall(PersistentCall&&) noexcept = default;
 PersistentCall& PersistentCall::operator=(PersistentCall&& other) noexcept {
   if (this != &other) {
-    PersistentCall old(std::move(*this));  // its destructor waits for the old operation
+    PersistentCall old(std::move(*this));  // the destructor of `old` waits for the operation that this handle had
     state_ = std::move(other.state_);
   }
   return *this;

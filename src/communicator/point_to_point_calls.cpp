@@ -1,5 +1,8 @@
-// Implementation of PointToPointCalls: the checks of point-to-point calls, and their objects. This file also has the
-// functions of Communicator for these calls.
+// Implementation of PointToPointCalls, which checks and performs sends and receives between two ranks.
+//
+// A call first checks its arguments. The engine (PointToPoint) then moves the data. Each asynchronous call has a state
+// that the engine updates and to which the program's Work refers. The last section of this file has the public
+// functions of Communicator, such as send() and recv().
 #include "communicator/point_to_point_calls.hpp"
 
 #include <fmt/format.h>
@@ -82,7 +85,7 @@ void PointToPointCalls::check_options(const MessageCall& call, const Options& op
     unsupported("wire format");
 }
 
-/// Refuses a buffer in GPU memory.
+/// Throws Error{unsupported} if the buffer is in GPU memory.
 void PointToPointCalls::check_memory(const MessageCall& call) const {
   const CommunicatorContext& context = resources_.context;
   const Call as_collective{.collective = Collective::broadcast,

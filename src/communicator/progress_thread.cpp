@@ -1,5 +1,9 @@
-// Implementation of ProgressThread, an optional thread that progresses a communicator's operations. A communicator
-// without this thread may be on the progress list of the program's thread that used it last.
+// Implementation of ProgressThread, an optional thread that progresses a communicator's operations while the program
+// computes.
+//
+// The thread sleeps while there are no unfinished operations. It wakes when a call issues one. It then takes the lock
+// of the communicator, advances the operations without waiting, and releases the lock again. It repeats this until all
+// operations have ended. The longer no operation progresses, the longer it pauses between two attempts.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>

@@ -1,5 +1,8 @@
-// Implementation of resolve_options() and given_tuning(), which find the settings and the tuning of a communicator. A
-// value that the program gives precedes that of an environment variable.
+// Implementation of resolve_options() and given_tuning(), which find the settings and the tuning of a communicator. The
+// tuning consists of the numbers from which the library estimates the times of algorithms.
+//
+// Each value has up to three sources. The value in CommunicatorOptions comes first. If the program has set none, an
+// environment variable applies. If there is no variable either, a default applies.
 #include "communicator/settings.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +48,7 @@ std::optional<TuningParameters> given_tuning(const CommunicatorOptions& options)
   const std::optional<std::string> said = environment().tuning;
   if (options.tuning) {
     TuningParameters tuning(*options.tuning);
-    // A tuning that comes from another communicator keeps its source.
+    // A tuning that the program took from another communicator keeps the text that names its source.
     if (tuning.source == Tuning{}.source) tuning.source = "the program";
     if (options.tuning->machine == nullptr && said && *said != "default") {
       static_cast<MachineParameters&>(tuning) = tuning_of_file(*said);

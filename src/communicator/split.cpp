@@ -1,5 +1,9 @@
-// Implementation of Communicator::split(), which makes a communicator for all ranks with the same color. A rank with a
-// negative color gets none. The exchanges that initialize the new communicators use the old one, the parent.
+// Implementation of Communicator::split(), which divides the ranks of a communicator, the parent, into new ones. As in
+// MPI_Comm_split, ranks with the same color form a new communicator. A rank with a negative color gets none.
+//
+// All ranks of the parent call split(). They first gather the colors and keys of all ranks. To connect, the ranks of a
+// new communicator exchange texts. They do so by all-gathers of the parent, in which all ranks take part. Therefore all
+// ranks, even those with a negative color, must make equally many exchanges.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +25,9 @@
 namespace collectives {
 namespace {
 
-/// Gathers the values of all ranks, by a call whose signature names split(). Ranks that call all_gather() instead thus
-/// get an error. `comm`: a Communicator::Impl, which is private.
+/// Gathers the values of all ranks by an all-gather that is marked as a call of split(). If another rank calls
+/// all_gather() of its own instead, both ranks therefore get an error. `comm`: a Communicator::Impl, whose type is
+/// private.
 void gather_from_all(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
   comm.run_with_reports({.collective = Collective::all_gather,
                          .input = mine,
@@ -39,8 +44,7 @@ void gather_from_all(auto& comm, ConstBuffer mine, Buffer all, std::span<const s
   parent.failure_detector->throw_failure();
 }
 
-/// Returns the texts of all ranks of the parent. The ranks of all colors make each exchange together, by collectives of
-/// the parent.
+/// Returns the texts of all ranks of the parent, by two all-gathers of the parent: first the lengths, then the texts.
 std::vector<std::string> exchange(auto& comm, std::string_view mine) {
   const auto p = static_cast<std::size_t>(comm.resources.size());
   std::vector<std::size_t> lengths(p);

@@ -1,4 +1,5 @@
-// Test backoff of a thread: lets a thread sleep if it tests in vain. Each thread has one for all communicators.
+// Backoff of Work::test(): lets a thread sleep for a moment if it calls test() again and again while no operation
+// progresses. This happens only on hosts with more ranks than cores, where other ranks may need the thread's core.
 #pragma once
 
 #include "base/wait.hpp"

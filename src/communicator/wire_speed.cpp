@@ -1,9 +1,11 @@
-// Implementation of the measurement of wires, transports between hosts. This file also compares the clocks of two hosts
-// over a wire.
+// Implementation of the measurement of the wire, the transport between hosts. One rank of each of two hosts takes part.
 //
-// A train is a series of messages that are sent without waiting for an answer. Single short messages and trains of
-// short messages give the latency and the time per message. In a swap, both ranks send a train of long messages at the
-// same time. Swaps give the time per byte.
+// A train is a series of messages that a rank sends without waiting for an answer. The round trip of one short message
+// gives the latency. A train of short messages takes longer than one message, and the difference gives the time per
+// message. In a swap, both ranks send a train of long messages to each other at the same time, which gives the time per
+// byte.
+//
+// This file also measures the difference between the clocks of two hosts, by round trips of short messages.
 #include "communicator/wire_speed.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +34,7 @@ constexpr std::size_t kShort = 8;           // Length of a short message in byte
 constexpr std::size_t kTrains = 32;        // Maximum number of trains.
 constexpr double kTrips = 20'000;          // Time in microseconds after which kFewestTrains trains suffice.
 constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer than kTrips.
-constexpr std::size_t kTrainsInPlace = 8;  // Number of trains from one sleep of both ranks to the next.
+constexpr std::size_t kTrainsInPlace = 8;  // Number of trains between two sleeps of both ranks.
 constexpr int kTripsOfOne = 3;             // Number of round trips of one message before each train.
 
 // Limits of the measurement with long messages between two hosts.

@@ -1,12 +1,12 @@
 // Measurement of the wire, the transport between hosts. The library estimates the times of algorithms from the results.
 //
-// The first ranks of two hosts call measure(). They exchange short messages to measure the latency. To measure the
-// rate, they send long messages to each other at the same time, as collectives do. Each of them also measures the speed
-// at which it adds values.
+// The first ranks of two hosts call measure(). They first exchange short messages, from which the latency follows. Then
+// they send long messages to each other at the same time, as collectives do, from which the time per byte follows. Each
+// of the two ranks also measures how fast its core adds values.
 //
-// With four or more hosts, measure_together() also measures the rate while all pairs of hosts send. This rate shows
-// limits that hosts share, such as a slow switch. Price of measure_together(): at the first start on a machine, one
-// more exchange and about 40 ms.
+// With four or more hosts, measure_together() repeats the second measurement while all pairs of hosts send at the same
+// time. The time per byte is then longer if the hosts share a slow part, such as a switch. Price: at the first start on
+// a machine, measure_together() takes one more exchange over the bootstrap, and about 40 ms.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace collectives {
 
 struct WireSpeed {
-  double latency_us = 0;            ///< Time of a short message in one direction, without the work of the two ends.
+  double latency_us = 0;            ///< Time of a short message in one direction, without the CPU work of both ranks.
   double message_us = 0;            ///< Additional time of each further message of a series.
   double us_per_byte = 0;           ///< Time per byte of one direction while both directions are busy.
   double together_us_per_byte = 0;  ///< us_per_byte while all pairs of hosts send. 0: not measured, or hardly higher.

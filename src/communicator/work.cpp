@@ -1,4 +1,8 @@
-// Implementation of Work, the program's handle of an asynchronous operation.
+// Implementation of Work, the handle with which a program waits for an asynchronous operation.
+//
+// A Work refers to a state, which describes one collective, one message, or a group. The state of a group has one Work
+// per member. When test() or wait() has found that the operation has ended without an error, the Work no longer refers
+// to the state. If the operation has failed, each later test() and wait() throws the same error again.
 #include <exception>
 #include <utility>
 
@@ -12,7 +16,7 @@ Work::Work(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
-    Work old(std::move(*this));  // its destructor waits for the old operation
+    Work old(std::move(*this));  // the destructor of `old` waits for the operation to which this handle referred
     state_ = std::move(other.state_);
     source_ = std::exchange(other.source_, kNoRank);
   }

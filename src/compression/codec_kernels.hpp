@@ -1,7 +1,9 @@
-// Encoding and decoding of the library's codecs bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2. A codec converts f32 values
-// to fewer bytes for messages, and back. Each function that encodes or decodes is compiled once per instruction set.
-// The version for the best instruction set of this CPU is chosen at run time. All versions give the same bits, even in
-// a processor mode that replaces denormals by 0.
+// Functions that encode and decode values by the library's codecs: bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2. A codec
+// converts f32 values to fewer bytes for messages, and back.
+//
+// Each function is compiled several times, once for each vector instruction set, such as AVX2. At run time, the version
+// for the best instruction set of this CPU is used. All versions return the same bits, even if the program has set the
+// processor to replace denormals (values close to 0) by 0.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +13,17 @@
 
 namespace collectives {
 
-/// Minimum size of input and output together, in bytes, for which bf16 and f16 write their results with streaming
-/// stores. Streaming stores bypass the caches. 16 MiB exceeds a core's share of most last-level caches. A message is
-/// far shorter, so it stays in the cache.
+/// Minimum size of input and output together, in bytes, for which bf16 and f16 use streaming stores, which bypass the
+/// caches. 16 MiB exceeds a core's share of most last-level caches. Messages are far shorter, so they stay in the
+/// cache.
 inline constexpr std::size_t kPastCaches = 16 << 20;
 
-/// Convert f32 to f16 or bf16 and back, with the rounding that types.hpp defines.
+/// Converts f32 values to f16 or bf16 (`type`), and back. types.hpp defines the rounding.
 void encode_half_floats(DataType type, std::span<const float> values, std::byte* wire) noexcept;
 void decode_half_floats(DataType type, const std::byte* wire, std::span<float> values) noexcept;
 
-/// Number of elements in a block of the codec int8. Each block has one scale, by which its bytes are multiplied. The
-/// last block may be shorter.
+/// Number of elements in a block of the codec int8. Each block has one scale, a factor of its bytes. The last block may
+/// be shorter.
 inline constexpr std::size_t kScaledBlock = 256;
 /// Returns the size in bytes of `count` elements in int8. A block has a scale of type f32 and a signed byte per
 /// element.

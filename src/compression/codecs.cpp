@@ -1,6 +1,8 @@
-// The library's codecs bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2 as objects. A codec converts f32 values to fewer bytes
-// for messages, and back. Each object returns the name of its codec and the size of encoded values. The functions of
-// codec_kernels.hpp encode and decode.
+// The codecs of this library: bf16, f16, int8, mx_f8e4m3 and mx_f8e5m2. A codec converts f32 values to fewer bytes
+// before a message is sent, and back after it has arrived.
+//
+// The public interface Codec has functions for the name, for the number of encoded bytes, and for encoding and
+// decoding. This file has one object per codec, which implements the interface by the functions of codec_kernels.hpp.
 
 #include "collectives/codec.hpp"
 #include "compression/codec_kernels.hpp"
@@ -55,7 +57,7 @@ class Mx final : public Codec {
 
 Codec::~Codec() = default;
 
-// The codecs are never destroyed, because another thread that performs operations may use them until the process ends.
+// The objects are never destroyed, because a progress thread may use them until the process ends.
 const Codec& bf16_codec() noexcept {
   static const Codec& codec = *new HalfFloats(DataType::bf16);
   return codec;

@@ -1,15 +1,15 @@
-// Codecs bf16 and f16: f32 values in two bytes per element.
+// Codecs bf16 and f16, which convert f32 values to 16-bit floats for messages, and back.
 //
-// One loop serves both directions and both formats. It converts four vector registers of f32 values at a time, and the
-// remaining values in smaller steps. Memory limits the speed, because there is little to compute. If input and output
-// together have at least 16 MiB (kPastCaches), streaming stores therefore write the result. Streaming stores bypass the
-// caches. Other stores would first read each cache line that they overwrite. An output whose address is no multiple of
-// the element size is never streamed.
+// One loop serves both formats and both directions. It converts four vector registers of f32 values at a time, and the
+// remaining values in smaller steps. There is little to compute, so memory limits the speed. An ordinary store reads
+// the cache line before overwriting it. A streaming store bypasses the caches and reads nothing. The loop uses
+// streaming stores if input and output together have at least 16 MiB (kPastCaches), because they then exceed the caches
+// anyway. The address of the output must be a multiple of the element size for this.
 //
-// Rounding to bf16 uses integer arithmetic on every processor (reduction/formats.hpp). Reason: the processors' bf16
-// instructions replace denormals by 0. A processor mode that replaces denormals does not affect integer arithmetic.
-// Price: rounding takes six operations in place of one. Rounding takes no additional time if the data come from the
-// second-level cache or beyond. Loads from there take longer than the six operations.
+// Values are rounded to bf16 by integer arithmetic (reduction/formats.hpp), although some processors have an
+// instruction for it. Reason: this instruction replaces denormals (values close to 0) by 0. Price: rounding takes six
+// operations in place of one. This takes no additional time if the data come from the second-level cache or beyond,
+// because loads from there take longer than the six operations.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 
@@ -25,7 +25,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Stores a vector register. If kPast, the store is a streaming store, which bypasses the caches.
+/// Stores a vector register. Uses a streaming store, which bypasses the caches, if kPast is true.
 template <bool kPast, class D>
 HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
   if constexpr (kPast) {
@@ -38,8 +38,8 @@ HWY_INLINE void put(D d, hn::Vec<D> value, std::byte* to) {
 // HWY_SCALAR, the set without vector instructions, lacks the operations that combine vectors.
 #if HWY_TARGET != HWY_SCALAR
 /// Rounds four vectors of f32 to bf16. The upper half of each resulting word is the bf16 value. Adds half the value of
-/// the last bit that is kept. The result may be wrong for a NaN and for a tie. A tie is a value in the middle between
-/// two bf16 values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
+/// the last kept bit. The result may be wrong for a NaN and for a tie. A tie is a value in the middle between two bf16
+/// values. Returns false if a vector may have a NaN or a tie. The caller must then use round().
 template <class DW>
 HWY_INLINE bool round_plainly(DW dw, const hn::Vec<hn::Rebind<float, DW>> (&value)[4], hn::Vec<DW> (&rounded)[4]) {
   const hn::Repartition<std::uint16_t, DW> halves;

@@ -10,10 +10,10 @@
 //   of a byte (7 bits) and the scale (17 bits) is therefore exact in f32.
 // - Rounding up increases the scale by at most 2^-16 of itself. The greatest magnitude divided by the scale therefore
 //   differs from 127 by much less than 0.5. Its byte is 127 or -127.
-// - The greatest decoded magnitude is thus exactly 127 times the scale. The next encoding divides this magnitude by 127
+// - The greatest decoded magnitude is exactly 127 times the scale. The next encoding divides this magnitude by 127
 //   and finds the same scale.
 //
-// Two limits need care.
+// Very large and very small values need exceptions.
 //
 // Large values: 127 times the scale must be finite. If the scale would exceed this limit, the greatest scale within the
 // limit is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is 127 or

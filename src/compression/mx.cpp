@@ -1,18 +1,23 @@
-// Codecs mx_f8e4m3 and mx_f8e5m2: encode f32 values in the MX format of the Open Compute Project, in blocks of 32
-// elements with one scale each. A block is one byte, the scale, then an 8-bit float per element. The last block may be
-// shorter. The scale is the exponent of a power of two, plus 127 (E8M0). The value of an element is the power times the
-// 8-bit float.
+// Codecs mx_f8e4m3 and mx_f8e5m2, which encode f32 values in the MX format of the Open Compute Project.
 //
-// The greatest magnitude of the block decides the scale. It is scaled to the highest exponent of the 8-bit float, or to
-// the exponent below if it would round to more than the greatest number. Nothing overflows then, and each element is
-// the nearest one. The choice ensures the law of codecs, encode(decode(wire)) == wire:
+// A block has 32 elements. The last block may be shorter. The encoded block begins with one byte, the scale. An 8-bit
+// float per element follows. The byte holds the exponent of a power of two, plus 127 (E8M0). The value of an element is
+// this power times the 8-bit float.
 //
-// - A greatest magnitude of the first kind becomes the greatest number at most, and keeps its exponent.
-// - In f8e4m3 a significand of the second kind becomes 1.875 or 2, because it is above 1.8125. The next encoding finds
-//   the second kind again, or the next exponent. Both lead to the same scale.
-// - In f8e5m2 a significand of the second kind is at least 1.875. It becomes 2, because a tie is rounded to even.
+// The encoder chooses the scale by the greatest magnitude of the block. There are two kinds of blocks. Normally, the
+// scale moves the greatest magnitude to the highest exponent of the 8-bit float. If the magnitude would then round to
+// more than the greatest 8-bit float, the scale moves it to the exponent below instead. No element overflows, and each
+// element is rounded to the nearest 8-bit float.
 //
-// Two limits need care.
+// Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. This holds because
+// the second encoding finds the same scale:
+//
+// - First kind: the rounded magnitude is at most the greatest 8-bit float, and keeps its exponent.
+// - Second kind in f8e4m3: the significand is above 1.8125, so it becomes 1.875 or 2. The next encoding finds the
+//   second kind again, or the next exponent. Both lead to the same scale.
+// - Second kind in f8e5m2: the significand is at least 1.875. It becomes 2, because a tie is rounded to even.
+//
+// Very large and very small values need exceptions.
 //
 // Large values: a product of the scale and an element must be finite. The greatest scale is therefore 2^127 divided by
 // the greatest power of two of the 8-bit float. Magnitudes that would need a greater one become 1.75 * 2^127.

@@ -1,5 +1,5 @@
 // Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
-// select.hpp does on a CPU. If two elements have equal magnitudes, the one with the lower index is selected first. The
+// select.hpp on a CPU. If two elements have equal magnitudes, the one with the lower index is selected first. The
 // selection reads the vector twice, or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds

@@ -1,11 +1,14 @@
-// Implementation of the selection of the k greatest magnitudes, with vector instructions. A candidate is an element
-// that may be selected. One loop adds the new gradient to the residual, the part of earlier gradients that was not
-// sent. This loop also collects the candidates. Another loop reduces the number of candidates. select.hpp explains the
-// method.
+// Implementation of top-k selection, which finds the k elements of greatest magnitude of a vector. The file select.hpp
+// explains the method.
 //
-// The key of an element is its bits without the sign. A key is below 2^31, so keys are compared as signed integers, for
-// which every processor has an instruction. The floor is a limit for keys. The key of a new candidate exceeds the
-// floor. If the floor is -1, every element becomes a candidate.
+// A first loop adds the new gradient to the residual, the sum of values that were not sent yet. This loop also collects
+// candidates: elements that may be among the k greatest. A second loop removes small candidates if there are many. Both
+// loops use vector instructions.
+//
+// Elements are compared by their keys. The key of an element is the bits of its f32 value without the sign bit, as a
+// signed integer below 2^31. Every processor has a vector instruction that compares such integers. The floor is a limit
+// that rises during the selection: an element becomes a candidate only if its key exceeds the floor. With a floor of
+// -1, every element becomes a candidate.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -26,8 +29,8 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements per block. Before each block, the loop reduces the number of candidates if their memory lacks
-/// space for all elements of the block.
+/// Number of elements per block. The memory for candidates must have space for all elements of the next block, so the
+/// number of candidates is reduced before a block if necessary.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.
@@ -127,7 +130,7 @@ HWY_INLINE void few(std::size_t begin, std::uint64_t marks, int marked, std::uin
   for (int more = marked - 3; more > 0; --more) next();
 }
 
-/// Returns for each of three floors how many candidates exceed it. The zeros behind the last candidate exceed none.
+/// Returns how many candidates exceed each of three floors. The zeros behind the last candidate exceed none.
 HWY_INLINE std::array<std::size_t, 3> count_above(const Candidates& all, const std::array<std::int32_t, 3>& floors) {
   const auto floor0 = hn::Set(Keys(), floors[0]), floor1 = hn::Set(Keys(), floors[1]),
              floor2 = hn::Set(Keys(), floors[2]);

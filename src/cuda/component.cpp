@@ -1,5 +1,5 @@
-// Functions that libcollectives_cuda exports. The core library loads this shared library at run time. It finds the
-// functions by their C names.
+// Functions that libcollectives_cuda exports. This shared library contains the code compiled with CUDA. The core
+// library loads it at run time, and finds these functions by their C names.
 #include <cstdio>
 #include <exception>
 

@@ -1,5 +1,8 @@
-// Implementation of Device, the interface to a GPU, by CUDA. Each function makes a few calls of CUDA's runtime library.
-// Some information is available only from the driver's library, which the runtime library has already loaded.
+// Implementation of Device, the interface to one GPU, by CUDA.
+//
+// Most functions make a few calls of CUDA's runtime library, and convert an error of CUDA to an Error. Some information
+// is available only from CUDA's driver library. The runtime library has already loaded the driver library, so this file
+// looks up the functions there.
 #include "cuda/device.hpp"
 
 #include <cuda.h>
@@ -51,8 +54,8 @@ const Driver& driver() {
   return the_driver;
 }
 
-/// Makes a GPU current to this thread while the object lives. Meanwhile, calls of this thread do not disturb a CUDA
-/// graph that another thread is capturing.
+/// Makes a GPU current to this thread during its lifetime. CUDA calls of this thread then apply to this GPU. They also
+/// do not disturb a CUDA graph that another thread is capturing.
 class Current {
  public:
   explicit Current(int gpu) {
@@ -77,7 +80,7 @@ class Current {
 cudaStream_t stream_of(Device::Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(Device::Event event) { return static_cast<cudaEvent_t>(event); }
 
-/// Calls a function while `gpu` is current, because the call would otherwise create a context on another GPU. Ignores
+/// Calls a function while `gpu` is current. Otherwise CUDA might create a context on another GPU for the call. Ignores
 /// errors, because an earlier call has reported them.
 template <class Call>
 void quietly(int gpu, Call&& call) noexcept {

@@ -1,5 +1,5 @@
-// Finds the GPU that is current to this thread, and makes the Device for it. Device (device/device.hpp) is the
-// interface to a GPU. Here CUDA implements Device.
+// Functions that make a Device for this thread's GPU. Device (device/device.hpp) is the library's interface to one GPU,
+// which device.cpp implements by CUDA. CUDA has one current GPU for each thread.
 #pragma once
 
 #include <memory>

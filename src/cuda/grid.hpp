@@ -1,6 +1,9 @@
-// Division of arrays in GPU memory among the threads of a kernel. Arrays are alike if their addresses are equal modulo
-// 16, and their elements equally long. If all arrays are alike, a thread accesses 16 bytes of each at a time. Only the
-// elements at the two ends are accessed singly. The accesses of a warp (32 threads) thus cover whole cache lines.
+// Division of arrays in GPU memory among the threads of a kernel.
+//
+// A GPU is fastest if each thread reads 16 bytes at a time from an address that is a multiple of 16. Several arrays can
+// be read in this way only if they are alike: their addresses are equal modulo 16, and their elements equally long. If
+// all arrays of a kernel are alike, only the elements at the two ends are accessed singly. All others are accessed in
+// units of 16 bytes, so that the accesses of a warp (32 threads) cover whole cache lines.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +23,7 @@ struct Pieces {
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Value of the argument `lies` for arrays that are not alike.
+/// Value of the argument `lies` for arrays not alike.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 /// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
 /// 16. If not, `lies` is kUnlike, and all elements are single.

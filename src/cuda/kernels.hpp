@@ -1,9 +1,10 @@
-// Functions that start kernels on a GPU, in a CUDA stream. They do in GPU memory what functions of
-// reduction/reduction.hpp and of compression/ do in CPU memory, with the same bits.
+// Functions that start kernels, functions on a GPU, in a CUDA stream (`stream`, a cudaStream_t). The kernels reduce,
+// convert and select values in GPU memory. Their results have the same bits as those of the functions for CPU memory in
+// reduction/reduction.hpp and in the folder compression.
 //
 // Elements must be aligned to their size, because a GPU, unlike a CPU, accesses only aligned elements. No function
-// waits or allocates memory. All kernels run on the current device. `stream` is a cudaStream_t. All functions throw
-// Error{system} if CUDA reports an error.
+// waits or allocates memory. All kernels run on the current GPU of the thread. All functions throw Error{system} if
+// CUDA reports an error.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Maximum numbers of sources and destinations of a fold, which combines sources element by element. They are limited
-/// because all addresses are kernel arguments.
+/// Maximum numbers of sources and destinations of a fold, which combines arrays element by element. Both are limited,
+/// because their addresses are kernel arguments.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts

@@ -1,5 +1,8 @@
-// Implementation of nccl::Communicator. It constructs and ends a communicator of NCCL, NVIDIA's library of collectives
-// between GPUs, and starts calls.
+// Implementation of nccl::Communicator, which owns one communicator of NCCL. NCCL is NVIDIA's library for collectives
+// between GPUs.
+//
+// NCCL runs in its non-blocking mode. A call of NCCL only starts its work and may return "in progress". The function
+// ready() returns whether that call has completed. A failed communicator is aborted.
 #include "cuda/nccl_communicator.hpp"
 
 #include <fmt/format.h>
@@ -25,9 +28,8 @@ ncclConfig_t not_blocking() {
   return config;
 }
 
-/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may wait for a GPU that has stopped.
-/// Waits at most 200 ms for that thread, so that the caller does not delay its peers. In most cases NCCL has finished
-/// by then.
+/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may block for a GPU that no longer
+/// answers. Waits at most 200 ms for that thread, in which NCCL usually finishes. A longer wait would delay the peers.
 void abort_aside(const Library& library, ncclComm_t comm) noexcept {
   struct Ending {
     std::mutex mutex;

@@ -1,9 +1,10 @@
-// nccl::Communicator: a communicator of NCCL, NVIDIA's library of collectives between GPUs. It implements the interface
-// NcclComm (device/nccl_comm.hpp).
+// nccl::Communicator: owns a communicator of NCCL, NVIDIA's library for collectives between GPUs. It implements the
+// interface NcclComm (device/nccl_comm.hpp), by which the core library uses NCCL.
 //
-// NCCL runs in its non-blocking mode. While NCCL reports "in progress", ready() returns false. Until ready() returns
-// true, the caller must start no other call, and must put no other work into the same stream. A call of stop() aborts
-// the communicator. The abort also ends NCCL's kernels on the GPU.
+// NCCL runs in its non-blocking mode: a call of NCCL may return before it has completed. While NCCL reports "in
+// progress", ready() returns false. Until ready() returns true, the caller must start no other call, and must put no
+// other work into the same stream. The function stop() aborts the communicator, which also ends NCCL's kernels on the
+// GPU.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@
 
 namespace collectives::nccl {
 
-/// Elements for which NCCL has no type are bytes for NCCL, or the floats of complex numbers. One element of the library
-/// is `times` elements of NCCL.
+/// Type and number by which NCCL handles one element. NCCL lacks some types of this library. It then handles an element
+/// as `times` bytes, or a complex number as 2 floats.
 struct Elements {
   ncclDataType_t type;
   std::size_t times = 1;

@@ -1,4 +1,5 @@
-// Loads NCCL, NVIDIA's library of collectives between GPUs. Looks up the functions of NCCL and checks its version.
+// Implementation of the loader of NCCL, NVIDIA's library for collectives between GPUs. The loader opens the shared
+// library at run time, checks its version, and looks up its functions by name.
 #include "cuda/nccl_library.hpp"
 
 #include <dlfcn.h>

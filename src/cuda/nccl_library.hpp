@@ -1,5 +1,5 @@
-// Loads NCCL, NVIDIA's library of collectives between GPUs, at run time. No library of the project is linked to NCCL.
-// One binary therefore runs with and without it.
+// Loader of NCCL, NVIDIA's library for collectives between GPUs. This library is not linked to NCCL but loads it at run
+// time. One binary therefore runs on machines with and without NCCL.
 //
 //   std::string why_not;
 //   const nccl::Library* library = nccl::find_library(why_not);       // null: why_not names the reason in one line
@@ -67,7 +67,7 @@ struct Library {
 /// kOldest, or has another major version. The library is never unloaded.
 const Library* load_library(const std::string& path, std::string& why_not);
 
-/// Returns NCCL of this process: libnccl.so.2 in the system's library path. Searches for it once.
+/// Returns NCCL: libnccl.so.2 in the system's library path. Searches for it once.
 const Library* find_library(std::string& why_not);
 
 }  // namespace collectives::nccl

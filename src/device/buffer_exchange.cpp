@@ -1,7 +1,8 @@
-// Implementation of BufferExchange. A rank publishes its GPU buffers in the arena, the shared memory of the host. It
-// finds the buffers of its peers there, and synchronizes with the peers.
+// Implementation of BufferExchange, by which the GPUs of a host access the buffers of all its ranks during a call.
 //
-// To show a buffer is to make a name for it. Peers open the buffer by this name.
+// In each call, a rank writes the names of its GPU buffers into the arena, the shared memory of the host. The function
+// show() makes such a name. The other ranks read the name, and open the buffer by it. A rank starts its kernel when it
+// has the buffers of all ranks. It ends the call when the kernels of all ranks are done.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"
@@ -77,8 +78,8 @@ bool BufferExchange::any_objection() const noexcept {
   return false;
 }
 
-/// Sets this rank's flag first, and then checks whether a rank has reported a failure. Therefore either the reporting
-/// rank sees the flag, or this rank sees the failure. ZeroCopy::unless_failed does the same.
+/// Sets the flag that this rank accesses memory of peers, and then checks whether a rank has reported a failure. A rank
+/// that fails does the opposite: it reports, and then reads the flags. One of the two therefore notices the other.
 bool BufferExchange::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;

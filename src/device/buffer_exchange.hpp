@@ -10,8 +10,8 @@
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// It waits at most half a second for each peer. The rank throws the error only after that. Once the program has the
-// error, it may free its buffers.
+// It waits at most half a second for each peer. The rank throws the error only after that. When the program has the
+// error, it may free buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once
@@ -69,7 +69,7 @@ class BufferExchange {
 
   /// Publishes that the work of this rank's GPU is done.
   void publish_done() noexcept;
-  /// Returns true if the work of all ranks' GPUs is done.
+  /// Returns true if the GPUs of all ranks are done.
   bool all_done();
 
   GpuPeers& peers() noexcept { return *peers_; }

@@ -1,6 +1,6 @@
-// Functions that libcollectives_cuda exports. This shared library holds the code that is compiled with CUDA. The core
-// library loads libcollectives_cuda at run time. It finds the functions by their C names. The core library therefore
-// also runs on machines without CUDA.
+// Functions that libcollectives_cuda exports. This shared library holds the code compiled with CUDA. The core library
+// loads libcollectives_cuda at run time. It finds the functions by their C names. The core library therefore also runs
+// on machines without CUDA.
 #pragma once
 
 #include <cstddef>

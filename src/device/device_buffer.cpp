@@ -1,5 +1,5 @@
-// Implementation of DeviceBuffer, a growing buffer of GPU memory or of pinned memory. Pinned memory is CPU memory that
-// the GPU can access.
+// Implementation of DeviceBuffer, memory that later calls use again and that grows if a call needs more. It is GPU
+// memory or pinned memory. Pinned memory is CPU memory that the GPU can access.
 #include "device/device_buffer.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace collectives {
 bool DeviceBuffer::grow(std::size_t bytes) {
   if (bytes <= bytes_) return false;
   free();
-  // Rounds the size up to a multiple of `step`: an eighth of the greatest power of two up to the size, at least 4 KiB.
-  // The buffer thus grows seldom. At most 1/8 of a large buffer is unused.
+  // Rounds the size up, so that a slightly longer vector needs no new memory. `step` is an eighth of the greatest power
+  // of two up to the size, and at least 4 KiB. At most 1/8 of a large buffer is therefore unused.
   const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
   const std::size_t enough = (bytes + step - 1) / step * step;
   memory_ = static_cast<std::byte*>(pinned_ ? device_.allocate_pinned(enough) : device_.allocate(enough));

@@ -1,5 +1,4 @@
-// DeviceBuffer: a growing buffer of GPU memory or of pinned memory. Pinned memory is CPU memory that the GPU can
-// access.
+// DeviceBuffer: a growing buffer of GPU memory or pinned memory. Pinned memory is CPU memory that the GPU can access.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ class DeviceBuffer {
   /// Requires that the old memory is not in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Forgets the memory without freeing it. Reason: a GPU that does not finish may still write there.
+  /// Forgets the memory without freeing it. Reason: a GPU that has stopped may write there later.
   void leak() noexcept { memory_ = nullptr; }
   template <class T>
   T* as(std::size_t byte = 0) const noexcept {

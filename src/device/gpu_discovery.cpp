@@ -1,7 +1,9 @@
-// Implementation of GpuDiscovery, which finds the GPU of this rank. The peer information is the record that each rank
-// sends to all ranks. GpuDiscovery makes the entry "gpu" of this record. From all records, each rank derives whether
-// every rank has a GPU, and whether NCCL connects the GPUs. Each rank also tests whether its GPU can access the GPU
-// memory of its host.
+// Implementation of GpuDiscovery, which finds the GPU of this rank while a communicator is constructed.
+//
+// During the construction, each rank sends its peer information, a record, to all ranks. GpuDiscovery writes the entry
+// "gpu" of this record, which describes the rank's GPU. From the records of all ranks, each rank finds out whether
+// every rank has a GPU, and whether the NCCL library can connect the GPUs. Each rank then tests whether its GPU can
+// access the memory of the other GPUs of its host.
 #include "device/gpu_discovery.hpp"
 
 #include <fmt/format.h>
@@ -28,12 +30,12 @@ using nlohmann::json;
 
 namespace {
 
-/// Return true if a communicator of the given backend may use NCCL. The first function is for NCCL between all ranks,
-/// the second one for NCCL inside each host.
+// Functions that return whether a communicator with the given backend may use NCCL: uses_nccl() between all ranks, and
+// the function below it inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
-/// Returns a field of a record that is a list of as many bytes as `Bytes` holds.
+/// Returns the bytes that a field of a record lists. Requires that there are as many bytes as `Bytes` holds.
 template <class Bytes>
 Bytes bytes_of(const JsonRecord& gpu, std::string_view name) {
   Bytes bytes{};
@@ -73,9 +75,8 @@ std::string agree_on_nccl(const std::vector<JsonRecord>& peer_infos, std::span<c
 
 }  // namespace
 
-/// Small allocation on this rank's GPU. Peers on this host use the allocation to test whether they can access memory of
-/// this GPU. Ranks in other processes try to open the allocation. Ranks of the same process call PeerAccess::enable()
-/// instead.
+/// Small allocation on this rank's GPU, with which the other ranks of the host test whether they can access memory of
+/// this GPU. Ranks in other processes try to open the allocation. Ranks in the same process enable peer access instead.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

@@ -1,5 +1,5 @@
-// GpuDiscovery: finds the GPU of a rank while a communicator is constructed. The functions of this file also answer
-// four questions:
+// GpuDiscovery: finds the GPU of a rank during communicator construction. The functions of this file also answer four
+// questions:
 //
 // 1. Does every rank have a GPU?
 // 2. Does NCCL connect the GPUs of all ranks?

@@ -1,6 +1,8 @@
-// Implementation of GpuMessages, a transport for messages whose data are in GPU memory. The payload is the data of a
-// message. Inside a host, a rank sends only a notice, a short message with the address of the payload on the sender's
-// GPU. A frame is memory for one payload.
+// Implementation of GpuMessages, a transport for messages whose data are in GPU memory.
+//
+// Inside a host, the sender leaves the data of a message, the payload, in the memory of its GPU. It sends only a
+// notice: a short message through CPU memory with the address of the payload. The receiver's GPU then reads the payload
+// at this address. Between hosts, the payload is sent through CPU memory. A frame is memory for one payload.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>
@@ -15,10 +17,10 @@ namespace {
 
 constexpr std::size_t kFrameAlignment = 256;
 
-/// Magic number at the start of a notice. A message without this number is no notice: its sender is in another call.
+/// Magic number at the start of a notice. If it is missing, the message is no notice, so its sender is in another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
-/// Content of a message that the transport for CPU memory carries: the place and the length of a payload.
+/// Notice, which states the place and length of a payload.
 struct Notice {
   std::uint64_t is = kNotice;
   RemoteBuffer at = {};
@@ -138,7 +140,7 @@ const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::siz
   auto* const receive_buffer = from.receive_buffer.as<std::byte>();
   const Message* const incoming = wire_->receive_into(rank, receive_buffer, bytes);
   if (incoming == nullptr) return nullptr;
-  // Copies at most a frame. A longer message belongs to another call, which its tag shows.
+  // Copies at most one frame. Only a message of another call is longer. Its tag later leads to an error.
   if (incoming->data != receive_buffer && incoming->bytes > 0)
     std::memcpy(receive_buffer, incoming->data, std::min(incoming->bytes, frame_bytes_));
   from.message = {incoming->tag, receive_buffer, incoming->bytes};

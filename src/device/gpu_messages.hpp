@@ -1,4 +1,4 @@
-// GpuMessages: a transport for messages whose data are in GPU memory.
+// GpuMessages: a transport for messages with data in GPU memory.
 //
 // Inside a host, the payload (the data of a message) stays on the sender's GPU. The sender sends only a notice with the
 // address of the payload, by the transport for CPU memory. The receiver reads the payload at that address, by a kernel

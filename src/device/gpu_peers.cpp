@@ -1,6 +1,8 @@
-// Implementation of GpuPeers, the access to GPU memory of other ranks of the host. A handle names an allocation for
-// other processes. A rank publishes the handles of its allocations. It opens the allocations of its peers. To publish a
-// handle, the rank writes it into the arena, the shared memory of the host. Each rank has several places there.
+// Implementation of GpuPeers, by which a rank accesses GPU memory of the other ranks of its host.
+//
+// CUDA makes a handle for each allocation of GPU memory. Another process that has the handle can open the allocation,
+// and then access its memory. A rank writes the handles of its allocations into the arena, the shared memory of the
+// host. Each rank has several places for handles there. Peers read a handle when they first need the allocation.
 #include "device/gpu_peers.hpp"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace collectives {
 namespace {
 
-/// Handle as an array of words, as it is stored in the arena.
+/// Handle as an array of 8-byte words, the form in which the arena stores it.
 using Words = std::array<std::uint64_t, sizeof(Device::Handle) / sizeof(std::uint64_t)>;
 static_assert(sizeof(Words) == sizeof(GpuMemoryRecord::handle));
 
@@ -75,8 +77,8 @@ void GpuPeers::withdraw_freed() {
   }
 }
 
-/// Writes a handle into a place. No peer reads the handle at this time. The new name is not yet published. The old name
-/// belonged to a call that has ended. Peers may read only the sequence number.
+/// Writes a handle into a place of the arena. No peer reads the place meanwhile, because a peer needs a name to read
+/// it. The old name belongs to a call that has ended, and the new one is published later.
 void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   GpuMemoryRecord& record = arena_.gpu_block(arena_.self()).memory[place];
   const auto words = std::bit_cast<Words>(handle);

@@ -1,5 +1,11 @@
-// Implementation of HostCopyPath, which performs calls on GPU memory through CPU memory. The path copies the input from
-// the GPU to a buffer in pinned CPU memory. The executor performs the call there. The path copies the result back.
+// Implementation of HostCopyPath, which performs calls on GPU memory through CPU memory.
+//
+// The path copies the input from the GPU to a buffer in pinned memory, which is CPU memory that the GPU can access. The
+// executor then performs the call on this buffer, like any call on CPU memory. Finally, the path copies the result back
+// to the GPU. In a long all-reduce, the copies overlap with the work of the executor (pipelined_copy.hpp).
+//
+// The copies run in two GPU streams, queues of work for the GPU. The path never waits for them. Instead, it asks the
+// GPU in each call of progress() whether a copy is done.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>
@@ -18,7 +24,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;  // Page size in bytes. Only whole pages are pinned.
 
-/// Keeps memory mapped until the process ends, because a GPU that has stopped may still write to it later.
+/// Keeps memory mapped until the process ends, because a GPU that did not finish in time may still write to it later.
 void leak(SharedMemory memory) {
   static std::mutex mutex;
   static std::vector<SharedMemory> kept;
@@ -65,7 +71,8 @@ void HostCopyPath::grow_buffer() {
   device_.pin(memory_.data(), memory_.size());
 }
 
-/// Returns true if the copies of this call overlap with its rounds.
+/// Returns true if the copies of this call overlap with its rounds. A round is the work of the executor on one segment
+/// of the vector.
 bool HostCopyPath::copies_pipelined() const noexcept {
   return call_->call.collective == Collective::all_reduce && planned_->plan.rounds > 1 &&
          job_->single_step == nullptr && call_->tensors.empty() && call_->tensor == nullptr;
@@ -99,7 +106,7 @@ void HostCopyPath::copy_out() {
 PathExecutor::PathState HostCopyPath::progress() {
   switch (phase_) {
     case Phase::grow_buffer:
-      // The previous operation may still copy its result from the buffer.
+      // The previous operation may still copy from the buffer.
       if (!device_.reached(output_copied_)) return PathState::gpu;
       grow_buffer();
       copy_in();
@@ -129,8 +136,8 @@ PathExecutor::PathState HostCopyPath::progress() {
   return PathState::done;
 }
 
-/// Waits at most 200 ms for each stream. The copies from and to the caller's buffers have therefore usually ended when
-/// the caller receives the error.
+/// Waits at most 200 ms for each stream. When the caller then receives the error and frees its buffers, the GPU has
+/// usually ended its copies from and to them.
 void HostCopyPath::abandon() noexcept {
   if (stream_ == nullptr) return;
   drain_stream(device_, stream_, input_copied_, kDrainTimeoutAfterFailure);

@@ -1,18 +1,17 @@
-// HostCopyPath: performs a call on GPU memory by copies through CPU memory. It copies the vector to CPU memory, and
-// copies the result back. In between, the call is performed as if the buffers had been in CPU memory.
+// HostCopyPath: performs a call on GPU memory through CPU memory. It copies the vector to CPU memory, lets the CPU
+// perform the call there, and copies the result back to the GPU.
 //
-// A device path is a way to perform calls on GPU memory. This path works with every backend but `nccl`, and with any
-// number of hosts. Codecs, top-k and user ops (functions on the CPU) work, too.
+// HostCopyPath is one of several device paths, ways to perform calls on GPU memory. It is slower than most others, but
+// works with every backend except `nccl`, and with any number of hosts. Codecs, top-k and user ops work, too.
 //
-// The buffer in CPU memory holds the whole vector. The operation works in place in this buffer. The buffer is pinned,
-// so the GPU can access it. The other ranks of the host can map the buffer (memory.hpp). If all ranks use this path,
-// the zero-copy protocol can therefore save further copies inside the host. The buffer is kept between calls. It grows
-// to the longest vector so far.
+// The path has one buffer in CPU memory, which holds the whole vector. The buffer is pinned, so the GPU can access it.
+// It is kept between calls, and grows to the longest vector so far. It is shared memory, so the other ranks of the host
+// can read it without a copy (zero-copy protocol).
 //
 // A long all-reduce works in rounds, each on other elements of the vector. The copies for one round overlap with the
 // work on other rounds (pipelined_copy.hpp). In calls with several tensors or a compressor, the copies do not overlap.
 // When an operation begins, the copy of the last result to the GPU may still be in progress. The operation waits for
-// this copy before it uses the buffer.
+// this copy before using the buffer.
 //
 // Price: a call copies the vector over the bus up to twice, once in each direction. Pinned memory of the size of the
 // longest vector is kept. In a call of one round, the copies do not overlap with the work of the CPU.

@@ -1,6 +1,9 @@
-// Implementation of HostShare. A share is the range of the vector that the GPU of one rank processes for all ranks of
-// the host. Function perform() collects the sources and destinations. It puts at most one kernel, and the necessary
-// copies, into the stream.
+// Implementation of HostShare, by which the GPU of one rank does its share of a collective among the ranks of a host.
+//
+// A share is the range of the vector that one rank processes for all ranks of the host. The function perform() finds
+// the buffers that the share reads (sources) and writes (destinations). It then puts at most one kernel, and copies if
+// there are more destinations, into the stream. A kernel is a function that the GPU runs. A stream is a queue of work
+// for the GPU.
 #include "device/host_share.hpp"
 
 #include <algorithm>
@@ -20,12 +23,12 @@ void HostShare::perform(const HostTask& task, int self, std::span<const BufferEx
     if (task.is_source(rank, self))
       sources_.push_back(
           {element_at(buffers[static_cast<std::size_t>(rank)].source, share.first, task.element), reduction.unreduced});
-  // The list of destinations begins with this rank's own, so that the ranks write to different destinations at a time.
+  // Each rank's list of destinations begins with its own buffer, so that the ranks do not all write to one GPU at once.
   for (int turn = 0; turn < ranks; ++turn)
     if (const int rank = (self + turn) % ranks; task.is_destination(rank, self))
       outs_.push_back(element_at(buffers[static_cast<std::size_t>(rank)].destination, share.first, task.element));
 
-  // A kernel writes at most kMostOuts destinations. The other destinations receive copies of the first one.
+  // A kernel writes to at most kMostOuts destinations. All others then receive copies of the first destination.
   std::span<std::byte* const> left(outs_);
   const std::byte* made = sources_[0].data;
   if (task.combines()) {

@@ -1,5 +1,10 @@
 // Implementation of IntraHostCall, the common part of the device paths in which the GPUs of a host access each other's
-// memory. It prepares the buffers of a call, and returns the result to the caller's buffers.
+// memory. Device paths are ways to perform calls on GPU memory.
+//
+// A call begins when the earlier work in the caller's stream, a queue of GPU work, is done. If other GPUs can access
+// the caller's buffers, the call works on them in place. Otherwise this rank first copies its vector to memory of its
+// own, which is called packing. At the end, it waits until the GPUs of the other ranks no longer access this memory,
+// and copies the result back.
 #include "device/intra_host_call.hpp"
 
 #include <algorithm>
@@ -10,7 +15,7 @@
 namespace collectives {
 namespace {
 
-/// Minimum size of the memory for packed vectors, in bytes. It avoids many allocations for short vectors.
+/// Minimum size of the memory for packed vectors in bytes, so that short vectors of growing length need one allocation.
 constexpr std::size_t kLeastBytes = 64 << 10;
 
 bool is_aligned(const void* address, std::size_t element) {

@@ -1,5 +1,5 @@
-// IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. A device
-// path is a way to perform calls on GPU memory. Each of these paths has one IntraHostCall.
+// IntraHostCall: the common part of the device paths in which the GPUs of a host access each other's memory. Device
+// paths are ways to perform calls on GPU memory. Each of these paths has one IntraHostCall.
 //
 // The object owns a stream, a queue of GPU work. It prepares the buffers of a call, and returns the result to the
 // caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
@@ -40,8 +40,7 @@ class IntraHostCall {
   void begin(const DeviceCall& call, const std::byte* input, std::byte* output, std::uint64_t tag);
   /// Gives up the call after a failure. Waits up to 200 ms for the stream.
   void abandon() noexcept;
-  /// Waits at most 10 s for the stream, or 200 ms during a call. Returns false if the stream does not finish in this
-  /// time.
+  /// Waits at most 10 s for the stream, or 200 ms during a call. Returns false if the stream takes longer.
   bool drained() noexcept;
 
   /// Returns true if the work that preceded the call in the caller's stream is done.

@@ -1,5 +1,8 @@
-// Implementation of KernelPath, the device path on which kernels access the memory of all GPUs of a host. A share is
-// the range of the vector that the kernel of one rank processes.
+// Implementation of KernelPath, one of the ways to perform calls on GPU memory. A kernel is a function that a GPU runs.
+//
+// All ranks are on one host, and their GPUs can access each other's memory. The vector is divided into one share per
+// rank. The kernel of a rank reads its share from the buffers of all ranks, combines the values, and writes the result
+// to the buffers of all ranks.
 #include "device/kernel_path.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Loads libcollectives_cuda, the shared library with the code that is compiled with CUDA. Tests replace the library by
-// fake GPUs.
+// Implementation of the loader, which loads libcollectives_cuda at run time. This shared library contains the code
+// compiled with CUDA. The core library therefore also runs on machines without CUDA. Tests replace the loaded library
+// by fake GPUs.
 #include "device/loader.hpp"
 
 #include <dlfcn.h>
@@ -37,8 +38,8 @@ bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
   void* const driver = driver_if_loaded();
   if (driver == nullptr) return false;
-  // A loaded driver does not mean that the process uses CUDA, because other libraries load it to inspect the machine. A
-  // result of 0 means success.
+  // A loaded driver does not mean that the process uses CUDA, because other libraries load the driver to inspect the
+  // machine. The code below therefore asks the driver for contexts. A result of 0 means success.
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
     return function != nullptr;

@@ -1,9 +1,11 @@
-// Implementation of MultiNodePath, the device path for an all-reduce of GPU memory on several hosts. File
-// multi_node_path.hpp lists its phases.
+// Implementation of MultiNodePath, which performs an all-reduce of GPU memory on several hosts.
 //
-// A rail is one rank of each host, all with the same local number. A slice is the range of the vector that the ranks of
-// one rail all-reduce. Top-k sends only the k elements of greatest magnitude of a gradient. The residual is the part of
-// gradients that was not sent yet. Each rank with a slice keeps the residual of that slice.
+// The GPUs of each host first add the vectors of its ranks. The CPUs then all-reduce the sums of the hosts, and the
+// GPUs distribute the result. A rail is one rank of each host, all with the same local number. The vector is cut into
+// slices, and the ranks of one rail all-reduce one slice.
+//
+// A call with a top-k compressor sends only the k elements of greatest magnitude of a gradient. The residual is the sum
+// of the values that were not sent yet. A rank with a slice keeps its residual.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -19,7 +21,7 @@
 namespace collectives {
 namespace {
 
-constexpr std::size_t kVectorBytes = 16;  // Number of bytes that a thread of a kernel accesses at a time.
+constexpr std::size_t kVectorBytes = 16;  // Number of bytes that one thread of a GPU kernel accesses at a time.
 
 }  // namespace
 
@@ -105,7 +107,7 @@ PathExecutor::PathState MultiNodePath::progress() {
   if (delegate_ != nullptr) return delegate_->progress();
   try {
     return next_phase();
-    // TagMismatch names the local rank of a peer in another call. Converts it to a rank of the communicator.
+    // A peer is in another call. TagMismatch names its rank on this host, which is converted to its communicator rank.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
@@ -170,7 +172,7 @@ PathExecutor::PathState MultiNodePath::next_phase() {
   return state;
 }
 
-/// Returns true if this rank does not keep the residual of its slice. If so, HostCopyPath performs the call. The ranks
+/// Returns true if this rank does not have the residual of its slice. If so, HostCopyPath performs the call. The ranks
 /// of this host first move their residuals on the CPU.
 bool MultiNodePath::has_to_move() const {
   return sparse_ != nullptr && !tensor_->residual().keeps(sparse_->slices, sparse_->slice(arena_.self()));

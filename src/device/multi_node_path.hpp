@@ -1,8 +1,8 @@
 // MultiNodePath: performs an all-reduce on GPU memory across several hosts, of which some have several ranks. It is a
 // device path, a way to perform calls on GPU memory.
 //
-// A rail is one rank of each host, all with the same local number. The vector is cut into slices, at most one per rail.
-// A plan may use only one slice. A call has these phases:
+// A rail is one rank of each host, all with the same local number. The vector has slices, at most one per rail. A plan
+// may use only one slice. A call has these phases:
 //
 // 1. The GPUs of each host add the vectors of its ranks. Afterwards, the GPU of each rank that owns a slice holds the
 //    sum of that slice over its host.

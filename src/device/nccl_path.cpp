@@ -1,6 +1,8 @@
-// Implementation of NcclPath, the device path on which NCCL performs calls on GPU memory. The path describes each
-// operation as calls of NcclCollective. To retire an operation is to report that the GPU has performed it. The path
-// retires operations in order.
+// Implementation of NcclPath, which performs calls by NCCL. NCCL is NVIDIA's library for collectives between GPUs.
+//
+// The path starts an operation by calls of NcclCollective, which put work into a stream, a queue of work for the GPU.
+// The next operation can then begin, while the GPU still works on the first one. The path therefore keeps a list of
+// operations whose work is in the stream. It removes the oldest one when the GPU has performed its work (retire).
 #include "device/nccl_path.hpp"
 
 #include <new>

@@ -1,4 +1,5 @@
-// Implementation of packing: copies between the buffers of a call on GPU memory and one contiguous vector.
+// Implementation of packing. A call on GPU memory may have several tensors, but most device paths need one contiguous
+// vector. To pack is to copy input tensors into this vector. To unpack is to copy results to the output tensors.
 #include "device/pack.hpp"
 
 namespace collectives {

@@ -15,7 +15,7 @@ namespace collectives {
 
 /// Copies the input of this rank to its place in the vector.
 void pack_input(Device& device, const DeviceCall& call, Rank rank, std::byte* vector, Device::Stream stream);
-/// Copies the elements that this rank receives to the caller's buffers. If `coded`, a codec has rounded the values.
+/// Copies the elements that this rank receives to its buffers. If `coded`, a codec has rounded the values.
 void unpack_output(Device& device, const DeviceCall& call, Rank rank, const std::byte* vector, bool coded,
                    Device::Stream stream);
 

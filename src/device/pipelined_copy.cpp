@@ -1,8 +1,11 @@
-// Implementation of PipelinedCopy: copies between a GPU and CPU memory that overlap with the rounds of a call.
+// Implementation of PipelinedCopy, which copies a vector between a GPU and CPU memory while the CPU works on it.
 //
-// A part is a range of the vector: the range of one rank, or the whole vector if the algorithm does not divide it. A
-// round performs all Steps (the single actions of a rank) on one segment of each part. A group is the data of several
-// rounds, which are copied together. A piece is the range of one part that a group copies.
+// The CPU works in rounds. An algorithm divides the vector into one part per rank, or has the whole vector as one part.
+// A round processes one segment of each part. While the CPU performs one round, the GPU copies the segments of later
+// rounds to CPU memory, and the results of earlier rounds back.
+//
+// Each copy has a start-up cost. The segments of several rounds, a group, are therefore copied together. The segments
+// of one part in a group are adjacent in memory, so one copy moves them all. They are called a piece.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>
@@ -10,10 +13,10 @@
 namespace collectives {
 namespace {
 
-/// Minimum bytes of a group and of a piece, because each copy has a start-up cost. The last group and the last pieces
-/// may be shorter.
+/// Minimum lengths in bytes of a group and of a piece, because each copy has a start-up cost. The last group and its
+/// pieces may be shorter.
 constexpr std::size_t kGroupBytes = 1 << 20, kPieceBytes = 128 << 10;
-/// Number of groups that are copied to CPU memory ahead of the group that this rank needs.
+/// Number of groups that are copied to CPU memory ahead of the group on which the CPU works.
 constexpr std::size_t kAhead = 4;
 
 }  // namespace
@@ -37,8 +40,7 @@ void PipelinedCopy::start(const Job& job, const Endpoints& endpoints) {
   issue_ahead(0);
 }
 
-/// Calls `copy` for each piece of a group. The segments of one part in consecutive rounds are adjacent, so they form
-/// one piece.
+/// Calls `copy` for each piece of a group.
 template <class Copy>
 void PipelinedCopy::for_each_piece(std::size_t group, Copy&& copy) const {
   const Parts pieces = parts_.round(group_segment_, group);

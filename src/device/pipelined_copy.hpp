@@ -1,13 +1,15 @@
-// PipelinedCopy: copies the vector of a call between a GPU and CPU memory while the rounds of the call are performed. A
-// part is the range of one rank, or the whole vector if the algorithm does not divide it. A round performs all Steps
-// (the single actions of a rank) on one segment of each part.
+// PipelinedCopy: copies the vector of a call between a GPU and CPU memory while the CPU works on the vector.
+//
+// The CPU works in rounds. A round performs all Steps, the single actions of a rank, on one segment of each part of the
+// vector. A part is the range of one rank, or the whole vector if the algorithm does not divide it.
+//
+// A round can begin as soon as its own input has been copied, while the input of later rounds is still being copied.
+// The result of a round is copied to the GPU during later rounds. Three activities thus overlap: the copy to CPU
+// memory, the work of CPU and network, and the copy back. A long vector takes little more time than the slowest of the
+// three. The order of Steps and the bits of the result are those of a call on CPU memory.
 //
 // The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
-// also reports the rounds that are complete. A round begins when its input has arrived, while the input of later rounds
-// is still being copied. The result of a round is copied to the GPU during later rounds. Three activities thus overlap:
-// the copy to the CPU, the work of CPU and network, and the copy back. A long vector takes the time of the slowest
-// activity. The first and the last round add a little to this time. The order of Steps and the bits of the result are
-// those of a call on CPU memory.
+// also reports to this object which rounds are complete.
 //
 // The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
 // elements. Each copy has a start-up cost. A group of a long vector therefore has at least about 1 MiB. A piece has at

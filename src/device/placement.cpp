@@ -1,6 +1,7 @@
-// Implementation of memory_of(), which determines whether the buffers of a call are in CPU memory or in GPU memory. The
-// function asks the driver about each buffer. It refuses a call that mixes both kinds of memory, or whose buffers
-// belong to another GPU.
+// Implementation of memory_of(), which determines whether the buffers of a call are in CPU memory or in GPU memory.
+//
+// The function asks the GPU driver to which memory the address of each buffer belongs. It throws an error if a call
+// mixes both kinds of memory, or if a buffer belongs to a GPU other than that of the communicator.
 #include "device/placement.hpp"
 
 #include <fmt/format.h>
@@ -115,7 +116,7 @@ void check_range(const Device& device, const std::byte* data, std::size_t bytes)
     throw Error(Errc::invalid_argument,
                 fmt::format("it lies on GPU {}, and the communicator works on GPU {}", memory.device, device.number()));
   const Device::Allocation allocation = device.allocation_of(data);
-  if (allocation.base == nullptr) return;  // The driver has no answer.
+  if (allocation.base == nullptr) return;  // The driver does not know the allocation.
   const auto left = static_cast<std::size_t>(allocation.base + allocation.bytes - data);
   if (bytes > left)
     throw Error(

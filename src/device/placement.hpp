@@ -2,8 +2,8 @@
 // is sent.
 //
 // If the communicator has a GPU, every call asks the driver about each buffer. Reason: an address may have been reused
-// for other memory. The answer is part of the call's signature, which ranks compare. Ranks with different answers
-// therefore get an error. Price: a query takes a fraction of a microsecond per buffer.
+// for other memory. The answer is part of the signature, which ranks compare. Ranks with different answers therefore
+// get an error. Price: a query takes under a microsecond per buffer.
 #pragma once
 
 #include <cstddef>

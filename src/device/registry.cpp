@@ -1,5 +1,5 @@
-// Implementation of the registry: the list of memory ranges that a program has registered with NCCL. NCCL can access
-// registered memory without a copy.
+// Implementation of the registry, the list of GPU memory that is registered with NCCL, NVIDIA's library for collectives
+// between GPUs. NCCL can access registered memory without a copy.
 #include "device/registry.hpp"
 
 #include <fmt/format.h>

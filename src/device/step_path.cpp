@@ -1,6 +1,11 @@
-// Implementation of StepPath, the device path that performs Steps on GPUs. A Step is one action of a rank. A host Step
-// is a collective of the ranks of one host, in which each rank's kernel processes one share of the vector
-// (device/host_share.hpp).
+// Implementation of StepPath, which performs the Steps of an algorithm on GPU memory.
+//
+// A Step is one action of a rank: it takes values, may reduce them, and may store or send the result. The same executor
+// that performs Steps on CPU memory also performs them here. When values must be copied or reduced, it calls StepPath.
+// StepPath puts this work into a stream, a queue of work for the GPU. When the GPU is done, the executor continues.
+//
+// A host Step is a collective among the ranks of one host. Each rank's GPU kernel processes one share of the vector for
+// all ranks of the host (device/host_share.hpp).
 #include "device/step_path.hpp"
 
 #include <algorithm>
@@ -13,8 +18,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the routes by which the executor sends to all ranks. Only a rank of this host can read a value in the
-/// sender's memory.
+/// Returns one route per rank, which states how the executor sends to this rank. Values for ranks of this host stay in
+/// the sender's memory, where the receiver reads them. Values for other hosts are sent.
 std::vector<Executor::Route> routes_by(GpuMessages& messages, int ranks) {
   std::vector<Executor::Route> routes;
   for (Rank rank = 0; rank < ranks; ++rank)
@@ -128,7 +133,7 @@ void StepPath::begin_host_step(const Step& step, const HostOperands& with) {
 bool StepPath::progress_host_step() {
   try {
     return progress_host_phase();
-    // TagMismatch names the local rank of a peer in another call. Converts it to a rank of the communicator.
+    // A peer is in another call. TagMismatch names its rank on this host, which is converted to its communicator rank.
   } catch (const TagMismatch& mismatch) {
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }

@@ -1,8 +1,9 @@
-// Implementation of TopKOnGpu. Top-k sends only the k elements of greatest magnitude of a gradient. The functions of
-// this file keep the residual on the GPU, and select elements. They also add up the received selections.
+// Implementation of TopKOnGpu, which performs the GPU's work in an all-reduce with top-k.
 //
-// A residual is the part of gradients that was not sent yet. A slice is the range of the tensor from which this rank
-// selects.
+// In such a call, a rank sends only the k elements of greatest magnitude of its gradient. It adds the other elements to
+// its residual, a vector on the GPU, from which later calls may send them. The functions of this file keep the
+// residual, select elements, and add the received elements of all ranks. A slice is the range of the tensor from which
+// this rank selects.
 #include "device/top_k_on_gpu.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 
 namespace collectives {
 
-/// Residual of a tensor on the GPU. It may outlive the communicator that created it.
+/// Residual of a tensor on the GPU, which may exist longer than the communicator that made it.
 class GpuResidual final : public DeviceResidual {
  public:
   GpuResidual(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
@@ -50,8 +51,8 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if a call on `device` can use the residual without a copy. This can be false, because another
-  /// communicator may have made the residual.
+  /// Returns true if a call on `device` can use the residual without a copy. False if another communicator has made the
+  /// residual on another GPU, or with another length.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);

@@ -13,10 +13,10 @@
 // A rank usually selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects only
 // from its slice. A slice is a range of the sum.
 //
-// The residual is the part of gradients that was not sent yet. The velocity is the sum that momentum keeps for each
-// element. Both stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`).
-// They are copied to CPU memory only if necessary. Reasons are TopK::save(), a report with norms, and a failed call.
-// Another reason is a call that the CPU or another GPU performs.
+// The residual is the part of gradients not sent yet. The velocity is the sum that momentum keeps per element. Both
+// stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`). They are copied
+// to CPU memory only if necessary. Reasons are TopK::save(), a report with norms, and a failed call. Another reason is
+// a call that the CPU or another GPU performs.
 //
 // The results have the same bits as on the CPU. Equal gradients lead to the same selections, which are added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.

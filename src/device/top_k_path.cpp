@@ -1,6 +1,9 @@
-// Implementation of TopKPath, the device path for top-k, which sends only k selected elements of a gradient. Once the
-// work in the caller's stream is done, the GPU selects elements. The CPUs of the ranks exchange the selections. The GPU
-// adds the selections of all ranks.
+// Implementation of TopKPath, which performs an all-reduce with top-k on a gradient in GPU memory. Top-k sends only the
+// k elements of greatest magnitude.
+//
+// A call has three phases. First, the GPU selects elements, after it has done the earlier work in the caller's stream,
+// a queue of GPU work. Then the CPUs of all ranks exchange the selected elements. Finally, the GPU adds the elements of
+// all ranks.
 #include "device/top_k_path.hpp"
 
 #include <utility>
@@ -24,7 +27,7 @@ TopKPath::~TopKPath() {
 void TopKPath::start(const DeviceCall& call, const PlannedCall& planned, Job& job) {
   call_ = &call;
   planned_ = &planned;
-  // Addresses are copied now, because each phase replaces the job.
+  // The addresses are stored now, because the phases of the exchange overwrite the job.
   gradient_ = reinterpret_cast<const float*>(job.input);
   sum_ = reinterpret_cast<float*>(job.output);
   phase_ = Phase::beginning;

@@ -1,4 +1,4 @@
-// TrackedStream: a stream and an event. A stream is a queue of work for a GPU. The event tells whether the work in the
+// TrackedStream: a stream and an event. A stream is a queue of work for a GPU. The event tells whether work in the
 // stream is done.
 #pragma once
 
@@ -28,7 +28,7 @@ class TrackedStream {
   bool is_open() const noexcept { return stream_ != nullptr; }
   Device::Stream stream() const noexcept { return stream_; }
   Device::Event done() const noexcept { return done_; }
-  /// Records the event after all work that is in the stream.
+  /// Records the event after all work in the stream.
   void record() { device_.record(done_, stream_); }
   /// Returns true if the stream has reached the last recording of the event. Throws the error with which the GPU has
   /// failed.

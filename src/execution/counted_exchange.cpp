@@ -1,5 +1,9 @@
-// Implementation of the counted exchange, in which each rank knows only the counts of its own blocks.
-// counted_exchange.hpp describes its two phases.
+// Implementation of the counted exchange, which performs all_to_all_v, gather_v and scatter_v.
+//
+// In these calls, a rank passes only the counts of its own blocks. A block is what one rank sends to another. In the
+// first phase, each pair of ranks exchanges records with the counts. The ranks compare these counts. Different counts
+// are an error. In the second phase, the ranks exchange the blocks. They cut all blocks into segments by the length of
+// the longest block, which is part of the records.
 #include "execution/counted_exchange.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +23,8 @@ void emit_blocks(const RankView& view, const RoundArgs& args, StepSink& run) {
 }
 constexpr Algorithm kBlocks = phase_algorithm("counted_exchange", emit_blocks);
 
-/// Fills in how many rounds of `depths` depths overlap, at most `max`.
+/// Fills in the number of rounds, and how many of them overlap. A round handles one segment of each block. It consists
+/// of `depths` groups of Steps, one after another. At most `max` rounds overlap.
 void plan_rounds(Plan& plan, std::size_t longest, std::size_t depths, std::size_t max) {
   plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
   const std::size_t in_flight = std::clamp<std::size_t>(max, 1, depths);
@@ -50,7 +55,8 @@ void CountedExchange::Layout::assign(const PartLayout& parts) {
   }
 }
 
-/// Computes `held`. Ranges without elements do not count, because a call may give them any place.
+/// Computes `held`, the range from the first to the last element of all blocks. Ignores empty blocks, because the
+/// program may pass any displacement for them.
 void CountedExchange::Layout::hold() {
   std::size_t first = std::numeric_limits<std::size_t>::max(), end = 0;
   for (std::size_t r = 0; r < firsts.size(); ++r) {
@@ -122,7 +128,7 @@ bool CountedExchange::next(Job& job) {
   return true;
 }
 
-/// Compares this rank's counts with those of every other rank.
+/// Compares this rank's counts with those of every other rank. Throws Error{mismatch} if they differ.
 void CountedExchange::check_counts() const {
   const Rank self = view_.world.self;
   for (Rank peer = 0; peer < view_.world.size(); ++peer) {

@@ -1,10 +1,14 @@
-// Implementation of the executor, which performs the Steps of an operation. The executor takes the Steps in order, and
-// performs each as soon as the Step can run. A Step is one action of a rank. A Step takes values, may reduce them, and
-// may store and send the result.
+// Implementation of the executor, which performs the work of one rank in a collective call.
 //
-// A long vector is handled in rounds. A round performs all Steps on one segment of each part of the vector. A frame is
-// memory of a transport for one message. The wire, the transport between hosts, may send from the caller's memory while
-// the executor continues.
+// An algorithm describes this work as a list of Steps. A Step takes values from a buffer or received messages. It may
+// reduce the values, and may store the result or send it. The executor performs the Steps in order. A Step can run if
+// all its incoming messages have arrived, and if each outgoing message has a frame. A frame is memory of a transport
+// for one message. If a Step cannot run yet, the function progress() returns, and the caller calls it again later.
+//
+// A long vector is processed in rounds. A round performs all Steps on one segment of each part of the vector.
+//
+// The wire is the transport between hosts. It may send a message from the caller's buffer while the executor continues.
+// The executor therefore never overwrites memory from which the wire still sends.
 #include "execution/executor.hpp"
 
 #include <cstring>
@@ -15,8 +19,8 @@
 namespace collectives {
 namespace {
 
-/// Sink that passes Steps on to another sink. A Step that reduces only this rank's own value becomes a Step that sends
-/// this value.
+/// Receives the Steps of an algorithm, and passes them on to another sink. Changes Steps that reduce a single value of
+/// this rank. The result would be the value itself, so the changed Step sends the value without a reduction.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}
@@ -99,8 +103,8 @@ bool Executor::input_ready() {
   return !waits_for_input_;
 }
 
-/// Records in the trace which kind of work `step` is. A Step with at least one message over the wire is recorded as
-/// `between_hosts`.
+/// Records in the trace which kind of work this rank does now: an intra-host collective, messages inside the host, or
+/// messages of which at least one goes to another host.
 void Executor::trace(const Step& step) {
   trace_->phase(step.kind != Step::Kind::exchange ? Trace::Phase::host_collective
                 : messages_.between_hosts(step)   ? Trace::Phase::between_hosts
@@ -117,8 +121,9 @@ bool Executor::ready(const Step& step) {
   const std::size_t bytes = coding_.bytes(step.range.count);
   if (!std::exchange(receive_target_known_, true)) receive_target_ = receive_target(step);
   if (!messages_.ready(step, receive_target_, bytes)) return false;
-  // The wire may still send from the destination. If so, the destination must not be overwritten yet. The receives come
-  // before this check. Reason: a peer in the same situation waits until this rank receives its messages.
+  // If the wire still sends from the destination, the Step must wait, because it would overwrite the data. The messages
+  // of the Step are received before this check. Otherwise two ranks could wait for each other, because the wire may
+  // finish sending only after the peer has received.
   const std::byte* const destination =
       places_.address(step.before == Place::nowhere ? step.destination : step.before, step.range);
   const bool stays = !step.reduce && step.from.empty() && places_.address(step.source, step.range) == destination;

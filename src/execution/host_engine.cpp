@@ -1,6 +1,8 @@
-// Implementation of the engine for host memory, which starts host Steps. In a host Step, ranks of one host perform an
-// intra-host collective together, through shared memory. This file adds up the counters of all intra-host
-// collectives.
+// Implementation of HostEngine, by which the executor copies and reduces values in host (CPU) memory.
+//
+// The executor performs the Steps of an algorithm. A Step is one action of a rank. In a host Step, all ranks of a host,
+// or some of them, perform a collective through shared memory. The engine has one HostCollective object for each of
+// these groups of ranks. This file starts host Steps, and adds up the counters of the HostCollective objects.
 #include "execution/host_engine.hpp"
 
 #include <utility>

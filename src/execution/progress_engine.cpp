@@ -1,13 +1,16 @@
-// Implementation of the progress engine, the list of communicators that a thread progresses. Each thread has at most
-// one engine. The communicators on the list keep the engine alive.
+// Implementation of the progress engine. A progress engine is the list of communicators whose operations a thread
+// advances while it waits in the library.
+//
+// Each thread has at most one engine, and makes it when it first needs one. The communicators on the list hold shared
+// pointers to the engine, so the engine may exist longer than its thread.
 #include "execution/progress_engine.hpp"
 
 namespace collectives {
 namespace {
 
-// Engine of this thread, and whether the thread is ending. Both variables outlive the Keeper below. Static objects may
-// use communicators after the destruction of the Keeper. Every start of a persistent call reads `current` twice, so the
-// loader places the variables at a fixed offset.
+// Engine of this thread, and whether the thread is ending. The Keeper below owns the engine, and is destroyed when the
+// thread ends. These two variables are plain, so they stay valid after that, and static objects may still use them.
+// Every start of a persistent call reads `current` twice, so the loader places the variables at a fixed offset.
 [[gnu::tls_model("initial-exec")]] thread_local ProgressEngine* current = nullptr;
 [[gnu::tls_model("initial-exec")]] thread_local bool ended = false;
 
@@ -25,7 +28,7 @@ struct Keeper {
 
 }  // namespace
 
-/// Returns null for an engine inherited through fork(), because its communicators belong to the parent process.
+/// Returns null in a forked child if the engine is the parent's, because its communicators belong to the parent.
 ProgressEngine* ProgressEngine::of_this_thread() noexcept {
   return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }

@@ -1,8 +1,9 @@
-// Implementation of MpiBootstrap: the ranks of an MPI communicator exchange bytes by MPI before they have a transport.
+// Implementation of MpiBootstrap, with which a program that uses MPI makes a communicator of this library.
 //
-// The bootstrap duplicates the communicator and uses non-blocking collectives of MPI, so that a wait can end at its
-// deadline. MPI cannot cancel a collective. The memory of a collective that has not completed by the deadline is
-// therefore never freed.
+// Before the ranks are connected, they must exchange their addresses and settings. MpiBootstrap exchanges them by
+// collectives of MPI, on a duplicate of the program's MPI communicator. It uses MPI's non-blocking collectives, so that
+// a rank can stop waiting at its deadline. MPI cannot cancel a collective. If a collective has not completed by the
+// deadline, its memory is therefore never freed.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -31,7 +32,7 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Lowest unused context. The MPI tags of a wire follow from its context.
+  std::atomic<std::size_t> next_context = 0;  // Number of the next wire. The MPI tags of its messages follow from it.
   // Error that has ended the exchanges; every later exchange throws it again.
   std::optional<Error> end;
 
@@ -81,8 +82,8 @@ std::string mpi_version() {
   return version;
 }
 
-/// Throws if a launcher has started several processes, and MPI makes a world of one rank of each. The launcher then
-/// belongs to another MPI than the program.
+/// Throws if a launcher has started several processes, but each of them is alone in its MPI_COMM_WORLD. The launcher
+/// then belongs to another MPI than the program.
 void check_launcher() {
   int world = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world), "MPI_Comm_size");

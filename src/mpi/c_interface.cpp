@@ -1,4 +1,5 @@
-// The C function that makes a communicator of this library from an MPI communicator.
+// The C function with which a C program makes a communicator of this library from an MPI communicator. The ranks of
+// both communicators are the same processes in the same order.
 #include "collectives/collectives_mpi.h"
 #include "collectives/mpi.hpp"
 #include "communicator/c_bridge.hpp"

@@ -1,4 +1,5 @@
-// Wire that sends its messages as point-to-point messages of MPI. A wire is a transport between hosts.
+// Wire over MPI. A wire is a transport between hosts. This one sends its messages as point-to-point messages of MPI, so
+// it works on every network for which the MPI library was built.
 //
 // Frames. A frame is memory for one message. For each peer, there are four frames to send and one to receive. Every
 // frame has its own MPI request. A message that arrives before the caller asks for it stays inside MPI.
@@ -7,7 +8,8 @@
 // keeps the order of messages from one sender with equal MPI tags. Data and control messages do not wait for each
 // other.
 //
-// Format. A message begins with one word, the library's tag of the call. The payload follows. MPI transmits the length.
+// Format. A message begins with one word, the tag by which this library recognizes the call. The payload follows. MPI
+// transmits the length.
 #pragma once
 
 #include <mpi.h>

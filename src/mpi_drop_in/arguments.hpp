@@ -1,8 +1,10 @@
-// Checks of the arguments of an MPI call, and the translation of arguments that several calls have in common. The
-// drop-in performs collectives of an MPI program by this library.
+// Checks of the arguments of an MPI call, and the translation of arguments that several calls have in common. They are
+// part of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives in place of
+// MPI.
 //
-// A check returns the argument that is wrong on this rank, or Wrong::none. An Eligibility (decision.hpp) combines it
-// with the properties that are equal on all ranks.
+// A check returns the argument that is wrong on this rank, or Wrong::none. The eligibility of a call states whether the
+// drop-in can perform it (decision.hpp). It combines the results of such checks with properties that are equal on all
+// ranks, such as the length of the data.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,7 @@ namespace collectives::drop_in {
 
 inline std::size_t times(int count, std::size_t bytes) noexcept { return static_cast<std::size_t>(count) * bytes; }
 
-/// Returns the values of all ranks, or an empty span if the list is null.
+/// Returns a list of the program with one value per rank as a span, which is empty if the list is null.
 inline std::span<const int> of_ranks(const int* values, const CommState& state) noexcept {
   return {values, values == nullptr ? 0 : static_cast<std::size_t>(state.size())};
 }
@@ -30,10 +32,10 @@ inline bool outside(int root, const CommState& state) noexcept { return root < 0
 bool negative(std::span<const int> counts) noexcept;
 inline bool no_memory(const void* data, std::size_t bytes) noexcept { return data == nullptr && bytes > 0; }
 
-/// Returns the eligibility of a call with an argument that is wrong whatever the other arguments are.
+/// Returns the eligibility of a call with an argument that is wrong by itself, such as a negative count.
 inline Eligibility refused(Wrong wrong) noexcept { return {.reason = Reason::arguments, .wrong = wrong}; }
-/// Returns `eligibility`, changed so that this rank refuses the call if an argument is wrong. All ranks forward a call
-/// with another reason, so MPI then looks for the wrong argument.
+/// Returns `eligibility`, changed so that this rank refuses the call if `wrong` names an argument. Leaves it unchanged
+/// if it already has a reason against the call. All ranks then forward the call. MPI reports the argument.
 Eligibility unless(Wrong wrong, Eligibility eligibility) noexcept;
 /// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
 /// one rank.
@@ -47,7 +49,7 @@ Wrong wrong_send(const void* send, std::size_t bytes) noexcept;
 Wrong wrong_pair(const void* send, const void* receive, std::size_t read, std::size_t written) noexcept;
 Wrong wrong_alias(const void* send, const void* receive) noexcept;
 /// Returns what MPI would refuse of the part that a rank sends to itself. `bytes`: the bytes that the rank receives
-/// from itself. MPI forbids to send another number, and may not notice it.
+/// from itself. MPI forbids another number, and may not notice it.
 Wrong wrong_part(const void* send, int send_count, MPI_Datatype send_type, std::size_t bytes);
 
 // ---- translation ----

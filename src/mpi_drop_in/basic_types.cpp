@@ -1,4 +1,8 @@
-// Functions of TypeSequence, a sequence of basic types of MPI data.
+// Implementation of TypeSequence, which describes the types of the data that an MPI call transfers.
+//
+// MPI requires that all ranks pass the same sequence of basic types, such as two doubles and one int. A TypeSequence
+// stores a hash of this sequence. Ranks compare the hashes to find mismatched calls. If all elements have one basic
+// type, the type itself is stored, too.
 #include "mpi_drop_in/basic_types.hpp"
 
 #include <optional>
@@ -8,7 +12,7 @@
 namespace collectives::drop_in {
 namespace {
 
-/// Returns the library's type of a basic type, or nothing if the library lacks it.
+/// Returns the type of this library that equals a basic type of MPI, or nothing if there is none.
 std::optional<DataType> data_type_of(std::uint64_t basic) noexcept {
   const std::size_t bytes = bytes_of(basic);
   switch (kind_of(basic)) {

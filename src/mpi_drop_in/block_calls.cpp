@@ -1,11 +1,13 @@
-// Functions of the structs in calls.hpp whose buffers consist of a block for each rank: MPI_Alltoall, MPI_Gather,
-// MPI_Scatter, and their v-forms. The drop-in performs MPI calls of a program by this library.
+// MPI_Alltoall, MPI_Gather, MPI_Scatter and their v-forms in the drop-in. The drop-in is a library that an MPI program
+// preloads. It performs collectives of the program in place of MPI. In these calls, a buffer consists of one block for
+// each rank.
 //
-// A buffer without gaps inside its elements is used in place, with the displacements of the program. Other buffers are
-// packed block by block before the call, or unpacked after it.
+// A datatype of MPI may have gaps between its data. If the datatype of a buffer has none, the call works on the buffer
+// in place, with the displacements of the program. Otherwise the blocks are packed into other memory before the call,
+// or unpacked after it.
 //
-// In a v-form no rank knows all lengths and types. All ranks therefore move bytes, and the library compares the lengths
-// of each pair of ranks.
+// In a v-form such as MPI_Alltoallv, no rank knows the lengths and types of all blocks. All ranks therefore send bytes.
+// The library compares the lengths of each pair of ranks, and reports a difference as an error.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,9 @@
-// Functions of the structs in calls.hpp, one struct for each collective of MPI. The drop-in performs MPI calls of a
-// program by this library. The function eligibility() examines the arguments of an MPI call, because the library cannot
-// perform all calls. The function job() translates an MPI call to a call of the library.
+// Collectives of MPI in the drop-in, such as MPI_Allreduce. The drop-in is a library that an MPI program preloads. It
+// performs collectives of the program in place of MPI.
+//
+// Each struct of calls.hpp holds one call's arguments. It has two functions. The function eligibility() returns whether
+// this library can perform the call, and the reason if it cannot. The function job() translates the MPI call to a call
+// of this library.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -15,7 +18,7 @@
 namespace collectives::drop_in {
 namespace {
 
-/// Returns the eligibility of a reduction. `count` is the number of elements of the whole vector.
+/// Returns whether the library can perform a reduction. `count`: number of elements of the whole vector.
 Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
   const auto element = reduced_type(type);
   if (!element) return type == MPI_DATATYPE_NULL ? refused(Wrong::type) : Eligibility{.reason = Reason::type};
@@ -50,9 +53,9 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
   return job;
 }
 
-/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. The
-/// library would write it to this rank's part of the input. The library therefore writes the result to memory of the
-/// job. The function Job::finish copies the result to the beginning of the input.
+/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input, but
+/// this library writes it to this rank's part of the input. The job therefore has own memory for the result.
+/// Job::finish copies the result to the beginning of the input.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
   Job job = reduction_job(Collective::reduce_scatter, send, read, receive, written, type, op);
@@ -66,7 +69,7 @@ Job scattering_job(const void* send, std::size_t read, void* receive, std::size_
   return job;
 }
 
-/// Returns the job of a scan. Its values travel unchanged.
+/// Returns the job of a scan. Its values are never sent as bf16.
 Job scan_job(Collective collective, const void* send, std::size_t read, void* receive, std::size_t written,
              MPI_Datatype type, MPI_Op op) {
   Job job = reduction_job(collective, send, read, receive, written, type, op);

@@ -1,6 +1,6 @@
-// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a library that
-// users preload into an MPI program. It performs collectives of the program in place of MPI. Blocking and non-blocking
-// forms use the same structs.
+// Collectives of MPI with the arguments that the program has passed, one struct each. The drop-in is a library that an
+// MPI program preloads. It performs collectives of the program in place of MPI. Blocking and non-blocking forms use the
+// same structs.
 //
 // Each struct has two functions. The function eligibility() returns the length of the vector, and the reason if the
 // library cannot perform the call. The result is equal on all ranks. Exception: wrong arguments on one rank are a

@@ -1,5 +1,9 @@
-// Functions that build, find and end the library's communicator for an MPI communicator. The drop-in performs
-// collectives of an MPI program by this library.
+// Functions that find, build and end the library's communicator for an MPI communicator. They are part of the drop-in,
+// a library that users preload into an MPI program. The drop-in performs collectives in place of MPI.
+//
+// The drop-in stores a state as an attribute of each MPI communicator. The state counts the calls on this communicator.
+// When there have been enough calls, the drop-in builds a communicator of this library for the same ranks. MPI deletes
+// the attribute when the program frees the MPI communicator, and the library's communicator ends with it.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
@@ -30,8 +34,8 @@
 namespace collectives::drop_in {
 namespace {
 
-/// One CommState for each MPI communicator that has made a call. The object is never destroyed, because a program may
-/// end without MPI_Finalize.
+/// List of the states of all MPI communicators with at least one call. It is never destroyed, because a program may end
+/// without MPI_Finalize.
 struct All {
   std::mutex mutex;
   std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
@@ -41,8 +45,8 @@ All& all() {
   return them;
 }
 
-/// Timeout while a communicator is built. Exchanges over MPI ignore it (class OverMpi). The calls of the program have
-/// no deadline, as in MPI.
+/// Timeout while a communicator of the library is built. The exchanges over MPI ignore it (class OverMpi). Collectives
+/// of the program have no deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int communicator_keyval = MPI_KEYVAL_INVALID;
@@ -52,7 +56,7 @@ std::atomic<int> alive = 0;
 /// changed, find() does not trust the state that it remembers for a handle.
 std::atomic<std::uint64_t> gone = 0;
 
-/// Removes the state of a communicator. MPI calls the function when the communicator is freed or disconnected.
+/// Removes the state of a communicator. MPI calls it when the communicator is freed or disconnected.
 int forget(MPI_Comm, int, void* value, void*) noexcept {
   All& them = all();
   std::shared_ptr<CommState> last;  // destroyed after the mutex is released; pending operations keep it longer

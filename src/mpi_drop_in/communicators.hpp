@@ -1,11 +1,12 @@
-// Communicators of the library, one for each MPI communicator. The drop-in is a library that users preload into an MPI
-// program. It performs collectives of the program in place of MPI.
+// Communicators of the library, one for each MPI communicator. The drop-in is a library that an MPI program preloads.
+// It performs collectives of the program in place of MPI.
 //
-// The drop-in keeps a state (CommState) for each MPI communicator. The state is an attribute of the MPI communicator.
-// MPI deletes the attribute when it frees the communicator. The library's communicator is built after a number of calls
-// that the library could have performed. MPI communicators that a program uses for few calls therefore cost little
-// time. The number of calls and their bytes are equal on all ranks. All ranks therefore build the library's
-// communicator in the same call.
+// The drop-in keeps a state (CommState) for each MPI communicator, as an attribute of the MPI communicator. MPI deletes
+// the attribute when it frees the communicator.
+//
+// To build a communicator of the library takes much longer than a call. The drop-in therefore builds it only after some
+// calls on the MPI communicator. It counts only calls that the library can perform. The numbers of these calls and of
+// their bytes are equal on all ranks. All ranks therefore build it in the same call.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,11 @@
-// Entry points of the drop-in: functions with MPI's names, which the dynamic linker finds before those of MPI. The
-// drop-in is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// Entry points of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives in
+// place of MPI. An entry point is a function with the name of an MPI function. The dynamic linker finds it before that
+// of MPI.
 //
-// The process may run another MPI than the one for which the drop-in was built. Handles of that MPI may have another
-// size. An entry point therefore takes its arguments as machine words. The entry point converts the words only if the
-// drop-in is active, which requires the expected MPI. If not, MPI receives the words unchanged. Price: the conversion
-// takes one or two nanoseconds per call.
+// The process may run another MPI than the one for which the drop-in was built. A handle, such as MPI_Comm, may have
+// another size there. An entry point therefore takes its arguments as machine words. If the drop-in is active, the
+// process runs the right MPI, and the entry point converts the words to MPI's types. If not, it passes the words to MPI
+// unchanged. Price: the conversion takes one or two nanoseconds per call.
 #include <dlfcn.h>
 
 #include <cstdint>

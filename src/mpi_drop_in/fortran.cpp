@@ -1,5 +1,5 @@
-// Entry points of the drop-in for Fortran programs. The drop-in is a library that users preload into an MPI program. It
-// performs collectives of the program in place of MPI.
+// Entry points of the drop-in for Fortran programs. The drop-in is a library that an MPI program preloads. It performs
+// collectives of the program in place of MPI.
 //
 // Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in for Open
 // MPI therefore defines the Fortran functions itself. Functions of mpif.h and `use mpi` have names like mpi_allreduce_.

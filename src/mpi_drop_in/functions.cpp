@@ -1,5 +1,8 @@
-// Functions of the drop-in that replace those of MPI, and report(), which reports an error to the program. The drop-in
-// is a library that users preload into an MPI program.
+// Functions that replace those of MPI in the drop-in, a library that users preload into an MPI program.
+//
+// Each function has the arguments of the MPI function. It stores them in a struct of calls.hpp, and passes the struct
+// to blocking() or non_blocking(). There, the drop-in either performs the call by this library, or forwards it to MPI
+// by the PMPI_ function. The functions report() report an error of a call to the program.
 #include "mpi_drop_in/functions.hpp"
 
 #include <cstddef>
@@ -22,7 +25,7 @@ int call_handler(const CommState& state, int error) noexcept {
 
 int report(CommState& state, const std::exception& error) noexcept {
   log_error(state.rank(), "{}", error.what());
-  // The library reports its own errors to all peers, also those that concern this rank alone.
+  // The library has already reported an Error to all peers. For other exceptions, abort() makes all ranks fail.
   if (dynamic_cast<const Error*>(&error) == nullptr) state.communicator().abort(error.what());
   return call_handler(state, MPI_ERR_OTHER);
 }
@@ -43,7 +46,7 @@ void refuse_as_mpi(CommState& state, Kind kind, int code) noexcept {
   for (const int refused : {MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_OP, MPI_ERR_ROOT, MPI_ERR_ARG})
     if (error_class == refused) try {
         state.refuse(kind, error_text(code));
-      } catch (const std::bad_alloc&) {  // MPI's error is all that remains
+      } catch (const std::bad_alloc&) {  // without memory, no refusal is published; MPI still reports its error
       }
 }
 

@@ -1,5 +1,7 @@
-// Functions of Job, an MPI call that is translated to a call of this library. They run the call, and pack memory that
-// has gaps.
+// Implementation of Job, a call of this library that performs an MPI call of the program.
+//
+// A datatype of MPI may have gaps between its data, but this library needs data without gaps. A Job therefore may have
+// buffers of its own. It packs the program's data into them before the call, and unpacks the result after it.
 #include "mpi_drop_in/job.hpp"
 
 #include <fmt/format.h>
@@ -25,8 +27,8 @@ void check(int code, const char* function) {
   if (code != MPI_SUCCESS) throw MpiFailure(function, code);
 }
 
-/// Calls `use(data, count, type)`. Replaces the address MPI_BOTTOM by another one, because MPICH's MPI_Pack refuses
-/// MPI_BOTTOM.
+/// Calls `use(data, count, type)`. If `data` is MPI_BOTTOM, which MPICH's MPI_Pack refuses, passes another address, and
+/// a type that is shifted by as many bytes.
 template <class Use>
 void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
   if (data != MPI_BOTTOM) return use(data, count, type);

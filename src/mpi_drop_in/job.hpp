@@ -1,4 +1,4 @@
-// Job: an MPI call, translated to a call of this library.
+// Job: an MPI call, translated for this library.
 //
 // Memory is dense if its bytes lie in the order in which they are sent, without gaps. Other input is packed before the
 // call. Other output is unpacked after the call. Ranks may describe the same data by different datatypes. In calls

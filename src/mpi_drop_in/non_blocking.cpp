@@ -1,5 +1,9 @@
-// Non-blocking operations of the drop-in: the list of pending operations, and their progress inside calls of MPI. The
-// drop-in performs collectives of an MPI program by this library.
+// Non-blocking operations of the drop-in, a library that users preload into an MPI program. The drop-in performs
+// collectives in place of MPI.
+//
+// Each operation is a generalized request of MPI, for which the program can wait like for any other request. This file
+// keeps a list of pending operations. Open MPI calls progress_all() whenever it progresses its own operations. The
+// function advances all pending operations, and completes the requests of those that have ended.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -48,7 +52,7 @@ int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // an operation cannot 
 
 /// Progresses the operation. Returns true if the operation has finished or failed.
 bool progress(Pending& operation) noexcept {
-  if (!operation.state->try_lock()) return false;  // another thread progresses it, or an outer call of this thread does
+  if (!operation.state->try_lock()) return false;  // another thread, or an outer call of this one, progresses it
   bool done = true;
   try {
     done = operation.work.test();

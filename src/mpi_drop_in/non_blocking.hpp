@@ -1,4 +1,4 @@
-// Non-blocking operations of the drop-in. The drop-in is a library that users preload into an MPI program. It performs
+// Non-blocking operations of the drop-in. The drop-in is a library that an MPI program preloads. It performs
 // collectives of the program in place of MPI. An operation is a generalized request of MPI. The program waits for it,
 // tests it and frees it like any other request.
 //

@@ -1,5 +1,5 @@
 // Functions that perform an MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a
-// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// library that an MPI program preloads. It performs collectives of the program in place of MPI.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace collectives::drop_in {
 
-/// Thrown by a rank that has refused a call and has to report it.
+/// Exception of a rank that has refused a call, and that still has to report the error to the program.
 struct Refused {
   int error_class = MPI_ERR_OTHER;
   std::string why = {};
@@ -25,7 +25,7 @@ struct Refused {
 /// the MPI call returns. If peers cannot know of the error, the library's communicator is aborted, so that all ranks
 /// fail.
 int report(CommState& state, const std::exception& error) noexcept;
-/// Reports that this rank has refused a call, in the same way. Returns its error code.
+/// Reports that this rank has refused a call, on stderr and to the error handler. Returns the error code.
 int report(const CommState& state, Kind kind, const Refused& refused) noexcept;
 /// Publishes a refusal if MPI has refused a call that was forwarded to it. `code`: the error code of that call.
 void refuse_as_mpi(CommState& state, Kind kind, int code) noexcept;

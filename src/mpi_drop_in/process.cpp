@@ -1,5 +1,8 @@
-// Start and end of the drop-in in a process, and the hook by which waits of the library progress MPI. The drop-in is a
-// library that users preload into an MPI program. It performs collectives of the program in place of MPI.
+// Start and end of the drop-in in a process. The drop-in is a library that an MPI program preloads. It performs
+// collectives of the program in place of MPI.
+//
+// The drop-in starts in MPI_Init and ends in MPI_Finalize. While a call waits inside this library, MPI would stand
+// still, and peers that need MPI could wait for this process. Each wait of this library therefore calls progress_mpi().
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -39,11 +42,11 @@ Settings in_force;
 int rank_in_world = 0;
 MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, for progress_mpi()
 
-/// Progresses MPI, by a test of an incomplete request. In this test, MPI progresses all operations of this process. Any
-/// thread may call progress_mpi().
+/// Lets MPI progress all operations of this process. It does so by testing a request that never completes. Any thread
+/// may call progress_mpi().
 ///
-/// A call of MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
-/// MPI_Win_flush would then wait for this process without end.
+/// MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
+/// MPI_Win_flush would then wait forever.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);

@@ -1,4 +1,6 @@
-// Statistics of the drop-in: counters of the program's MPI calls, and the text that shows them.
+// Statistics of the drop-in, a library that users preload into an MPI program. The drop-in performs some collectives of
+// the program in place of MPI, and forwards all others to MPI. This file counts both, and makes the text that shows the
+// counts.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

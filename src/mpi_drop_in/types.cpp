@@ -1,4 +1,8 @@
-// Functions that translate datatypes and ops of MPI to those of this library. A table holds MPI's predefined types.
+// Functions that translate datatypes and ops of MPI to those of this library. They are part of the drop-in, a library
+// that users preload into an MPI program.
+//
+// A handle, such as MPI_INT, names a datatype. A hash table maps the handles of all predefined types to their
+// descriptions. MPI describes derived types, which a program builds from others, by functions.
 #include "mpi_drop_in/types.hpp"
 
 #include <link.h>
@@ -19,7 +23,7 @@ namespace {
 
 using enum BasicKind;
 
-/// Returns a handle as a word. Handles are pointers in Open MPI and ints in MPICH.
+/// Returns a handle as an integer. Handles are pointers in Open MPI and ints in MPICH.
 template <class Handle>
 std::uintptr_t word_of(Handle handle) noexcept {
   if constexpr (std::is_pointer_v<Handle>)
@@ -28,7 +32,7 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// Hash table from handles to predefined types, with open addressing. It is at most a quarter full.
+/// Hash table that maps handles to predefined types. With open addressing, it is at most a quarter full.
 class Table {
  public:
   struct Entry {
@@ -36,7 +40,7 @@ class Table {
     ReducedType reduced = {};  ///< Without ops: values are only moved.
     Layout layout = {};
   };
-  /// Adds a type of a kind, whose values have the classes `ops`. The set is ignored if the library lacks the type.
+  /// Adds a type. `ops`: the classes of ops that MPI allows for it. Ignores `ops` if the library lacks the type.
   void add(MPI_Datatype type, BasicKind kind, OpClasses ops) {
     const std::size_t size = size_of_new(type);
     if (size == 0) return;
@@ -46,7 +50,8 @@ class Table {
     entries_[place_of(type)] = {
         word_of(type), {one.type, has_it ? ops : 0}, {size, static_cast<MPI_Aint>(size), true, sequence}};
   }
-  /// Adds a type of a value and an index. It has ops if the library has a type of the same layout.
+  /// Adds a type that consists of a value and an index, such as MPI_DOUBLE_INT. Allows ops for it if the library has a
+  /// type of the same layout.
   void add_pair(MPI_Datatype pair, MPI_Datatype value, MPI_Datatype index) {
     const std::size_t size = size_of_new(pair);
     const Entry *const first = find(value), *const second = find(index);
@@ -67,8 +72,8 @@ class Table {
   }
 
  private:
-  /// Returns the bytes of a type that is not in the table. Returns 0 if it is, and for a type that this MPI was built
-  /// without.
+  /// Returns the number of bytes of a type that is not in the table yet. Returns 0 if it is in the table, or if this
+  /// MPI lacks the type.
   std::size_t size_of_new(MPI_Datatype type) const noexcept {
     int bytes = 0;
     const bool is_there = type != MPI_DATATYPE_NULL && word_of(type) != 0 && find(type) == nullptr &&

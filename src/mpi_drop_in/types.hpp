@@ -1,5 +1,5 @@
-// Translation of datatypes and ops of MPI to those of this library. The drop-in, a library that users preload into an
-// MPI program, uses it.
+// Translation of datatypes and ops of MPI to those of this library. It is part of the drop-in, a library that users
+// preload into an MPI program. The drop-in performs collectives in place of MPI.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ void init_types();
 /// Frees what init_types() has made.
 void end_types() noexcept;
 
-/// Returns a communicator of this process alone. Errors of functions that get it are only returned.
+/// Returns an MPI communicator of this process alone. MPI functions that get it return errors to the caller. They call
+/// no error handler of the program.
 MPI_Comm quiet_comm() noexcept;
 
 /// Set of op classes. MPI defines for each predefined type which classes it has.
@@ -31,10 +32,10 @@ struct KnownOp {
   ReduceOp op = ReduceOp::sum;
   OpClasses op_class = kSums;
 };
-/// Returns the library's element type for a predefined type of MPI. Returns nothing if the library lacks the type, or
-/// if MPI allows no op of the library for it.
+/// Returns the library's type for a predefined type of MPI. Returns nothing if the library lacks the type, or if MPI
+/// allows no op of the library for it.
 std::optional<ReducedType> reduced_type(MPI_Datatype) noexcept;
-/// Returns the library's op, or nothing if the library lacks it.
+/// Returns the library's op, or nothing if there is none.
 std::optional<KnownOp> known_op(MPI_Op) noexcept;
 
 /// Layout of one element of a datatype, and the basic types of its data.

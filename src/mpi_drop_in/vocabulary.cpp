@@ -1,4 +1,6 @@
-// Words of MPI in error texts of the library: names of functions and of types that the library lacks.
+// Error texts in the words of MPI. The drop-in, a library that users preload into an MPI program, performs collectives
+// of the program in place of MPI. Its error texts therefore name MPI functions such as MPI_Bcast, and types of MPI that
+// this library lacks.
 #include "mpi_drop_in/vocabulary.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,12 @@
-// Table of all algorithms. For a new kind of call, the planner compares the algorithms of this table and takes one. A
-// row is one algorithm. It holds a function that emits the Steps of a rank, and properties such as the name. A Step is
-// one action of a rank. It takes values, may reduce them, and may store and send the result. A backend is a family of
-// algorithms, such as `ring`. Each backend of the table has a row for each of the six collectives of performs_common().
-// The other collectives have rows of the backends that have a sensible form of them. Backend
-// `nccl` has no rows, because it has no Steps.
+// Table of all algorithms, from which the planner chooses one for each new kind of call.
+//
+// Each row of the table is one algorithm. A row holds the name of the algorithm, some properties, and a function that
+// emits the Steps of a rank. A Step is one action of a rank, such as to receive a message and add it. The functions
+// above the table emit Steps by means of the algorithms in the folders ring, reduce_to_one and hierarchical.
+//
+// A backend is a family of algorithms, such as `ring`. A backend need not support every collective. The six collectives
+// of performs_common(), such as all-reduce, are supported by every backend of the table. Backend `nccl` is not in the
+// table, because the NCCL library performs its calls without Steps.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -69,7 +72,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce without data: no rank can leave it before all have entered it
+    case Collective::barrier:  // an all-reduce without data, which no rank leaves before all have entered
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);
@@ -90,7 +93,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
       return args.needs_unreduced_exchange() ? direct_exchange::scan(world, exclusive, args.parts[0], run)
                                              : ring::scan(world, exclusive, args.parts[0], run);
     }
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -114,17 +117,17 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
                                              : shape.reduce(args.parts[0], {}, run);
     case Collective::gather: return direct_exchange::gather(view.world, args.root, args.parts, run);
     case Collective::scatter: return direct_exchange::scatter(view.world, args.root, args.parts, run);
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
-/// Rails on which hosts exchange the vector in an all-reduce or a broadcast. A rail is one rank of every host, all with
-/// the same local number. With `all`, the vector is divided among all rails. With `one`, the first rail exchanges the
-/// whole vector.
+/// Ranks that exchange messages between hosts in an all-reduce or a broadcast. A rail consists of one rank of every
+/// host, all with the same local number. `all`: each rail exchanges its slice of the vector. `one`: the first rail
+/// exchanges the whole vector.
 enum class Rails : std::uint8_t { all, one };
 
-/// Whether the rows with `Between`, the algorithm between hosts, perform reduce-scatter and all-gather by the functions
-/// of hierarchical/leaders.hpp. Only the rows with Halving do.
+/// Whether reduce-scatter and all-gather use the functions of hierarchical/leaders.hpp. `Between` is the algorithm
+/// between hosts. Only rows with recursive halving use these functions.
 template <class Between>
 constexpr bool kScatters = std::is_same_v<Between, hierarchical::Halving>;
 
@@ -169,7 +172,7 @@ void emit_hierarchical(const RankView& view, const RoundArgs& args, StepSink& ru
       return flat ? direct_exchange::scan(view.world, exclusive, args.parts[0], run)
                   : hierarchical::scan(grid, view.world, exclusive, args.parts[0], run);
     }
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -183,7 +186,7 @@ void emit_two_level(const RankView& view, const RoundArgs& args, StepSink& run) 
     case Collective::broadcast: return two_level::broadcast(grid, root_domain, root_local, args.parts[0], run);
     case Collective::reduce: return two_level::reduce(grid, root_domain, root_local, args.parts[0], run);
     case Collective::barrier: return two_level::barrier(grid, run);
-    default: return;  // has no form of the collective
+    default: return;  // the backend does not support the collective
   }
 }
 
@@ -196,7 +199,7 @@ void emit_hierarchical_tree(const RankView& view, const RoundArgs& args, StepSin
 }
 
 bool is_rooted(Collective collective) { return collective == Collective::gather || collective == Collective::scatter; }
-/// Returns whether a vector consists of a part for each rank.
+/// Returns whether a vector has a part for each rank.
 bool has_parts(const CollectiveSpec& spec) {
   return spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather ||
          is_rooted(spec.collective);
@@ -219,7 +222,7 @@ bool hosts_have_one_rank(const Topology& topology) { return topology.ranks() == 
 /// Returns the row of a hierarchical algorithm. Its all-reduce and broadcast use shared memory inside each host, and
 /// the algorithm `Between` between hosts.
 ///
-/// The first row, with Ring, handles every collective on every topology. The other rows handle only the calls for which
+/// The first row, Ring, handles every collective on every topology. The other rows handle only the calls for which
 /// `possible` returns true. Among the other rows, only those with Halving handle reduce-scatter and all-gather. Only
 /// `hierarchical_doubling` handles barriers.
 template <class Between, Rails rails>

@@ -1,5 +1,5 @@
-// candidate_plans(): lists the plans of all algorithms that can perform a request. A plan is an algorithm with the
-// protocol, the segments and the estimated time of one kind of call.
+// candidate_plans(): returns the plans among which the planner chooses. Each plan is one algorithm that can perform the
+// requested call, with its protocol, its segments and its estimated time.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace collectives {
 
-/// Returns the plans of all algorithms that can perform the request. The plan with the shortest estimated time is
-/// first. The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan()
-/// does. Also throws Error{unsupported} for backend "nccl", which has no Steps to compare.
+/// Returns plans of all algorithms that can perform the request. The plan with the shortest estimated time is first.
+/// The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan() does.
+/// Also throws Error{unsupported} for backend "nccl", which has no Steps to compare.
 std::vector<Plan> candidate_plans(const Request&, const Topology&, const TuningParameters&);
 
 }  // namespace collectives

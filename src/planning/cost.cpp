@@ -1,9 +1,12 @@
-// Implementation of the cost model, which estimates the time of an algorithm. Counts the work of the busiest rank and
-// link, and converts the counts to time. The work of a rank consists of Steps. A Step takes values, may reduce them,
-// and may store and send the result.
+// Implementation of the cost model, which estimates how long an algorithm takes.
 //
-// A long vector is handled in rounds. Each round performs all Steps on one segment of the vector. A link connects a
-// host to the network. The ranks of the host share it.
+// The model runs the algorithm without data, and counts the Steps of each rank. A Step is one action of a rank, such as
+// to receive a message and add it. From the counts, the model computes the time of the rank with the most work, and the
+// time for which the busiest link carries bytes. A link connects a host to the network. All ranks of the host share the
+// link.
+//
+// A long vector is cut into segments. Each round performs all Steps on one segment. Several rounds may overlap: the
+// links carry bytes of one round while the cores work on another.
 #include "planning/cost.hpp"
 
 #include <algorithm>
@@ -18,14 +21,14 @@
 
 namespace collectives {
 
-/// Returns 0 for busy cores, and 1 for idle ones. Compares the time for which links carry the bytes with the time for
-/// which cores copy them. If the link time is at most 5 times the copying time, cores count as busy (0). From 9 times
-/// on they count as idle (1), with linear interpolation between.
+/// Returns how idle the cores are while links carry bytes, from 0 (busy) to 1 (idle). The result is 0 if the links take
+/// at most 5 times as long to carry the bytes as the cores take to copy them. The result is 1 from 9 times on. Between
+/// these ratios, the result grows linearly.
 ///
-/// The limits come from a measurement with 4 hosts on two cores, and 1 MiB in messages of 32 to 64 KiB
-/// (bench/results/hosts.txt). At 1 Gbit/s, links take ten times as long as cores need for the bytes. Messages of 32 to
-/// 64 KiB are then 4 to 8 % faster than longer ones. At 2 Gbit/s, messages of 32 to 64 KiB are 4 to 8 % slower than
-/// longer ones.
+/// Reason for the ratios: with idle cores, short messages are faster than long ones. In a measurement with 4 hosts on
+/// two cores, a call on 1 MiB used messages of 32 to 64 KiB (bench/results/hosts.txt). At 1 Gbit/s, links took
+/// ten times as long as cores, and these messages were 4 to 8 % faster than longer ones. At 2 Gbit/s, they were 4 to
+/// 8 % slower.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);
@@ -245,7 +248,7 @@ Cost cost_of(const Algorithm& algorithm, const RoundArgs& args, const Coding& co
                (has_root(args.collective) || (is_scan(args.collective) && !args.needs_unreduced_exchange()));
   cost.per_frame = tuning.wire_us / static_cast<double>(tuning.wire_frames);
   estimate.bytes_between_hosts = std::ranges::max(out);
-  // Not all ranks of a large host have been counted. The busiest host does at least as much as the average.
+  // Not all ranks of a large host have been counted. The busiest host does at least the average.
   if (path)
     estimate.bytes_between_hosts =
         std::max(estimate.bytes_between_hosts, static_cast<std::size_t>(path->bytes) / out.size());

@@ -1,20 +1,19 @@
-// Cost model: estimates the time of an algorithm, by which the planner compares algorithms. It counts the Steps that
-// the algorithm emits. A Step is one action of a rank. It takes values, may reduce them, and may store and send the
-// result.
+// Cost model: estimates how long an algorithm takes. The planner chooses the algorithm with the shortest estimate.
 //
-// The estimate has three parts:
+// The model counts the Steps that an algorithm emits. A Step is one action of a rank, such as to receive a message and
+// add it. The model converts the counts to three times in microseconds:
 //
-//   busiest rank    handling its messages, arithmetic, and copying bytes
-//                   (inside a host, only the longer of sending and receiving counts)
-//   busiest link    carrying the bytes of all ranks of a host, which share one link to other hosts
-//   longest chain   the time for which ranks wait for messages of one another (critical_path.hpp)
+//   busiest rank    time of the rank with the most work: system calls for messages, arithmetic, and copying
+//   busiest link    time for which the link between a host and the network carries bytes of all ranks of the host
+//   longest chain   time for which ranks wait for messages of one another (critical_path.hpp)
 //
-// A long vector is handled in rounds. Each round performs all Steps on one segment of the vector. If rounds overlap,
-// links carry the bytes of one round while ranks work on another. If enough rounds overlap, only the longer of the two
-// times counts after the first round. The model depends neither on the number of the calling rank nor on a pointer or a
-// clock. All ranks thus compute the same cost.
+// A long vector is cut into segments. Each round performs all Steps on one segment. If rounds overlap, the links carry
+// bytes of one round while the cores work on another. If enough rounds overlap, the estimate therefore counts only the
+// longer of the two times after the first round.
 //
-// Price: the estimates make the first call of a kind longer. They take microseconds, or milliseconds with many hosts.
+// All ranks compute the same cost, because the model uses only values that are equal on all ranks.
+//
+// Price: the estimates make the first call of a kind longer, by microseconds, or by milliseconds with many hosts.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +25,14 @@
 
 namespace collectives {
 
-/// Cost of a call. Times are in microseconds. Times marked "of one round" are those of one round. All other times but
-/// `per_frame` are those of all rounds together.
+/// Cost of a call in microseconds. Times marked "of one round" are for one round. All other times except `per_frame`
+/// are for all rounds together.
 struct Cost {
   double waits = 0;     ///< of one round: time for which a rank waits for peers
   double handling = 0;  ///< of one round: system calls of a rank that send and receive messages between hosts
   double work = 0;      ///< copying bytes inside the host, and arithmetic
   double copies = 0;    ///< copying bytes to and from the kernel, while links carry other bytes of the message
-  double late = 0;      ///< time in `copies` for which links stand still, because there are more ranks than cores
+  double late = 0;      ///< time in `copies` for which links carry nothing, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
   double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap
   double machine = 0;   ///< of one round: handling of all messages of a machine with more ranks than cores

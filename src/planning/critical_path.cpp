@@ -1,7 +1,10 @@
-// Finds the critical path, the longest chain of actions in one round. In the chain, each action waits for the one
-// before. The Steps of all ranks are simulated in the order of time. A Step is one action of a rank. It takes values,
-// may reduce them, and may store and send the result. StepPlayer (steps/step_player.hpp) decides which Step can run
-// next.
+// Finds the critical path of an algorithm: the longest chain of actions, each of which must wait for the one before.
+//
+// The file simulates one round of all ranks. A Step is one action of a rank, such as to receive a message and add it.
+// The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times. Each Step
+// moves the clock of its rank forward by the time that the Step takes. A Step that receives a message begins when the
+// message has arrived. The latest clock at the end is the length of the critical path. StepPlayer
+// (steps/step_player.hpp) decides which Step can run next.
 #include "planning/critical_path.hpp"
 
 #include <algorithm>
@@ -17,8 +20,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of Steps, sends and receives together in a round that is simulated. The simulation of a larger round
-/// would take more than about 60 ms.
+/// Maximum number of Steps, sends and receives in a round. A larger round is not simulated, because that would take
+/// more than about 60 ms.
 constexpr std::size_t kMostSteps = 100'000;
 
 constexpr double kNotDue = std::numeric_limits<double>::infinity();
@@ -29,8 +32,8 @@ struct StepTime {
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages in a channel, in order. A channel carries messages from one rank to another. A channel
-/// rarely holds more than one message.
+/// Arrival times of the messages that one rank has sent to another and that have not been received yet, oldest first.
+/// There is rarely more than one.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }
@@ -51,7 +54,7 @@ struct ChannelTimes {
   bool wire() const { return out != in; }
 };
 
-/// Simulates one round of all ranks in the order of time.
+/// Simulation of one round of all ranks.
 class Play final : private StepSink {
  public:
   using Player = StepPlayer<StepTime, ChannelTimes>;
@@ -71,7 +74,7 @@ class Play final : private StepSink {
     });
   }
 
-  /// Adds the Steps of all ranks. Returns false if Steps, sends and receives are more than kMostSteps together.
+  /// Adds the Steps of all ranks. Returns false if there are more than kMostSteps Steps, sends and receives together.
   bool add_all(const Algorithm& algorithm, const RoundArgs& args) {
     algorithm_ = &algorithm;
     args_ = &args;
@@ -85,7 +88,7 @@ class Play final : private StepSink {
   std::size_t messages() const { return messages_; }
   double bytes() const { return bytes_; }
 
-  /// Returns the time in microseconds at which all ranks are done. Counts the time that bytes take on links only if
+  /// Returns the time in microseconds until all ranks are done. Counts the time that bytes take on links only if
   /// `with_bytes` is true.
   double run(const TuningParameters& tuning, bool with_bytes) {
     tuning_ = tuning;

@@ -1,9 +1,12 @@
-// Critical path: the longest chain of work in one round of a collective. In the chain, each action waits for the one
-// before. A round performs all Steps, the actions of ranks, on one segment of the vector. The chain consists of
-// messages and host Steps. In a host Step, ranks of one host work together through shared memory.
+// Critical path: the longest chain of actions in one round of a collective. Each action of the chain can begin only
+// when the one before has ended. The length of the chain is therefore a lower bound of the round's time.
 //
-// The chain includes waiting, which the work of the busiest rank does not include. In a tree, for example, each rank
-// does little work. It waits, however, for ranks that wait for other ranks.
+// A Step is one action of a rank. A long vector is cut into segments. A round performs all Steps on one segment. The
+// chain consists of messages between ranks and of host Steps, in which the ranks of a host work together through shared
+// memory.
+//
+// Even an algorithm in which every rank does little work may have a long chain. In a tree, for example, each rank
+// receives and sends only a few messages. It waits, however, for ranks that wait for other ranks.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +28,8 @@ struct CriticalPath {
   double bytes = 0;          ///< bytes of all messages between hosts
 };
 
-/// Returns the critical path. Returns nothing if the Steps, sends and receives of a round are more than 100,000
-/// together. The simulation of a larger round would take more than about 60 ms.
+/// Returns the critical path. Returns nothing if a round has more than 100,000 Steps, sends and receives together,
+/// because its simulation would take more than about 60 ms.
 std::optional<CriticalPath> critical_path(const Algorithm&, const RoundArgs&, const Coding&, const Topology&,
                                           const TuningParameters&);
 

@@ -1,5 +1,8 @@
-// States why NCCL, NVIDIA's library of collectives between GPUs, cannot perform a reduction. NCCL can perform it if
-// NCCL's own result is the one that ReduceOp promises. NCCL can also perform it if a kernel can reduce instead.
+// Functions that return why NCCL, NVIDIA's library for collectives between GPUs, cannot perform a reduction.
+//
+// NCCL's own reductions do not always have the result that ReduceOp promises. For example, they may lose a NaN. In such
+// a case, NCCL can still carry the values of all ranks unreduced. A kernel of this library then reduces them. The
+// kernel reads from at most kKernelSources ranks. If there are more ranks, NCCL cannot perform the reduction.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

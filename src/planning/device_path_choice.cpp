@@ -1,8 +1,12 @@
-// Implementation of the choice of a device path. A device path is a way to perform calls on GPU memory (DevicePath, in
-// plan.hpp). Paths are tried in a fixed order. The first one without a reason against it is chosen.
+// Implementation of the choice of a device path, a way to perform calls on GPU memory. The paths are listed at
+// DevicePath (plan.hpp).
 //
-// A rail is one rank of each host, all with the same local number. A Step is one action of a rank in the algorithm of a
-// plan.
+// For most paths, a function returns a text that says why the path cannot perform the call. The text is empty if the
+// path can perform the call. The function choose_device_path() tries the paths in a fixed order, and takes the first
+// one with an empty text. The texts of rejected paths become part of the plan's reason, which explain() shows to users.
+//
+// A rail is one rank of each host, all with the same local number. A Step is one action of a rank, such as to receive a
+// message and add it.
 #include "planning/device_path_choice.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +41,7 @@ std::size_t most_on_a_host(const Topology& topology) {
   return std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
 }
 
-/// Returns why no kernel can combine values in the memory of several GPUs of a host. Empty if a kernel can.
+/// Returns why no kernel (function on a GPU) can combine values in the memory of several GPUs. Empty if a kernel can.
 std::string why_no_peer_kernels(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
@@ -57,11 +61,11 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_no_peer_kernels(request, topology);
 }
 
-/// Maximum number of bytes of a message between GPUs. A longer message would keep the next rank of a chain waiting.
+/// Maximum number of bytes of a message between GPUs. A longer message would delay the chain's next rank.
 constexpr std::size_t kLongestMessage = 4 << 20;
-/// Maximum number of ranks of a host for paths with messages between GPUs. Each range of GPU memory that a rank shares
-/// with its host takes one of kGpuMemoryRecords records. A rank shares memory for messages to each other rank, its
-/// buffers, and a partial sum. 8 records are kept for the buffers and the partial sum.
+/// Maximum number of ranks of a host for paths with messages between GPUs. Reason: a rank has kGpuMemoryRecords
+/// records, one for each range of GPU memory that other ranks may access. It needs one record for messages to each
+/// other rank. 8 records are for its buffers and a partial sum.
 constexpr std::size_t kMostByMessages = kGpuMemoryRecords - 8;
 
 /// Returns why the GPUs of a host cannot reduce the values of its ranks; empty if they can. The callers append the text
@@ -104,7 +108,7 @@ void check_on_device(const Request& request) {
                             collective));
 }
 
-/// Returns the device path of a call with a top-k compressor.
+/// Returns the device path of a call with top-k.
 DevicePathChoice choose_for_top_k(const DevicePathQuery& query, const HostSteps& host) {
   const std::string why_not = host.sparse
                                   ? why_not_chosen_on_gpu(host.selects_in_hosts, *query.compressor, query.topology)

@@ -1,11 +1,13 @@
-// Choice of a device path. A device path is a way to perform calls on GPU memory (DevicePath, in plan.hpp). On one
-// path, for example, NCCL performs the call. On another, the CPU performs it on a copy of the values in host memory.
-// All ranks choose the same path. Reason: the choice depends only on values that are equal on all ranks.
+// Choice of a device path, a way to perform calls on GPU memory (DevicePath, in plan.hpp). On the path `nccl`, for
+// example, the NCCL library performs the call. On the path `host_copy`, the CPU performs it on a copy of the values in
+// host (CPU) memory. All ranks choose the same path, because the choice depends only on values that are equal on all
+// ranks.
 //
-// Some paths also need a plan for host memory. It names the algorithm with which the call would be done in CPU memory.
-// The path `host_copy`, for example, copies the values to CPU memory and follows that plan.
+// Most paths also need a plan for host memory: the algorithm that would perform the call if the buffers were in CPU
+// memory. The path `host_copy`, for example, follows this plan on its copy of the values.
 //
-// choose_device_path() chooses the path. fill_for_path() then changes the plan to suit the path (device_path_plan.hpp).
+// The function choose_device_path() chooses the path. The function fill_for_path() then adapts the plan
+// (device_path_plan.hpp).
 #pragma once
 
 #include <cstddef>
@@ -43,9 +45,9 @@ struct DevicePathChoice {
   std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
 
-/// Returns the device path of a call. The function `host_steps` makes the plan for host memory and returns its
-/// properties. It is called at most once. For the paths `host` and `nccl`, whose choice does not depend on that plan,
-/// it is not called.
+/// Returns the device path of a call. The argument `host_steps` is a function that makes the plan for host memory and
+/// returns its properties. It is called at most once. It is not called if the path is `host` or `nccl`, because their
+/// choice does not depend on the plan for host memory.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.

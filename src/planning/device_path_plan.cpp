@@ -1,6 +1,9 @@
-// Implementation of fill_for_path(), which changes a plan to suit a device path. A device path is the way in which a
-// call on GPU memory is done. On the path `nccl`, the function replaces backend, protocol and estimate. On the path
-// `steps`, it chooses the length of messages.
+// Implementation of fill_for_path(), which adapts a plan for CPU memory to a device path, a way to perform calls on GPU
+// memory.
+//
+// On the path `nccl`, the NCCL library performs the call, so backend, protocol and estimate are replaced. On the path
+// `steps`, GPUs perform the algorithm of the plan, and messages between GPUs are longer. A plan cuts the vector, or
+// each rank's part of it, into segments. Each round processes one segment of each part.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>
@@ -15,12 +18,12 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of bytes of a segment, if messages may be so long. The CPU polls the GPU until the work on a segment
-/// is done. The work on so many bytes takes longer than a poll.
+/// Minimum length of a segment: 256 KiB, unless the limit of a message is shorter. Reason: the CPU polls the GPU to
+/// find out whether a segment is done. The work on a shorter segment would take less time than a poll.
 constexpr std::size_t kShortestGpuMessage = 256 << 10;
-/// Wanted number of rounds if the vector passes along a chain of ranks. A round handles one segment of the vector. With
-/// more rounds, the next rank starts sooner. There are fewer rounds if segments would be shorter than
-/// kShortestGpuMessage. There are more if segments would be longer than a message may be.
+/// Number of rounds if the vector passes along a chain of ranks, as in a broadcast. With more rounds, segments are
+/// shorter, and the next rank of the chain starts sooner. The number is lower if segments would be shorter than
+/// kShortestGpuMessage, and higher if they would be longer than a message may be.
 constexpr std::size_t kRoundsOnAChain = 8;
 /// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,

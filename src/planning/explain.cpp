@@ -1,4 +1,5 @@
-// Implementation of explain(), which describes a plan in a few lines of text.
+// Implementation of explain(), which describes a plan in a few lines of text for users. The text names the algorithm,
+// the reason for its choice, its estimated time, and the estimates of the algorithms that were not chosen.
 #include <fmt/format.h>
 
 #include <string>

@@ -1,4 +1,5 @@
-// listed_parts(): returns the parts of a vector whose lengths a call lists.
+// listed_parts(): converts the counts and displacements of a v-form call, such as all_gather_v(), to Parts. A part is
+// the range of the vector that belongs to one rank.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,9 @@
 
 namespace collectives {
 
-/// Returns the parts that `layout` lists, in elements of the op, each of which has `each` elements of the type. Stores
-/// the ends of the parts in `offsets`, which must outlive the result.
+/// Returns the parts that `layout` lists. `layout` counts elements of the data type. The result counts elements of the
+/// op, which consist of `each` elements of the data type. Stores the bounds of the parts in `offsets`, which must
+/// outlive the result.
 inline Parts listed_parts(const PartLayout& layout, std::size_t each, std::vector<std::size_t>& offsets) {
   const std::size_t ranks = layout.counts.size();
   if (layout.displacements.empty()) {

@@ -1,39 +1,43 @@
-// Choice of a plan. A plan says how the ranks perform a call. The function plan_call() estimates the time of every
-// candidate algorithm by the cost model (cost.hpp). It takes the algorithm with the lowest estimate.
+// Choice of a plan for a call. A plan consists of an algorithm, the length of its messages, and some more properties.
 //
-// All ranks choose the same plan, because they choose from equal inputs. The inputs are the topology, the tuning and
-// the Request. A Request contains those arguments of the call that are equal on all ranks. In a call with top-k, the
-// TopKOptions and the number k of elements to select are inputs, too. Price: a plan cannot use properties that differ
+// The function plan_call() estimates how long each algorithm would take for the call (cost.hpp). It chooses the
+// algorithm with the shortest estimated time.
+//
+// All ranks must choose the same plan. The choice therefore depends only on values that are equal on all ranks. These
+// are the topology, the tuning (the numbers from which times are estimated), and the Request. A Request holds the
+// collective, the count, the type and other arguments of the call. Price: a plan cannot depend on values that differ
 // between ranks, such as addresses of buffers.
 //
-// Length of messages. An algorithm treats the vector as one part, or divides it into one part for each rank. A plan
-// cuts each part into segments. A Step is an action of one rank, such as receiving a message and adding it
-// (steps/step.hpp). A round performs all Steps of the algorithm on one segment of each part. If a plan for host memory
-// sends messages, its segments are so short that no message exceeds a limit:
+// Rounds. An algorithm works on the whole vector as one part, or divides it into one part per rank. A plan cuts each
+// part into segments, so that no message is too long. A Step is one action of a rank, such as to receive a message and
+// add it (steps/step.hpp). The algorithm performs all its Steps on the first segment of each part, then on the second
+// segments, and so on. Each repetition is a round.
 //
-//   512 KiB  if each host has one rank, or if a hierarchical all-reduce adds inside each host before it sends
-//   64 KiB   in all other plans
+// Length of messages. On host (CPU) memory, no message is longer than one of two limits. Both limits are fields of the
+// tuning:
 //
-// These lengths are the built-in values of two numbers of the tuning, wire_frame_bytes and frame_bytes. The function
-// fill_for_path() cuts the segments for messages between GPUs.
+//   wire_frame_bytes   512 KiB by default. Limit if each host has one rank, or if a hierarchical all-reduce adds inside
+//                      each host before it sends
+//   frame_bytes        64 KiB by default. Limit of all other plans
 //
-// Messages of 512 KiB keep the link between two hosts busy. They do so even while a rank waits for a core. They also
-// wake a rank less often than short ones. A frame is a transport's memory for one message. Price of long messages: the
-// 8 send frames of a TCP connection may take 4 MiB.
+// The longer limit applies to messages between hosts. A long message keeps the link busy while its sender waits for a
+// core, and wakes the receiver less often than several short ones. Price: the 8 send buffers of a TCP connection may
+// take 4 MiB.
 //
-// Messages may be shorter than the limit. Short messages do not help to overlap copying with sending. The operating
-// system copies a message while the link already carries its beginning. Short messages help if the CPU also adds or
-// encodes values. They also help if a rank passes messages on. The choice takes the longest messages whose estimated
-// time is close to the lowest one. Close means within about 5 %. If the cores are idle, it means within 1 % for
-// messages above 32 KiB. The minimum is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
+// A plan may also cut messages shorter than the limit. Shorter messages save time in two cases. In the first case,
+// ranks add or encode values while the link carries the next message. In the second case, ranks pass messages on from
+// one to the next. Each message costs CPU time, however. The plan therefore uses the longest messages that are at most
+// about 5 % slower than the best length. If the cores are idle, the margin is 1 % for messages above 32 KiB. The
+// shortest length is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
 //
-// Codec. A codec encodes f32 values in fewer bytes. A call with a codec gets two plans, one with the codec and one
-// without. The plan with the lower estimate is taken. A forced codec or a `deterministic` call skips this comparison.
-// The plan with the codec is then taken. Reason: the bits of a deterministic call must not depend on an estimate. A
-// deterministic call of several ranks is refused if no algorithm can use the codec.
+// Codec. A codec encodes f32 values in fewer bytes. For a call with a codec, plan_call() compares plans with the codec
+// and plans without it, and chooses the faster one. It makes no such comparison if the program forces the codec, or if
+// the call is `deterministic`. The plan then uses the codec, because the bits of a deterministic result must not depend
+// on an estimate. If no algorithm can use the codec, a deterministic call of several ranks is refused.
 //
-// GPU memory. A call on GPU memory also gets a plan for host memory. choose_device_path() decides how the GPUs take
-// part. If NCCL performs the call, the plan for host memory is made without the codec.
+// GPU memory. A call on GPU memory gets the plan that it would have on host memory, and a device path. The function
+// choose_device_path() decides whether, for example, NCCL or a kernel performs the call. The function fill_for_path()
+// then adapts the plan, for example the length of messages between GPUs.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -61,7 +65,7 @@
 namespace collectives {
 namespace {
 
-/// Name of the backend without Steps. NCCL's algorithms are its own.
+/// Name of the backend without Steps, because the NCCL library uses its own algorithms.
 constexpr std::string_view kNccl = "nccl";
 
 /// Length in bytes of a segment of a two-level plan, which works inside one host.
@@ -106,8 +110,8 @@ Parts parts_of(const Request& request, const Algorithm& algorithm, const Collect
 /// Minimum length in bytes of messages that are cut shorter than the limit. Shorter messages cost the CPU more than
 /// their overlap saves.
 constexpr std::size_t kShortMessage = 32 << 10;
-/// Minimum length in bytes of the messages of broadcast and reduce. Their rounds follow one another from rank to rank.
-/// No rank waits for the end of a round, so short messages cost less.
+/// Minimum length in bytes of messages of broadcast and reduce. Their rounds follow one another from rank to rank. No
+/// rank waits for the end of a round, so short messages cost less.
 constexpr std::size_t kShortestMessage = 4 << 10;
 /// Maximum ratio of the time with shorter messages to the time with longer ones. Shorter messages are taken up to this
 /// ratio. They must save 5 %, because each message costs CPU time. If the cores are idle, 1 % suffices above
@@ -160,8 +164,8 @@ std::size_t elements_of(std::size_t frame, const Coding& coding) {
   return std::max<std::size_t>(1, frame / bytes) * block;
 }
 
-/// Fills in a plan that consists of one collective inside a host. It has one round, because the collective itself cuts
-/// the vector into chunks.
+/// Fills in a plan of one collective inside a host. It has one round, because the collective itself cuts the vector
+/// into chunks.
 void plan_host_step(Plan& plan, const HostTask& task, std::size_t longest_part, const Topology& topology,
                     const TuningParameters& tuning) {
   plan.segment = std::max<std::size_t>(1, longest_part);

@@ -1,5 +1,7 @@
-// Plan of a call of a communicator: the algorithm with which the call is done. A call with a top-k compressor also has
-// a sparse plan. The sparse plan states whether only selected elements are sent.
+// plan_call(): chooses the plan of a call. A plan is an algorithm with its protocol and the lengths of its messages.
+//
+// A call with top-k also gets a sparse plan. It states whether the ranks send only the k elements that the compressor
+// selects, or the whole vector.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +25,8 @@ struct CallPlan {
   std::optional<SparsePlan> sparse = {};
 };
 
-/// Returns the plan of a call, with the sparse plan if the call has a compressor. If it has none, `top_k` is null. Also
-/// serves choose_plan(), and throws as that function does.
+/// Returns the plan of a call. `top_k`: compressor of the call, for which the result also has a sparse plan; null: the
+/// call has none. Throws the errors of the public function choose_plan(), which is a call of this function.
 CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

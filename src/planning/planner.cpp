@@ -1,8 +1,13 @@
-// Implementation of the planner, which finds the stored plan of a call or makes a new one. A plan is the algorithm with
-// which a call is done.
+// Implementation of the planner, which finds plans of calls. A plan names the algorithm that performs the call.
 //
-// The signature of a call holds the arguments on which all ranks must agree. A PlannedCall holds the plan and the data
-// that equal calls share. Calls are equal if they have the same signature and the same counts of elements per rank.
+// To choose a plan takes microseconds or more. The planner therefore stores each plan, and uses it again for later
+// calls that are equal. Two calls are equal if they have the same signature, and the same counts and displacements in a
+// v-form such as all_gather_v(). The signature holds the arguments on which ranks must agree. Buffers are no part of
+// it.
+//
+// A PlannedCall holds the plan and everything else that equal calls share. The planner looks for it in two places:
+// first the plan of the last call, then a map whose key is the hash of the signature. If neither place has the plan,
+// the function make() chooses a new one.
 #include "planning/planner.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +27,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of stored plans. When so many are stored, all are deleted, and later calls get new plans.
+/// Maximum number of stored plans, which bounds the memory of a program that changes its calls again and again. When it
+/// is reached, all stored plans are deleted.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
@@ -32,7 +38,7 @@ CollectiveSpec spec_of(const PlannedCall& planned) {
           .displaced = !planned.request.displacements.empty()};
 }
 
-/// Returns a hash of the options of top-k on which ranks must agree. The messages depend on these options.
+/// Returns a hash of those top-k options that must be equal on all ranks, because the messages depend on them.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -44,7 +50,7 @@ std::uint64_t hash_of(const TopKOptions& how) {
   return hash_bytes(words, sizeof words);
 }
 
-/// Returns the options of hash_of() as text.
+/// Returns the options that hash_of() covers as text, for errors about ranks that pass different options.
 std::string text_of(const TopKOptions& how) {
   constexpr std::string_view kForms[] = {"automatic", "gathered", "split"};
   constexpr std::string_view kNonFinite[] = {"propagate", "skip", "abort"};
@@ -53,14 +59,14 @@ std::string text_of(const TopKOptions& how) {
                      how.error_feedback ? "" : ", no error feedback", how.masking ? "" : ", no masking");
 }
 
-/// Returns the layout of the parts if all ranks compare it. Displacements that only put the parts one after another
-/// are left out.
+/// Returns the counts and displacements of a v-form that must be equal on all ranks, or nothing if each rank has its
+/// own. Leaves out displacements if the parts simply follow one another.
 PartLayout compared_parts(const Call& call) {
   if (!call.has_counts || has_local_counts(call.collective)) return {};
   return {call.counts, is_displaced(call) ? call.displacements : std::span<const std::size_t>()};
 }
 
-/// Returns the encoded details of a call.
+/// Returns the details of a call for error texts: the user op, the compression and the counts.
 std::string details_of(const Call& call, const Options& options, const Codec* codec) {
   std::string details;
   if (const UserOp* const op = reduces(call.collective) ? call.op.user_op() : nullptr) {
@@ -81,9 +87,9 @@ std::string details_of(const Call& call, const Options& options, const Codec* co
   return details;
 }
 
-/// Describes the only Step of an algorithm. Describes nothing if there are several Steps. Also describes nothing if the
-/// Step is no host Step from input to output. A Step is one action of a rank. In a host Step, ranks of a host work
-/// together through shared memory.
+/// Finds out whether an algorithm consists of a single host Step, and describes this Step. A Step is one action of a
+/// rank. In a host Step, all ranks of a host work together through shared memory. The executor can start such a call
+/// directly, without the list of Steps. There is no description if the Step does not lead from the input to the output.
 class SingleStep final : public StepSink {
  public:
   SingleStep(const HostCollective& host_collective, std::size_t element_bytes)

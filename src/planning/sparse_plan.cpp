@@ -1,11 +1,14 @@
-// Implementation of the sparse plan. Function plan_sparse() decides whether an all-reduce sends selected elements only
-// (sparse) or the whole vector (dense). It estimates both forms of the sparse exchange. It takes the faster form unless
-// the options name one. On several hosts, it compares this form with the dense plan. A forced or `deterministic` call
-// of several ranks is sparse without this comparison.
+// Implementation of the sparse plan, which is for an all-reduce with a top-k compressor. The compressor selects k
+// elements of the vector. A sparse call sends only these elements. A dense call sends the whole vector.
 //
-// Members exchange the selected elements. A member is a rank, or a host whose ranks have added their values. In such a
-// host, each rank selects from its own slice, a range of the sum. File compression/top_k/sparse_exchange.hpp explains
-// the two forms, gathered and split.
+// The function plan_sparse() decides between the two. On one host, it chooses the dense call, because shared memory is
+// fast. On several hosts, it estimates both times and chooses the faster call. There is one exception: a forced or
+// `deterministic` call of several ranks is always sparse. A sparse call has one of two forms, gathered or split
+// (compression/top_k/sparse_exchange.hpp). If the options name none, the faster form is chosen.
+//
+// The members of a sparse call exchange the selected elements. If hosts have several ranks, each host is a member: its
+// ranks first add their values, and each rank then selects from its own slice of the sum. Otherwise each rank is a
+// member.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>
@@ -19,35 +22,35 @@
 namespace collectives {
 namespace {
 
-/// Number of times that a sparse all-reduce reads or writes the whole vector. A selection reads the gradient. It reads
-/// and writes the residual, the sum of the values not sent yet. In the end, the result is written, which is mostly
-/// zeros.
+/// Number of times that a sparse all-reduce reads or writes a whole vector. The selection reads the gradient, reads the
+/// residual (the sum of values not sent yet), and writes the residual. At the end, the result, mostly zeros, is
+/// written.
 constexpr double kPassesOverAll = 4;
-/// Work per selected element, as the number of bytes that are copied in the same time. Each element is written, read,
-/// checked and added one by one.
+/// Work per selected element, in bytes that a core copies in the same time. Selected elements cost more than their
+/// bytes, because each is written, read, checked and added one by one.
 constexpr double kBytesOfWorkPerEntry = 48;
-/// Maximum ratio of the sparse to the dense time with which the sparse plan is chosen. Sending fewer elements loses
-/// precision. The gain must therefore be greater than the error of the estimates.
+/// Maximum ratio of the sparse to the dense time at which the sparse plan is chosen. Because a sparse call is less
+/// precise, it must save more time than the estimates may be wrong.
 constexpr double kWorthIt = 0.9;
 
-/// Returns a sparse plan with its members and slices. Its form is not chosen yet.
+/// Returns a sparse plan with numbers of members and slices. Leaves its form open.
 SparsePlan divide(const Request& request, std::size_t k, const TopKOptions& options, const Topology& topology) {
   SparsePlan plan;
   plan.n = request.count;
   plan.k = std::min(k, request.count);
   plan.values = options.values;
   const int ranks = topology.ranks(), hosts = static_cast<int>(topology.hosts.size());
-  // The ranks of a host add first, except in a deterministic call, which adds in rank order.
+  // In a deterministic call, the ranks of a host do not add their values first, because all sums follow the rank order.
   plan.in_hosts = !topology.one_host() && ranks > hosts && !request.deterministic;
   plan.members = plan.in_hosts ? hosts : ranks;
-  // Limits the number of slices to k. Every slice sends at least one element in every call.
+  // There are at most k slices, because every slice sends at least one element in every call.
   if (plan.in_hosts)
     plan.slices = static_cast<int>(std::min(std::ranges::min(topology.hosts, {}, &std::vector<Rank>::size).size(),
                                             std::max<std::size_t>(1, plan.k)));
   return plan;
 }
 
-/// Time in microseconds per message and per byte of a sparse plan. The time is longer if ranks share links or cores.
+/// Times of a sparse plan: microseconds per message and byte. They are longer if ranks share links or cores.
 struct Prices {
   double per_message, per_byte;
   double ranks_per_core;

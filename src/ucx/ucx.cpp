@@ -1,8 +1,12 @@
-// Implementation of the UCX transport, which exchanges messages with the ranks of other hosts. This file sends,
-// receives and releases messages, and closes the transport.
+// Implementation of the UCX transport, which exchanges messages with the ranks of other hosts through the UCX library.
 //
-// A frame is memory for one message. A receiver releases a message when it has read it, and reports its releases to the
-// sender. ucx_connections.cpp and ucx_handshake.cpp connect the peers.
+// A frame is memory for one message. To send, a rank writes its data into a frame, and gives the frame to UCX. UCX
+// calls a handler in the receiving process when a message arrives. When the receiver has read the message, it releases
+// the message, and reports the release to the sender. The sender may have at most 16 messages to a rank without such a
+// report.
+//
+// Other files connect the peers: ucx_connections.cpp makes the connections, and ucx_handshake.cpp checks that both
+// processes belong to one job.
 #include "ucx/ucx.hpp"
 
 #include <fmt/format.h>
@@ -18,13 +22,13 @@
 namespace collectives {
 namespace {
 
-// Maximum time that abandon() waits for peers, and flush() for their confirmations. A peer may be busy outside the
-// library.
+// Maximum time for which abandon() and flush() wait for confirmations of peers. It is short, because a peer may be busy
+// outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
-// Maximum payload, in bytes, that is sent eagerly, that is, at once with the header. A longer payload is announced, and
-// the receiver fetches it. A fetch costs a round trip and saves a copy on both sides. Over TCP on loopback, one message
-// of 64 KiB takes 18 us if it is sent eagerly, and 25 us if it is fetched. The measured bandwidths of the two methods
-// are 5.5 and 2.5 GB/s. The second limit is for devices that UCX drives without the kernel (InfiniBand, RoCE).
+// Maximum payload in bytes that is sent eagerly, which means together with the header. The sender only announces a
+// longer payload, and the receiver fetches it. Fetching costs a round trip but saves two copies. Over TCP on loopback,
+// a message of 64 KiB takes 18 us eagerly, and 25 us if it is fetched. The bandwidths are 5.5 and 2.5 GB/s. The second
+// limit is for network devices that UCX drives without the kernel (InfiniBand, RoCE).
 constexpr std::size_t kEagerBytes = 64 << 10;
 constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
 
@@ -134,7 +138,7 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   }
 }
 
-/// Takes back the memory of a message that UCX has sent or that was dropped.
+/// Takes back the memory of a message that UCX has sent, or that was not sent because the peer is lost.
 void UcxTransport::finish(Outgoing& out) noexcept {
   if (out.frame) {
     frames_.give(std::move(out.frame));
@@ -296,8 +300,8 @@ void UcxTransport::flush(Deadline deadline) {
     }
     wait_for_event(std::chrono::milliseconds(1));
   }
-  // UCX has handed all messages to the network or the kernel. The peers should confirm them, but a peer that is busy
-  // outside the library does not.
+  // UCX has handed all messages to network or kernel. The peers should confirm them, but a peer that is busy outside
+  // the library does not.
   const Deadline patience = Deadline::in(kPatience);
   while (!patience.passed() && !deadline.passed()) {
     bool all = true;

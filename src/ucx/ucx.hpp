@@ -1,9 +1,10 @@
-// UCX transport: a wire over UCX. A wire exchanges messages with the ranks of other hosts. Each message is an active
-// message of UCX: its arrival runs a handler in the receiving process. UCX chooses the network devices.
+// UCX transport: exchanges messages with the ranks of other hosts through UCX, a library for fast networks. Each
+// message is an active message of UCX: its arrival runs a handler in the receiving process. UCX chooses the network
+// devices.
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
-// makes sure that peers belong to the same job. UcxControlChannel carries the control messages, short texts apart from
-// the data. UcxTransport carries the data. It lends frames, each of which is memory for one message. It limits the
+// makes sure that peers belong to the same job. UcxControlChannel carries short texts, such as reports of failures.
+// UcxTransport carries the data of collectives. It lends frames, each being memory for one message. It limits the
 // number of messages in flight, and puts messages in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
@@ -76,8 +77,8 @@ class UcxTransport final : public Wire {
   void progress() override {
     if (connections_.has_requests()) connections_.progress();
   }
-  /// Blocks until UCX no longer needs the memory of any message. By this time, long messages have reached their
-  /// receivers. Afterwards, waits at most 0.1 s until the peers confirm the short messages.
+  /// Blocks until UCX needs the memory of no message. By this time, long messages have reached their receivers.
+  /// Afterwards, waits at most 0.1 s until the peers confirm the short messages.
   void flush(Deadline) override;
 
   int frames() const noexcept override { return kFrames; }

@@ -1,4 +1,5 @@
-// Functions that libcollectives_ucx exports. This library is linked to UCX. The core library loads it at run time.
+// Functions that libcollectives_ucx exports. This shared library contains the code that needs UCX. The core library
+// loads it at run time, and therefore also runs on machines without UCX.
 #include "transport/ucx_component.hpp"
 
 #include <cstdio>

@@ -1,6 +1,8 @@
-// Implementation of the connections over UCX to the ranks of other hosts. An endpoint is UCX's object for one
-// connection. This file makes the endpoints, sends messages, asks UCX whether it has delivered them, and closes the
-// endpoints.
+// Implementation of the connections over UCX to the ranks of other hosts.
+//
+// UCX is a library for fast networks. An endpoint is UCX's object for a connection. This file makes the endpoints, and
+// sends messages over them. By a flush, it asks UCX whether all messages to a peer have been delivered. At the end, it
+// closes the endpoints.
 #include "ucx/ucx_connections.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +21,7 @@ using namespace ucx;
 
 namespace {
 
-// Maximum time that wait_for_requests() and close() wait for peers. A peer may be busy outside the library.
+// Maximum time for which wait_for_requests() and close() wait for peers, which may be busy outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
 }  // namespace

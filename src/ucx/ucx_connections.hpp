@@ -1,9 +1,9 @@
-// Connections over UCX to all ranks of other hosts. UcxConnections makes and closes them, sends active messages, and
-// notes lost peers.
+// UcxConnections: connects this rank with all ranks of other hosts through UCX, a library for fast networks.
 //
-// An endpoint is UCX's object for the connection to one peer. Each message is an active message with a Header and an
-// Id. In the receiving process, UCX calls the handler of that Id. UcxHandshake (ucx_handshake.hpp) makes sure that the
-// two ends of each connection belong to one job.
+// An endpoint is UCX's object for a connection. Each message is an active message of UCX, with a Header and an Id. When
+// it arrives, UCX calls the handler that the receiving process has set for the Id. UcxHandshake (ucx_handshake.hpp)
+// makes sure that both processes of a connection belong to one job. If UCX reports an error of an endpoint, its peer is
+// marked as lost.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -27,8 +27,8 @@
 namespace collectives {
 namespace ucx {
 
-/// Kinds of active messages. kHello to kReady are for the handshake. kNews reports which messages its sender has
-/// released, that is, has read.
+/// Kinds of active messages. The first four are for the handshake. kNews reports which messages its sender has
+/// released, which means read. kData has the data of collectives, and kControl the short texts of the control channel.
 enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
 /// Header of every active message. Both sides have the same byte order, because UCX's addresses require it.

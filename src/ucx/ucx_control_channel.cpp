@@ -1,5 +1,7 @@
-// Implementation of the control channel over UCX, which sends short texts apart from the data. The channel puts
-// arriving texts in the order of their numbers.
+// Implementation of the control channel over UCX, by which ranks send short texts, such as reports of failures.
+//
+// The texts travel apart from the data of collectives. UCX may deliver them in another order. Each text therefore has a
+// number. The receiver stores a text that arrives too early until the texts before it have arrived.
 #include "ucx/ucx_control_channel.hpp"
 
 #include <algorithm>
@@ -49,7 +51,7 @@ void UcxControlChannel::on_control(const void* header, std::size_t header_bytes,
   UcxConnections::Connection* from = connections_.sender(header, header_bytes, theirs);
   if (from == nullptr || !from->heard) return;
   Peer& peer = peers_[theirs.from];
-  // A rank sends no text again, and no more texts at a time.
+  // Drops a text that no rank of the job sends: one that arrives a second time, is too far ahead, or is too long.
   if (static_cast<std::uint16_t>(theirs.number - peer.next_in) >= kMaxControlsInFlight || text.size() > kMostBytes)
     return;
   try {

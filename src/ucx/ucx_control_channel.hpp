@@ -1,8 +1,9 @@
-// Control channel over UCX: exchanges control messages, short texts apart from the data, with the ranks of other hosts.
-// Each text is the payload of an active message of UCX.
+// Control channel over UCX: exchanges short texts, such as reports of failures, with the ranks of other hosts. The
+// texts travel apart from the data of collectives. Each text is the payload of an active message: its arrival runs a
+// handler in the receiving process.
 //
-// UCX does not promise that active messages arrive in order. The texts to a peer are therefore numbered. The
-// receiver sorts the texts.
+// UCX does not promise that active messages arrive in order. The sender therefore numbers the texts to each peer, and
+// the receiver sorts them by number.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
-// Implementation of the handshake over UCX. Each rank sends a hello with a secret to each peer. It also answers the
-// hellos of its peers, and waits until all connections are complete.
+// Implementation of the handshake over UCX, by which two processes make sure that both belong to one job.
+//
+// Each rank sends a hello to each peer. The hello contains the pair secret, a number for this sender and receiver that
+// only ranks of the job can compute. The peer answers with a welcome, which contains a pair secret, too. If the secret
+// of the hello is wrong, the peer answers with a refusal. Each rank waits until it is connected with all peers.
 #include "ucx/ucx_handshake.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +40,7 @@ UcxHandshake::UcxHandshake(UcxConnections& connections) : connections_(connectio
       this);
 }
 
-/// Sets the handler of a message that contains a pair secret. Drops a message without one.
+/// Sets the handler of the messages of one kind, which contain a pair secret. The handler drops a message without one.
 template <Id kKind>
 void UcxHandshake::set_greeting_handler() {
   connections_.set_handler(
@@ -55,14 +58,14 @@ void UcxHandshake::set_greeting_handler() {
         const WireSecret& secret = handshake.connections_.secret();
         if (kKind == kWelcome && shown == secret.pair_secret(other->rank, handshake.connections_.self()))
           handshake.peer(*other).answered = true;
-        // The process that refuses has received the hello of this rank.
+        // The refusing process has received the hello of this rank.
         if (kKind == kRefusal && shown == handshake.peer(*other).shown) handshake.refused_by_ = other->rank;
         return UCS_OK;
       },
       this);
 }
 
-/// Returns the ranks of other hosts for whose connection `is` is true.
+/// Returns the ranks of other hosts whose connections satisfy the predicate `is`.
 template <class Is>
 std::vector<Rank> UcxHandshake::remote_ranks(Is is) {
   std::vector<Rank> ranks;

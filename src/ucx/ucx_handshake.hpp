@@ -1,13 +1,13 @@
 // Handshake over UCX: makes sure that the process at the other end of each connection is a rank of the same job.
 //
-// Each rank sends a hello to each peer. The peer answers with a welcome, or refuses a process of another job. Hello and
-// welcome contain the pair secret of their sender and receiver (wire_secret.hpp). A process that answers at a wrong
-// address therefore learns nothing that other ranks accept. Only ranks that have proven themselves get the secret that
-// all later messages contain.
+// Each rank sends a hello to each peer. The peer answers with a welcome, or refuses a process of another job. A hello
+// and a welcome contain a pair secret, a number for this sender and receiver (wire_secret.hpp). A process of another
+// job that receives a hello by mistake therefore learns no secret that other ranks accept. When both ranks have shown
+// their pair secrets, they use another secret, that of the whole job, in all later messages.
 //
-// UCX completes a connection only while both sides call UCX. Each side sends
-// the message kReady once UCX has completed its end. Each side calls UCX until it has sent its kReady and received that
-// of the peer. Processes of other jobs are refused as long as the connections are open.
+// UCX completes a connection only while both processes call UCX. Each process therefore sends the message kReady when
+// UCX has completed its end. It calls UCX until it has sent kReady and received the kReady of the peer. Processes of
+// other jobs are refused as long as the connections are open.
 #pragma once
 
 #include <cstddef>

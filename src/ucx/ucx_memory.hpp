@@ -1,5 +1,5 @@
-// Memory of the messages over UCX. A frame is the library's memory for one message. A lent range is memory of the
-// caller that UCX reads or writes directly.
+// Memory of messages over UCX. A message lies in one of two kinds of memory. A frame is memory of this library for one
+// message. A lent range is memory of the caller, such as an output buffer, that UCX reads or writes directly.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace collectives {
 
-/// Free frames: those that hold no message at present.
+/// List of free frames, which hold no message at present.
 class UcxFrames {
  public:
   struct Free {
@@ -24,7 +24,7 @@ class UcxFrames {
 
   explicit UcxFrames(std::size_t frame_bytes) : frame_bytes_(frame_bytes) {}
   std::size_t frame_bytes() const noexcept { return frame_bytes_; }
-  /// Returns a free frame. Allocates one if none is free; returns null if there is no memory.
+  /// Returns a free frame. Allocates a frame if none is free. Returns null if there is no memory.
   Frame take() noexcept {
     if (!free_.empty()) {
       Frame frame = std::move(free_.back());
@@ -40,7 +40,7 @@ class UcxFrames {
   void give(Frame frame) noexcept {
     try {
       if (frame) free_.push_back(std::move(frame));
-    } catch (const std::bad_alloc&) {  // The frame is freed instead.
+    } catch (const std::bad_alloc&) {  // Without memory for the list, the frame is freed.
     }
   }
 
@@ -49,7 +49,7 @@ class UcxFrames {
   std::vector<Frame> free_;
 };
 
-/// Ranges of the caller's memory that UCX reads or writes now. A range has one entry for each message that uses it.
+/// Ranges of the caller's memory that UCX uses now. A range has one entry per message that uses it.
 class LentRanges {
  public:
   void add(const std::byte* data, std::size_t bytes) { ranges_.emplace_back(data, bytes); }

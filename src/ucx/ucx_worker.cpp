@@ -1,5 +1,8 @@
-// Functions of UcxWorker, which holds a UCX context and worker. They change settings of UCX, make error texts, and
-// search for network devices that UCX drives without the kernel.
+// Implementation of UcxWorker, which owns the two objects that a process needs to use UCX: a context and a worker.
+//
+// UCX reads its settings from environment variables. This file changes some of them before it makes the context
+// (ucx_worker.hpp lists them). It also converts errors of UCX to Error, and searches for fast network devices, which
+// UCX drives without the kernel.
 #include "ucx/ucx_worker.hpp"
 
 #include <fmt/format.h>
@@ -18,8 +21,8 @@
 namespace collectives {
 namespace {
 
-// Number of living Quiet objects of this thread. UCX logs nothing in this thread while the number is above 0. The log
-// level of UCX stays unchanged, because it is that of the whole process, and the program may use UCX too.
+// Number of Quiet objects that exist in this thread. If it is above 0, UCX logs nothing here. The log level of UCX is
+// not changed. It applies to the whole process, and the program may use UCX, too.
 thread_local int quiet_calls = 0;
 
 ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_level_t,

@@ -1,6 +1,8 @@
-// Functions of ResidualState, which holds the residual of a tensor. The residual is the part of gradients that top-k
-// has not sent yet. The functions change the range of the tensor that the residual covers, and drop values that cannot
-// be sent.
+// Implementation of ResidualState, which holds the residual of a tensor. The residual is the sum of gradient values
+// that top-k has not sent yet.
+//
+// A residual covers the whole tensor, or a slice of it. The functions convert one to the other. They also remove values
+// that cannot be sent, because they would become infinite as bf16.
 #include "compression/top_k/residual_state.hpp"
 
 #include <algorithm>
@@ -10,7 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Expands the vector `of_slice` from the slice to the whole tensor, with zeros elsewhere.
+/// Returns a vector as long as the tensor, which holds `of_slice` in the slice and zeros elsewhere. Returns `of_slice`
+/// unchanged if it is empty.
 std::vector<float> whole(std::vector<float>& of_slice, const ResidualState& state) {
   if (of_slice.size() == state.count || of_slice.empty()) return std::move(of_slice);
   std::vector<float> all(state.count);

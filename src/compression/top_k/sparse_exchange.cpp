@@ -1,10 +1,12 @@
-// Implementation of the sparse exchange. In it, the members (all ranks, or the ranks of one rail) add the elements that
-// each of them has selected. sparse_exchange.hpp describes its two forms, gathered and split.
+// Implementation of the sparse exchange, in which ranks send one another selected elements of a vector, and add them.
+// The members of the exchange are all ranks, or the ranks of one rail: one rank of each host.
 //
-// A sparse exchange consists of all-gathers and all-to-alls of bytes. next() describes each of these collectives as a
-// job, which the executor performs. A record is the data that one member sends in one of these collectives. In the
-// gathered form, a record holds the member's status and entries. In the split form, it holds counts, entries of one
-// range, or the sum of a range.
+// The exchange consists of a few all-gathers and all-to-alls. The function next() describes each of them as a job,
+// which the executor performs. A record is the data that one member sends in one of these collectives.
+//
+// There are two forms (sparse_exchange.hpp). In the gathered form, a record holds all entries of a member. An entry is
+// the index of a selected element with its value. In the split form, each member adds the entries of one range of the
+// vector. A record then holds numbers of entries, the entries of one range, or the sum of a range.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Implementation of SparseTensor, one tensor whose gradients are sent by top-k. The functions check the arguments of a
-// call, compute how many elements it selects, and report on the last call.
+// Implementation of SparseTensor, which stands for one tensor whose gradients a program sends by top-k. A sparse call
+// sends only the k elements of greatest magnitude. The functions check the arguments of a call, compute k, and report
+// on the last call.
 #include "compression/top_k/sparse_tensor.hpp"
 
 #include <fmt/format.h>

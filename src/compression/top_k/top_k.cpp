@@ -1,6 +1,9 @@
-// Public functions of TopK, among them save() and load(). A sparse call sends only the k elements of greatest
-// magnitude. A dense call sends all elements. Unless error_feedback is off, TopK keeps the elements that were not sent,
-// the residual, for later calls.
+// Public functions of TopK, a compressor for all-reduce calls on gradients. A sparse call sends only the k elements of
+// greatest magnitude. A dense call sends all elements.
+//
+// TopK adds the elements that were not sent to the residual of the tensor, from which later calls may send them. A
+// program that writes a checkpoint calls save(), which returns the residuals as bytes. After a restart, it passes the
+// bytes of all ranks to load().
 #include "collectives/top_k.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +40,7 @@ class Writer {
   std::vector<std::byte> out_;
 };
 
-/// Reader of the format that Writer writes. It checks each length before it allocates memory for the values.
+/// Reader of the bytes that Writer has written. It checks each length before it allocates memory.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
@@ -103,7 +106,7 @@ std::map<std::string, ResidualState> read_state(std::span<const std::byte> bytes
   return tensors;
 }
 
-/// Adds all residuals of `from` to the pending residual of `to`, which covers the whole tensor.
+/// Adds the residuals of `from` to the pending residual of `to`. The pending residual covers the whole tensor.
 void add_pending(ResidualState& to, const ResidualState& from) {
   if (from.residual.empty() && from.pending.empty()) return;
   to.pending.resize(to.count);

@@ -1,5 +1,6 @@
-// Implementation of TopK, the compressor whose sparse calls send only the k elements of greatest magnitude. It holds
-// the tensors by name. sparse_tensor.hpp describes a tensor, and top_k_operation.hpp describes a call.
+// TopK::Impl: the private part of TopK, the compressor whose sparse calls send only the k elements of greatest
+// magnitude. It holds one SparseTensor for each tensor name (sparse_tensor.hpp). The file top_k_operation.hpp describes
+// a call.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,11 @@
-// Implementation of the phases of a top-k call. A sparse call sends only the k elements of greatest magnitude of
-// gradient plus residual. A dense call sends the whole vector. The header describes the phases. A slice is the range of
-// the tensor from which one rank selects. If the ranks of a host first add their gradients, each slice is a part of the
-// tensor. If not, the slice of each rank is the whole tensor. An owner is a rank whose slice is not empty.
+// Implementation of TopKOperation, which performs one top-k call, an all-reduce of a gradient.
+//
+// The residual is the sum of values that were not sent yet. A call first adds the gradient to it. A sparse call then
+// sends only the k elements of greatest magnitude of the sum. A dense call sends the whole sum.
+//
+// A sparse call consists of several phases, which top_k_operation.hpp lists. A slice is the range of the tensor from
+// which one rank selects elements. If the ranks of a host first add their gradients, each slice is a part of the
+// tensor. Otherwise the slice of each rank is the whole tensor. An owner is a rank whose slice is not empty.
 #include "compression/top_k/top_k_operation.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +20,8 @@
 namespace collectives {
 namespace {
 
-/// Returns the factor that reduces the norm of the gradient of `call` to the limit that `clip` sets. Returns 1 if the
-/// norm is within the limit or not finite, or if there is no limit.
+/// Returns the factor by which the gradient of `call` is multiplied so that its norm does not exceed `clip`. Returns 1
+/// if the norm is small enough or not finite, or if there is no limit.
 float clipping_factor(float clip, const TopKOperation::Call& call) {
   if (clip == 0) return 1;
   const double norm = std::sqrt(squared_norm({call.input, call.plan->n}));

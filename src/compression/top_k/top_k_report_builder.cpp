@@ -1,5 +1,5 @@
-// Functions of TopKReportBuilder, which collects the figures of the last top-k call of a tensor. A sparse call sends
-// only the k elements of greatest magnitude. A dense call sends all elements.
+// Implementation of TopKReportBuilder, which collects figures of the last top-k call of a tensor, such as the number of
+// elements sent. A sparse call sends only the k elements of greatest magnitude. A dense call sends all elements.
 #include "compression/top_k/top_k_report_builder.hpp"
 
 #include <cmath>

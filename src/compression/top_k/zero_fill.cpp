@@ -1,5 +1,5 @@
-// Functions of ZeroFill, which sets a vector to zero piece by piece. They use plain stores, or streaming stores, which
-// bypass the caches.
+// Implementation of ZeroFill, which sets a vector to zero in pieces. A rank fills the next piece while it waits for
+// messages.
 #include "compression/top_k/zero_fill.hpp"
 
 #include <algorithm>
@@ -13,9 +13,9 @@ void ZeroFill::fill_some() {
   fill(std::min(kAtOnce, count_ - filled_));
 }
 
-/// Sets the next elements to zero. Uses streaming stores if the whole vector has kPastTheCaches bytes or more. The
-/// caches of one core hold less. Plain stores would first read the cache lines from memory. Other ranks need the
-/// bandwidth of the memory for their selections.
+/// Sets the next elements to zero. If the whole vector has kPastTheCaches bytes or more, it exceeds the caches of a
+/// core. Uses streaming stores in this case, which bypass the caches. Plain stores would first read each cache line
+/// from memory, although other ranks need the bandwidth of the memory for their selections.
 void ZeroFill::fill(std::size_t elements) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
   constexpr std::size_t kPastTheCaches = 8 << 20;  // Size in bytes.
