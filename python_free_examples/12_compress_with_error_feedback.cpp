@@ -16,8 +16,8 @@ int main() {
   constexpr std::size_t kCount = 1000;
   constexpr int kSteps = 100;
 
-  // Each rank has a target for every weight, and its gradient moves the weight towards this target. Together, they move
-  // the weight to the mean target.
+  // Each rank has a target for every weight, and its gradient moves the weight towards this target. All ranks together
+  // move the weight to the mean target.
   const auto wish = [](int rank, std::size_t i) { return static_cast<float>(i % 10) + static_cast<float>(rank); };
   std::vector<float> weights(kCount), gradient(kCount);
 

@@ -1,8 +1,9 @@
-// Implementation of the waits. The head of wait.hpp explains when a wait spins, yields and sleeps.
+// Implementation of the waits, by which a rank waits for other ranks. A wait is a loop that tests a condition. It first
+// spins, then yields, and then sleeps (wait.hpp).
 //
-// A rank that waits calls wait() again and again. Each call is a turn: it spins (returns at once), yields the core to
-// another process, or sleeps. A late yield is a yield that lasts more than 2 ms, because another program uses the core.
-// After late yields, waits sleep at once: without yielding first.
+// The loop calls wait() after each test. Each call is a turn: it spins (returns at once), yields the core to another
+// thread, or sleeps. A hook is a function of the program that each turn calls. A late yield is a yield that lasts more
+// than 2 ms, because another program uses the core. After late yields, waits sleep at once: without yielding first.
 #include "base/wait.hpp"
 
 #include <sched.h>

@@ -2,8 +2,8 @@
 // and combine them there. Each result is rounded to 16 bits only once.
 //
 // The header collectives/types.hpp defines the bits of the results. For f16, the processor's conversion instructions
-// give these bits. Those for bf16 do not, because they replace denormals by 0. The rounding to bf16 therefore uses
-// integer arithmetic (formats.hpp).
+// give these bits. The instructions for bf16 do not, because they replace denormals by 0. The rounding to bf16
+// therefore uses integer arithmetic (formats.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

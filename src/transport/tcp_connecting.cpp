@@ -1,6 +1,6 @@
 // Implementation of the connect phase of the TCP network, in which each rank connects to the ranks of other hosts. In
-// one loop, a rank accepts connections from higher ranks and connects to lower ranks. It blocks only in poll(), at most
-// kTurn milliseconds.
+// one loop, a rank accepts connections from higher ranks and connects to lower ranks. The loop blocks only in poll(),
+// at most kTurn milliseconds.
 //
 // An arrival is an accepted connection that has not yet proven that it belongs to the job. An attempt is a connection
 // that this rank has begun. Any process may connect, so arrivals are limited. The loop reads only arrivals with new
@@ -212,8 +212,8 @@ class Connecting {
     Target& to = target(rank);
     to.codes[address] = code;
     const bool all_failed = std::ranges::all_of(to.codes, [](int one) { return one != 0; });
-    const bool is_refused = to.proven ? to.codes[*to.proven] == ECONNREFUSED
-                                      : all_failed && std::ranges::count(to.codes, ECONNREFUSED) > 0;
+    const bool is_refused =
+        to.proven ? to.codes[*to.proven] == ECONNREFUSED : all_failed && std::ranges::count(to.codes, ECONNREFUSED) > 0;
     watch_.note_refused(rank, is_refused, Clock::now());
   }
   [[noreturn]] void refuse_descriptors(int code) const {

@@ -13,9 +13,8 @@
 namespace collectives::simulation {
 
 /// Division of all hosts into blocks of `hosts` hosts each. The simulator plays block 0. Host h of block b does what
-/// host h of block 0 does, with other peers. If a rank of block 0 has a peer on host n, the same rank of block b has
-/// one on host n + b * hosts. This sum is taken modulo the number of all hosts. If `bits` is set, exclusive or replaces
-/// the addition.
+/// host h of block 0 does, with other peers. A peer on host n in block 0 corresponds to a peer on host n + b * hosts in
+/// block b. This sum is taken modulo the number of all hosts. If `bits` is set, exclusive or replaces the addition.
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
