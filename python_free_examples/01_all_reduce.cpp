@@ -4,7 +4,8 @@
 #include <vector>
 
 int main() {
-  // Ranks come from mpirun, srun, torchrun, TF_CONFIG or collectives_run. Without a launcher this process is alone.
+  // A launcher has set the rank and the number of ranks in environment variables: mpirun, srun, torchrun,
+  // collectives_run or TF_CONFIG. Without a launcher, this process is the only rank.
   collectives::Communicator comm = collectives::Communicator::from_environment();
 
   const std::vector<float> mine(1000, static_cast<float>(comm.rank() + 1));

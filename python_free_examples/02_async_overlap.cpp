@@ -1,7 +1,7 @@
 // Communicates one gradient while the next one is computed.   collectives_run -n 4 02_async_overlap
 //
-// Communication progresses inside calls of the library. A rank without a spare core therefore calls test() between
-// parts of its own work.
+// The library sends and receives only inside its functions. A program therefore calls test() between parts of its work.
+// With a spare core, it can use a progress thread instead.
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <vector>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLayers = 4;
 
-/// Replaces a backward pass: every element of layer l's gradient on rank r is l + r.
+/// Stands for the backward pass of a training step. Every element of the gradient of layer l on rank r is l + r.
 std::vector<float> backward(int layer, int rank) {
   return std::vector<float>(100'000, static_cast<float>(layer + rank));
 }
@@ -27,7 +27,7 @@ int main() {
     gradients[l] = backward(layer, comm.rank());
     averages[l].resize(gradients[l].size());
     works.push_back(comm.all_reduce_async(gradients[l], averages[l], collectives::ReduceOp::average));
-    for (collectives::Work& work : works) work.test();  // progresses all operations without waiting
+    for (collectives::Work& work : works) work.test();  // progresses the started all-reduces without waiting
   }
   for (collectives::Work& work : works) work.wait();
 

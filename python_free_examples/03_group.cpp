@@ -11,7 +11,8 @@ int main() {
 
   collectives::Group group = comm.group();
   for (auto& tensor : tensors) group.all_reduce(tensor, tensor, collectives::ReduceOp::max);  // in place
-  group.run();                                                                                // one call, not fifty
+  // sums all tensors by one call, not by fifty
+  group.run();
 
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (const float value : tensors[i]) {

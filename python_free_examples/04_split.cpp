@@ -6,7 +6,8 @@
 int main() {
   collectives::Communicator world = collectives::Communicator::from_environment();
 
-  // Ranks of equal color form one communicator. They are numbered by key, then by their rank in `world`.
+  // Ranks with the same color form a new communicator. There, they are numbered in the order of their ranks in `world`,
+  // because all keys are equal.
   const int color = world.rank() % 2;
   collectives::Communicator half = *world.split(color);
 

@@ -1,7 +1,7 @@
 // A user-defined reduction that finds the largest value and its rank.   collectives_run -n 4 05_user_op
 //
-// An element is a 64-bit word with the value in the upper bits and the rank in the lower bits. The larger word
-// therefore has the larger value.
+// Each element is a 64-bit word with the value in the upper 32 bits and the rank in the lower 32 bits. The larger of
+// two words therefore has the larger value.
 #include <collectives/collectives.hpp>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +19,8 @@ int main() {
                                       }
                                     }};
 
-  // Element i is 1000 + i on rank i % size, where it is largest, and i on the other ranks.
+  // The value of element i is 1000 + i on rank i % size, and i on all other ranks. The result must therefore name rank
+  // i % size.
   std::vector<std::uint64_t> words(12);
   const auto rank = static_cast<std::uint64_t>(comm.rank()), size = static_cast<std::uint64_t>(comm.size());
   for (std::uint64_t i = 0; i < words.size(); ++i) words[i] = ((i % size == rank ? 1000 + i : i) << 32) | rank;

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, without a launcher or files. Useful for tests.   06_threads_as_ranks
+// Runs ranks as threads of one process, without a launcher or files, for example in a test. 06_threads_as_ranks
 #include <atomic>
 #include <collectives/collectives.hpp>
 #include <cstdio>

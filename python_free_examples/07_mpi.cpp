@@ -1,4 +1,4 @@
-// Ranks of an MPI communicator, in a program that uses MPI already.   mpirun -np 4 07_mpi
+// Uses the ranks of an MPI communicator, in a program that already uses MPI. mpirun -np 4 07_mpi
 #include <collectives/collectives.hpp>
 #include <collectives/mpi.hpp>
 #include <cstdio>
@@ -6,8 +6,8 @@
 
 namespace {
 
-/// Returns whether a sum of the library equals that of MPI. Destroys every object that was made from MPI, because
-/// main() then finalizes MPI.
+/// Returns whether the library and MPI compute the same sum. All objects of the library end with this function, because
+/// main() finalizes MPI after it.
 bool same_sum() {
   collectives::Communicator comm(collectives::MpiBootstrap(MPI_COMM_WORLD));
   const std::vector<double> mine(5000, 1.0 + comm.rank());

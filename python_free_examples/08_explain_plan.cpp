@@ -1,11 +1,11 @@
-// Plans a call for a machine that is not this one. A plan is the algorithm and protocol of a call. The choice of a plan
-// depends only on the arguments of the function that makes it.   08_explain_plan
+// Plans calls for a cluster that need not exist. A plan is the algorithm and protocol that the library chooses for a
+// call. The plan depends only on the arguments of choose_plan(). 08_explain_plan
 #include <collectives/collectives.hpp>
 #include <cstdio>
 
 int main() {
   const auto cluster = collectives::Topology::regular(64, 8);  // 64 ranks, 8 to a host
-  const collectives::Tuning tuning;                            // numbers of the cost model
+  const collectives::Tuning tuning;                            // default costs of messages, copies and so on
 
   for (const std::size_t count : {std::size_t{16}, std::size_t{16} << 20}) {
     collectives::Request request;
@@ -17,7 +17,7 @@ int main() {
     std::printf("%s\n", collectives::explain(plan, request, cluster).c_str());
     if (plan.estimate.microseconds <= 0) return 1;
 
-    request.backend = "ring";  // a forced backend is never replaced silently
+    request.backend = "ring";  // the library never replaces a backend that is named
     if (collectives::choose_plan(request, cluster, tuning).backend != "ring") return 1;
   }
 }

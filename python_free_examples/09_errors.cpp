@@ -1,7 +1,8 @@
-// Ranks whose calls do not match get an error that names the ranks and their arguments. The call neither hangs nor
-// returns a wrong result.   09_errors
+// Shows the error of a mismatch: ranks call a collective with different arguments. The error names the ranks and their
+// arguments. The call neither hangs nor returns a wrong result. 09_errors
 //
-// Rank 2 passes a vector that is one element short. The ranks are threads here; ranks as processes get the same error.
+// Here, the vector of rank 2 is one element shorter than those of the other ranks. The ranks are threads. Ranks that
+// are processes get the same error.
 #include <atomic>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -21,7 +22,8 @@ int main() {
         std::vector<float> data(rank == 2 ? 4095 : 4096, 1.0F);
         try {
           comm.all_reduce(data);
-          comm.barrier();  // a rank whose all-reduce has completed gets the error here
+          // a rank may complete its all-reduce before the mismatch is found; it then gets the error here
+          comm.barrier();
         } catch (const collectives::Error& error) {
           std::printf("rank %d was told (%s): %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
           if (error.code() == collectives::Errc::mismatch) ++told;

@@ -1,5 +1,5 @@
-// A user-defined codec. A codec converts f32 values to fewer bytes for messages. Here 32 values share an exponent.
-// collectives_run -n 4 10_codec
+// Defines a codec, which converts f32 values to fewer bytes for messages between ranks. In this codec, a block of 32
+// values shares one exponent. collectives_run -n 4 10_codec
 #include <algorithm>
 #include <cmath>
 #include <collectives/collectives.hpp>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-// A block is one byte e, then a signed byte q for each value. The value is q * 2^(e - 134). The largest magnitude of q
-// in a block is from 64 to 127. If a decoded block is encoded again, it therefore gets the same exponent. Codecs
-// must have this property: encode(decode(wire)) == wire.
+// An encoded block is a byte e, the exponent, and a signed byte q for each value. The decoded value is q * 2^(e - 134).
+// The exponent is chosen so that the largest magnitude of q in a block is from 64 to 127. A decoded block that is
+// encoded again gets this exponent. Every codec must have this property: encode(decode(wire)) == wire.
 class SharedExponent final : public collectives::Codec {
  public:
   std::string_view name() const noexcept override { return "shared_exponent"; }
@@ -25,8 +25,8 @@ class SharedExponent final : public collectives::Codec {
         greatest = std::max(greatest, std::abs(value));
         finite = finite && std::isfinite(value);
       }
-      // The exponent byte is 0 if all magnitudes are below 2^-100, and 255 if there is a NaN or an infinity. Other
-      // blocks have 1 to 254.
+      // The exponent byte is 0 if all magnitudes in the block are below 2^-100, and 255 if the block has a NaN or an
+      // infinity. Otherwise it is from 1 to 254.
       const int exponent = !finite ? 255 : greatest < 0x1p-100f ? 0 : std::min(std::ilogb(greatest) + 128, 254);
       *wire++ = static_cast<std::byte>(exponent);
       for (const float value : block) {
@@ -61,8 +61,8 @@ int main() {
 
   comm.all_reduce(gradient, gradient, collectives::ReduceOp::average, {.wire = codec});  // in place
 
-  // The maximum error is twice half a step of 2: each rank rounds its values, and the rank that adds them rounds the
-  // sum.
+  // Neighbouring values of the codec differ by a step of 2 here, so each rounding has an error of at most 1. Each rank
+  // rounds its values once, and the rank that adds them rounds the sum once. The maximum error is therefore 2.
   const float ranks = static_cast<float>(comm.size() - 1) / 2;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     if (std::abs(gradient[i] - static_cast<float>(i % 100) - ranks) > 2) return 1;

@@ -1,10 +1,10 @@
-// Sends only the largest tenth of each gradient. The rest stays in a residual and is sent by later calls, so no value
-// is lost.
+// Sends only the largest tenth of the elements of each gradient (top-k compression). The other elements are added to a
+// residual, which later calls send, so no value is lost.
 //
 //   collectives_run -n 3 12_compress_with_error_feedback
 //
-// Ranks of one host would normally send the whole gradient, because they save no time on a wire. `force` compresses
-// in any case.
+// Between ranks of one host, top-k normally sends the whole gradient, because compression saves no time there. The
+// option `force` compresses in any case.
 #include <algorithm>
 #include <cmath>
 #include <collectives/collectives.hpp>
@@ -16,7 +16,8 @@ int main() {
   constexpr std::size_t kCount = 1000;
   constexpr int kSteps = 100;
 
-  // Each rank pulls every weight towards its own target. The best weight for all ranks is the mean of the targets.
+  // Each rank has a target for every weight, and its gradient moves the weight towards this target. All ranks together
+  // move the weight to the mean target.
   const auto wish = [](int rank, std::size_t i) { return static_cast<float>(i % 10) + static_cast<float>(rank); };
   std::vector<float> weights(kCount), gradient(kCount);
 
@@ -27,7 +28,8 @@ int main() {
     for (std::size_t i = 0; i < kCount; ++i) weights[i] -= 0.05F * gradient[i];
   }
 
-  // With the residual, all weights converge. Without a residual, the small gradients would never be sent.
+  // All weights reach the mean, because the residual grows until its elements are sent. Without a residual, small
+  // elements would never be sent.
   const float mean_rank = static_cast<float>(comm.size() - 1) / 2;
   float farthest = 0;
   for (std::size_t i = 0; i < kCount; ++i) farthest = std::max(farthest, std::abs(weights[i] - wish(0, i) - mean_rank));
@@ -37,7 +39,7 @@ int main() {
                 report.reason.c_str(), report.chosen, report.count, static_cast<unsigned long long>(report.sent_bytes),
                 kSteps, static_cast<double>(farthest));
   }
-  // A restarted run passes this state to load() and continues without a break.
+  // The residuals as bytes. A program that is restarted passes them to load(), and continues as if it had not ended.
   const std::vector<std::byte> kept = top_k.save();
   return farthest < 1 && !kept.empty() ? 0 : 1;
 }

@@ -1,8 +1,10 @@
-// Ranks on two hosts. The program does nothing special: ranks of a host share memory, and a wire connects the hosts.
+// Runs ranks on two hosts. The program needs no code for that: ranks of one host exchange data through shared memory,
+// and ranks of different hosts over the network.
 //
 //   collectives_run -n 4 13_two_hosts
 //
-// COLLECTIVES_HOST_ID simulates two hosts on one machine. Leave it out on two machines.
+// This example simulates two hosts on one machine: ranks with different COLLECTIVES_HOST_ID count as ranks of different
+// hosts. On two machines, leave this variable out.
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,8 @@
-// A user-defined transport made of queues in memory. It is a wire, a transport between hosts. The ranks get the wire
-// from their bootstrap, which connects ranks at the start, by its wire_factory().
+// Defines a transport that consists of queues in memory. A transport moves messages between ranks. A wire is a
+// transport between ranks of different hosts. A bootstrap connects the ranks at the start. The function wire_factory()
+// of the bootstrap makes the wires.
 //
-// Ranks are threads, each on a host of its own.   14_transport
+// The ranks are threads. Each rank counts as a host of its own, so that all messages use the wire. 14_transport
 #include <collectives/collectives.hpp>
 #include <cstdio>
 #include <deque>
@@ -19,20 +20,20 @@ struct Mail {
   std::vector<Line> frame;
   Message message;
 };
-struct Link {  // messages on the way from one rank to another
+struct Link {  // messages between two ranks that have not been received
   std::deque<Mail> mail;
-  std::deque<std::string> control;  // messages of the library itself, such as a report of a failure
+  std::deque<std::string> control;  // short texts of the library itself, such as a report of a failure
 } links[kRanks][kRanks];
 std::mutex mutex;  // protects all links
 
-// Wire between ranks that are threads. Its functions do not wait. Each does what is possible now. The library
-// calls it again.
+// Wire between ranks that are threads. Its functions never wait: each does what is possible now, and the library calls
+// it again later.
 class PostWire final : public Wire {
  public:
   PostWire(Rank self, std::size_t frame_bytes) : self_(self), frame_bytes_(frame_bytes) {}
   std::string_view name() const noexcept override { return "post"; }
   std::size_t frame_bytes() const noexcept override { return frame_bytes_; }
-  // Memory for the next message (a frame), or null while two are in flight.
+  // Returns memory for the next message (a frame). Returns null while two messages have not been received.
   std::byte* acquire_frame(Rank to) override {
     const std::lock_guard lock(mutex);
     acquired_[to].frame.resize(frame_bytes_ / sizeof(Line) + 1);
@@ -43,7 +44,7 @@ class PostWire final : public Wire {
     acquired_[to].message = {tag, acquired_[to].frame[0].bytes, bytes};
     links[self_][to].mail.push_back(std::move(acquired_[to]));
   }
-  const Message* receive(Rank from) override {  // the oldest message, in place
+  const Message* receive(Rank from) override {  // returns the oldest message without a copy
     const std::lock_guard lock(mutex);
     const auto& arrived = links[from][self_].mail;
     return arrived.empty() ? nullptr : &arrived.front().message;
@@ -74,7 +75,7 @@ class PostWire final : public Wire {
   Mail acquired_[kRanks];
 };
 
-// Connects ranks that are threads, and provides the wire.
+// Bootstrap of ranks that are threads. It provides their wire.
 class PostBootstrap final : public Bootstrap {
  public:
   explicit PostBootstrap(Bootstrap& threads) : threads_(threads) {}

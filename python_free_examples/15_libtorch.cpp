@@ -1,4 +1,5 @@
-// Data-parallel training with libtorch. The gradients of all ranks are averaged in place.
+// Trains a model with libtorch on several ranks. Each rank has other training data. In every step, the library averages
+// the gradients of all ranks in place, so that all ranks update their weights equally.
 //
 //   collectives_run -n 2 15_libtorch        needs libtorch (Debian: libtorch-dev)
 #include <torch/torch.h>
@@ -7,7 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 
-/// Returns a buffer over the values of a tensor, without a copy.
+/// Returns a buffer that refers to the values of a tensor, without a copy.
 collectives::Buffer view(const torch::Tensor& tensor) {
   TORCH_CHECK(tensor.is_contiguous() && tensor.device().is_cpu() && tensor.scalar_type() == torch::kFloat32);
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), collectives::DataType::f32};
@@ -15,7 +16,7 @@ collectives::Buffer view(const torch::Tensor& tensor) {
 
 int main() {
   collectives::Communicator comm = collectives::Communicator::from_environment();
-  torch::set_num_threads(1);  // ranks share the cores
+  torch::set_num_threads(1);  // one thread per rank, because the ranks share the cores
 
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
@@ -41,7 +42,7 @@ int main() {
     if (step == 0) first = last;
   }
 
-  // All ranks must have the same weights, bit for bit, because all gradients were equal.
+  // All ranks began with equal weights and have made equal updates, so their weights must be equal, bit for bit.
   const torch::Tensor weights = model->parameters()[0].detach();
   const torch::Tensor of_rank_0 = weights.clone();
   comm.broadcast(view(of_rank_0), 0);

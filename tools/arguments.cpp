@@ -1,4 +1,5 @@
-// Functions that parse the command line of collectives_info. They use the library CLI11.
+// Functions that parse the command line of collectives_info, a program that shows what the library would do on a
+// machine. They use the library CLI11.
 #include "tools/arguments.hpp"
 
 #include <fmt/format.h>
@@ -17,9 +18,9 @@
 namespace collectives {
 namespace {
 
-constexpr int kMostRanksOfPlan = 1 << 20;  // maximum number of ranks of `explain`
+constexpr int kMostRanksOfPlan = 1 << 20;  // maximum number of ranks of the command `explain`
 
-/// Adds the subcommand `explain`. Parsing the command line fills `question`.
+/// Adds the subcommand `explain`, which prints a call's plan. CLI11 stores the options of the user in `question`.
 CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
   CLI::App& explaining =
       *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
@@ -48,7 +49,8 @@ CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
   return explaining;
 }
 
-/// Adds the subcommand `simulate`. Parsing the command line fills `question`.
+/// Adds the subcommand `simulate`, which prints a call's simulated time. CLI11 stores the options of the user in
+/// `question`.
 CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   CLI::App& simulating =
       *app.add_subcommand("simulate", "How long a collective would take on a machine that need not be here.");
@@ -78,7 +80,8 @@ CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   return simulating;
 }
 
-/// Adds the subcommand `watch`. Parsing the command line fills `question`.
+/// Adds the subcommand `watch`, which prints counters of running processes. CLI11 stores the options of the user in
+/// `question`.
 CLI::App& add_monitor(CLI::App& app, MonitorOptions& question) {
   CLI::App& watching = *app.add_subcommand("watch", "Counters and operations of the processes that run here.");
   watching.add_flag("--once", question.once, "all there is so far, and no more");
@@ -88,8 +91,8 @@ CLI::App& add_monitor(CLI::App& app, MonitorOptions& question) {
   return watching;
 }
 
-/// Returns the error in one line. If an argument was not expected, the line also names the valid ones. `commands` lists
-/// valid subcommands for that line.
+/// Returns an error about the command line as one line. If an argument is unknown, the line also lists the valid
+/// arguments. `commands` is the text with the valid subcommands.
 std::string error_line(const CLI::ParseError& error, const CLI::App& asked, std::string_view commands) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');

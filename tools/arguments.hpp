@@ -1,5 +1,6 @@
-// The command line of collectives_info. The program has the commands explain, simulate and watch. Without a command it
-// prints, for example, which backends and transports this build and this machine have.
+// The command line of collectives_info. The command `explain` prints the plan of a call, and `simulate` prints its
+// simulated time. The command `watch` prints counters of running processes. Without a command, the program prints the
+// backends, transports and other properties of this build and this machine.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct SimulateOptions {
 /// Options of `collectives_info watch`, as the user has typed them.
 struct MonitorOptions {
   bool once = false, json = false;
-  int pid = 0;  ///< Process id. 0: all processes.
+  int pid = 0;  ///< id of the process to show; 0: all processes
   std::string interval = "1s";
 };
 
@@ -40,7 +41,7 @@ enum class Command : std::uint8_t { none, explain, simulate, watch };
 
 struct Arguments {
   Command command = Command::none;
-  bool json = false;  ///< Whether to print JSON. Only with Command::none.
+  bool json = false;  ///< whether to print JSON; only without a command
   ExplainOptions explain;
   SimulateOptions simulate;
   MonitorOptions watch;

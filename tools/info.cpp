@@ -1,6 +1,6 @@
-// Main function of collectives_info. The program prints which backends, transports and kinds of memory this build and
-// this machine have. Its commands print plans, simulated times, and counters of running processes. A plan is the
-// algorithm and protocol that the library chooses for a call.
+// Main function of collectives_info. Without a command, the program prints which backends, transports and kinds of
+// memory this build and this machine have. Commands print plans, simulated times, or counters of processes. A plan is
+// the algorithm and protocol that the library chooses for a call.
 //
 //   collectives_info             backends, transports, cores, shared memory, ... with a reason for what is missing
 //   collectives_info --json
@@ -9,12 +9,11 @@
 //   collectives_info simulate all_reduce --bytes 100M --hosts 512 --ranks-per-host 8 --link 100gbit --latency 5us
 //   collectives_info watch       counters and operations of the processes of this machine
 //
-// COLLECTIVES_TUNING sets the numbers (costs and limits) with which explain and simulate choose plans. The option
-// --tuning of simulate replaces this variable.
+// The commands `explain` and `simulate` choose plans by a tuning, a set of costs and limits. The variable
+// COLLECTIVES_TUNING gives the tuning. For `simulate`, the option --tuning replaces this variable.
 //
 // Without a command, the program collects all results in one JSON value. It prints this value as text, or as JSON with
-// --json. Bad arguments give an error of one line and the exit status 2. An environment variable that a communicator
-// would refuse has the same effect.
+// the option --json. A bad argument or a bad environment variable causes an error of one line and the exit status 2.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -69,7 +68,7 @@ using Json = nlohmann::ordered_json;
 
 std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
 
-/// Returns the first line of a file below /proc or /sys, or "unknown" if it cannot be read.
+/// Returns the first line of a file in /proc or /sys, or "unknown" if the file cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -106,8 +105,8 @@ Json backends() {
   return backends;
 }
 
-/// Tries to create shared memory in the way in which the ranks of a host create theirs. Returns "works", or the system
-/// call that failed and its error.
+/// Tries to create shared memory by the same system calls as the ranks of a host. Returns "works", or the system call
+/// that failed and its error.
 std::string try_memfd() {
   const int fd = memfd_create("collectives_info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return "memfd_create: " + reason_of(errno);
@@ -125,8 +124,8 @@ std::string try_memfd() {
   return result;
 }
 
-/// Tries to read memory of another process in the way in which ranks read that of their peers. Returns "works", or the
-/// system call that failed and its error.
+/// Tries to read memory of another process by the same system call as ranks. Returns "works", or the system call that
+/// failed and its error.
 std::string try_single_copy() {
   static volatile int secret = 0;
   int hold[2];

@@ -1,6 +1,7 @@
-// Implementation of `collectives_info watch`. Each process with a communicator has a process page: shared memory with
-// its counters and last operations. This file finds the pages through /proc/PID/fd, copies them, and prints the copies.
-// The page of another user may contain any bytes. read_page() makes the copy safe to print.
+// Implementation of `collectives_info watch`. Each process that uses the library has a process page: shared memory with
+// counters and the last operations of its communicators. This file finds the pages through /proc/PID/fd, copies them,
+// and prints the copies. A page of another user may contain any bytes, so read_page() replaces bytes that are not
+// printable.
 #include "tools/monitor.hpp"
 
 #include <dirent.h>
@@ -46,7 +47,7 @@ struct Process {
   PageCopy page;
 };
 
-/// Returns the id of the process `pid` inside its own PID namespace, such as that of a container.
+/// Returns the id that the process `pid` has inside its own PID namespace. In a container, this id differs from `pid`.
 int own_number_of(int pid) {
   std::ifstream status(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(status, line);) {
@@ -59,7 +60,7 @@ int own_number_of(int pid) {
   return pid;
 }
 
-/// Returns the names in a directory. Returns nothing and sets errno if the directory cannot be read.
+/// Returns the names of the files in a directory. If the directory is unreadable, sets errno and returns nothing.
 std::optional<std::vector<std::string>> names_in(const std::string& path) {
   DIR* const directory = ::opendir(path.c_str());
   if (directory == nullptr) return std::nullopt;
@@ -70,7 +71,7 @@ std::optional<std::vector<std::string>> names_in(const std::string& path) {
   return names;
 }
 
-/// Returns the number that a file name consists of, or nothing.
+/// Returns the number that `name` consists of. Returns nothing if `name` has other characters.
 std::optional<int> number_in(std::string_view name) {
   int number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -78,9 +79,9 @@ std::optional<int> number_in(std::string_view name) {
   return number;
 }
 
-/// Returns a copy of the process page that descriptor `number` of a process refers to. Returns null if the descriptor
-/// refers to something else, or if a forked child has inherited it. Returns null and sets `refused` if the page is of
-/// another version.
+/// Returns a copy of the process page if descriptor `number` of process `pid` refers to one. Otherwise returns null.
+/// Also returns null for a page that a forked child has inherited, and for one of another version. In the last case,
+/// sets `refused`.
 PageCopy page_at(int number, int pid, std::string& refused) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
   char target[64];
@@ -96,8 +97,8 @@ PageCopy page_at(int number, int pid, std::string& refused) {
   return state == PageState::page && page->process == own_number_of(pid) ? std::move(page) : nullptr;
 }
 
-/// Returns the page of a process, or null if the process has no readable page. If the system refuses access to the
-/// descriptors of the process, sets `refused` to the reason.
+/// Returns a copy of the page of a process, or null if the process has no readable page. If the system refuses to list
+/// the descriptors of the process, stores the reason in `refused`.
 PageCopy page_of(int pid, std::string& refused) {
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   const auto descriptors = names_in(directory);

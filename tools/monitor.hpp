@@ -1,5 +1,6 @@
-// Command `collectives_info watch`: prints counters and last operations of the processes of this machine that have a
-// communicator. It reads the process pages that its user may read (monitoring/process_page.hpp).
+// Command `collectives_info watch`: prints counters and the last operations of processes of this machine that use the
+// library. Each of these processes has a process page, shared memory with these data (monitoring/process_page.hpp). The
+// command reads the pages that its user may read.
 #pragma once
 
 #include "tools/arguments.hpp"

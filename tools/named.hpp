@@ -24,7 +24,7 @@ inline std::string_view name_of(DataType type) { return to_string(type); }
 inline std::string_view name_of(const ReduceOp& op) { return to_string(op.kind()); }
 inline std::string_view name_of(const Codec* codec) { return codec->name(); }
 
-/// Returns the names of all values of a range, as a list.
+/// Returns the names of all values as one text.
 template <class Known>
 std::string list_of(Known&& known) {
   const auto name_it = [](const auto& value) { return name_of(value); };
@@ -50,7 +50,8 @@ auto named(std::string_view what, std::string_view name, const Known& known) {
   return *found;
 }
 
-/// Throws std::invalid_argument with the valid types if the collective reduces, and the type lacks the op.
+/// Throws std::invalid_argument if the collective reduces, and `op` does not exist for `type`. The text lists the valid
+/// types.
 inline void check_op(Collective collective, DataType type, const ReduceOp& op) {
   if (!reduces(collective) || supports(type, op)) return;
   const auto has_op = [&](DataType one) { return supports(one, op); };

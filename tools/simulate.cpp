@@ -1,5 +1,6 @@
-// Implementation of `collectives_info simulate`: reads the description of a machine, simulates plans on it, and prints
-// the results. A plan is the chosen algorithm for a call, with its rounds.
+// Implementation of `collectives_info simulate`, which prints how long a collective would take on a machine that need
+// not exist. This file reads the description of the machine, simulates plans on it, and prints the times. A plan is an
+// algorithm for a call and its number of rounds.
 #include "tools/simulate.hpp"
 
 #include <fmt/format.h>
@@ -28,8 +29,8 @@
 namespace collectives {
 namespace {
 
-/// Returns `value`, which was parsed from `text`. If `value` is empty, throws std::invalid_argument with examples of
-/// valid texts.
+/// Returns `value`, the result of parsing `text`. If `value` is empty, throws std::invalid_argument with `valid`,
+/// examples of valid texts.
 double parsed(std::string_view option, const std::string& text, std::optional<double> value, std::string_view valid) {
   if (!value) throw std::invalid_argument(fmt::format("{} '{}'; valid: {}", option, text, valid));
   return *value;
@@ -78,7 +79,7 @@ class Machine {
 
 struct Timed {
   Simulated simulated;
-  double seconds = 0;  ///< Time that the simulation took.
+  double seconds = 0;  ///< seconds that the simulator needed
 };
 Timed timed(const Request& request, const Plan& plan, const Machine& machine) {
   const auto begin = std::chrono::steady_clock::now();
@@ -153,7 +154,7 @@ void answer(const SimulateOptions& question) {
   const Machine machine(question);
   request.count = request.collective == Collective::barrier ? 0 : *bytes / size_of(request.type);
 
-  // Errors are found before the first line is printed.
+  // This line throws all errors before any output.
   const std::vector<Plan> plans = candidate_plans(request, machine.topology, machine.tuning);
   const std::string setting = fmt::format("{} on {}: {}; tuning: {}\n", to_string(request.collective),
                                           to_string(machine.topology), machine.describe(), machine.tuning.source);

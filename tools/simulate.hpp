@@ -1,5 +1,5 @@
-// Command `collectives_info simulate`: prints the time of a call on a machine that need not exist
-// (tools/simulation.hpp).
+// Command `collectives_info simulate`: prints how long a collective would take on a machine that need not exist.
+// tools/simulation.hpp describes the simulation.
 #pragma once
 
 #include "tools/arguments.hpp"

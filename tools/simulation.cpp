@@ -1,6 +1,6 @@
-// Implementation of the simulator of plans. It decides how many hosts and rounds are played, that is, simulated. It
-// plays them, and adds the time of the other rounds. A round performs all Steps (actions of ranks) on one segment of
-// each part of the vector.
+// Implementation of the simulator of plans. It computes the duration of a collective on a machine. A round performs all
+// Steps (actions of ranks) on one segment of each part of the vector. On a large machine, the simulator plays
+// (simulates) only some hosts and some rounds. This file chooses them, and adds the time of the other rounds.
 #include "tools/simulation.hpp"
 
 #include <fmt/format.h>
@@ -54,8 +54,8 @@ class Simulator {
   }
 
  private:
-  /// Times in microseconds of the last two pieces. A piece consists of `some_` rounds. Two pieces are compared to see
-  /// whether all rounds take the same time.
+  /// Times in microseconds of the last two pieces. A piece consists of `some_` rounds. If both pieces take equally
+  /// long, all later rounds are assumed to take as long.
   struct Pieces {
     double last = 0, before = 0;
     std::size_t bytes = 0;  ///< bytes out of the busiest host before the last piece
@@ -63,14 +63,14 @@ class Simulator {
     /// Returns true if the times of the two pieces differ by more than kSteady.
     bool differ() const { return std::abs(last - before) > kSteady * last; }
   };
-  static constexpr double kSteady = 0.002;  // Relative difference of two pieces up to which they are equal.
+  static constexpr double kSteady = 0.002;  // Maximum relative difference of two equally long pieces.
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
 
-  /// Returns the approximate minimum number of events of the simulation, with the permitted shortcuts.
+  /// Returns about how many events the simulation needs at least, if it uses all permitted shortcuts.
   double least() const { return each_ * (may_add_ ? static_cast<double>(10 * some_) : rounds_); }
 
-  /// Selects one block of hosts to be played for all, if all blocks do the same.
+  /// Selects one block, a group of hosts, to be played in place of all hosts. Requires that all blocks do the same.
   void choose_block() {
     auto found = simulation::one_block(what_.call, view_, topology_, network_, true);
     if (!found && least() > most_) found = simulation::one_block(what_.call, view_, topology_, network_, false);
@@ -86,7 +86,8 @@ class Simulator {
     each_ = simulation::events_of_round(what_.call, view_, topology_, what_.block.hosts);
   }
 
-  /// Plays the call with `rounds` rounds. Returns the length of its longest chain of messages.
+  /// Plays the call with only `rounds` rounds. Returns the length of its longest chain of messages, in which each
+  /// message depends on the one before.
   std::size_t play(std::size_t rounds) {
     const simulation::Call call = rounds == plan_.rounds ? what_.call : simulation::shortened(what_.call, rounds);
     const simulation::Played played = simulation::play(call, view_, topology_, tuning_, network_, what_.block);

@@ -1,20 +1,20 @@
-// Simulator of plans: computes how long a collective would take on hosts and links that need not exist. A plan is the
-// chosen algorithm for a call. An algorithm consists of Steps, the actions of single ranks. The simulator performs the
-// Steps of all ranks as events.
+// Simulator of plans: computes how long a collective would take on hosts and links that need not exist. A plan is an
+// algorithm for a call. An algorithm consists of Steps, the actions of single ranks. The simulator goes through the
+// Steps of all ranks in the order of simulated time.
 //
-// The cost model (planning/cost.hpp) only adds up the work of the busiest rank and link. Reason: the choice of a plan
-// must take only microseconds. The simulator gives each message and each action of a rank a time and a place in a
-// queue. Its result therefore includes waits for a neighbour, queues at a link, and rounds that overlap. A round
-// performs all Steps on one segment of each part of the vector. Cost model and simulator take the costs of actions from
-// the same TuningParameters. Their results can therefore be compared.
+// The library itself uses a cost model (planning/cost.hpp). This model only adds up the work of the busiest rank and
+// link, because the choice of a plan must take only microseconds. The simulator computes when each message and each
+// action of a rank begins and ends. The result therefore includes waits for a neighbour, queues at a link, and rounds
+// that overlap. A round performs all Steps on one segment of each part of the vector. Both the cost model and the
+// simulator take the costs of actions from the same TuningParameters, so their results can be compared.
 //
 // Links. Every host has one link out and one link in, which its ranks share. The two links may carry messages at the
-// same time. A message occupies the link out of its host for bytes * us_per_byte microseconds. Messages pass this link
-// in the order in which ranks send them. A message occupies the link into the other host for the same time, beginning
-// one latency later. If other messages occupy the link into that host, the message waits for them. The model is
-// cut-through: the beginning of a message enters the next link before its end has left the link before. Queues between
-// links are unbounded. If hosts share the uplink of a switch, a message also passes the uplinks of the two switches.
-// Messages are not divided into packets, no message is lost, and times have no noise.
+// same time. A message occupies the link out of its host for bytes * us_per_byte microseconds. Messages pass the link
+// out in the order in which ranks send them. One latency later, the message occupies the link into the other host for
+// an equally long time. If other messages occupy that link, the message waits. The model is cut-through: the beginning
+// of a message enters the second link before the end of the message has left the first one. Queues between links are
+// unbounded. If hosts share the uplink of a switch, a message also passes the uplinks of the two switches. Messages are
+// not divided into packets, no message is lost, and times have no noise.
 //
 // Ranks. A rank does one thing at a time: it takes a message, adds values, sends a message, or takes part in an
 // intra-host collective. The tuning states the time of each action. An intra-host collective begins when the last

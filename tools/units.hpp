@@ -12,7 +12,8 @@
 
 namespace collectives {
 
-/// Parses a number, with or without decimals, and one of `units` in any case. Returns nothing for other texts.
+/// Parses a number, which may have decimals, and a unit. Returns the number times the factor of the unit. Capital and
+/// small letters are equal. Returns nothing for other texts.
 inline std::optional<double> parse_unit(std::string_view text,
                                         std::initializer_list<std::pair<std::string_view, double>> units) {
   double number = 0;
@@ -25,8 +26,8 @@ inline std::optional<double> parse_unit(std::string_view text,
   return std::nullopt;
 }
 
-/// Parses a rate and returns it as microseconds per byte. Units of bits are kbit, mbit, gbit and tbit. Units of bytes
-/// are kb, mb, gb and tb. Prefixes are powers of 1000, and all rates are per second. "/s" may follow. Returns nothing
+/// Parses a rate and returns it as microseconds per byte. Units are kbit, mbit, gbit and tbit for bits per second, and
+/// kb, mb, gb and tb for bytes per second. The prefixes are powers of 1000. "/s" may follow the unit. Returns nothing
 /// for other texts, and for rates that are not above zero.
 inline std::optional<double> parse_rate(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);

@@ -1,4 +1,6 @@
-// Implementation of the benchmark's buffers: guards around them, their sizes, and the sets that calls use in turn.
+// Implementation of the buffers of collectives_bench, the benchmark of collectives. A guard is a range of known bytes
+// before or after a buffer, which shows whether a call writes outside the buffer. The benchmark may have several sets
+// of buffers, which consecutive calls use in turn.
 #include "collectives_bench/buffers.hpp"
 
 #include <algorithm>
@@ -37,7 +39,7 @@ std::size_t GuardedBuffers::damaged() const {
   return damaged;
 }
 
-/// Calls `visit` for each guard. The guard after a buffer reaches to the next buffer.
+/// Calls `visit` for each guard. The guard after a buffer ends at the next buffer.
 template <class Visit>
 void GuardedBuffers::for_each_guard(Visit&& visit) const {
   visit(begin_ - kGuardBytes, kGuardBytes);

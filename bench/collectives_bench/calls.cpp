@@ -1,4 +1,5 @@
-// Implementation of the timed calls of the library.
+// Implementation of the calls of this library that collectives_bench times. A persistent call is one whose arguments
+// are given once, and which is then started many times.
 #include "collectives_bench/calls.hpp"
 
 #include <stdexcept>
@@ -47,7 +48,8 @@ void perform(Communicator& comm, const Call& call, const Options& options) {
 
 namespace {
 
-/// Makes the persistent call of an operation that is no ping_pong.
+/// Makes the persistent call of an operation. Requires that the operation is no ping_pong, which needs two calls: a
+/// send and a receive.
 PersistentCall make_one(Communicator& comm, const Call& call, const Options& options) {
   const auto& [operation, type, op, root, rank, in_place, input, output, whole, counts, count, to, from, set] = call;
   switch (operation) {

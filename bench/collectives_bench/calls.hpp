@@ -1,4 +1,4 @@
-// Calls of the library that the benchmark times.
+// Calls of this library that collectives_bench, the benchmark of collectives, times.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace collectives::bench {
 
-/// Performs a call. A ping_pong is a send and a receive, of which ranks with even numbers do the send first.
+/// Performs a blocking call. The operation ping_pong is a send and a receive. Ranks with even numbers send first, and
+/// ranks with odd numbers receive first.
 void perform(Communicator& comm, const Call& call, const Options& options);
 
-/// Makes persistent calls that do what perform() does, one after another.
+/// Makes persistent calls, which can be started many times. Started one after another, they do the same as perform().
 std::vector<PersistentCall> make_persistent(Communicator& comm, const Call& call, const Options& options);
 
 }  // namespace collectives::bench

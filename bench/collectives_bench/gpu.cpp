@@ -1,4 +1,5 @@
-// Implementation of the benchmark's GPU, by the component cuda of the library.
+// Implementation of the GPU of collectives_bench. The benchmark is not linked to CUDA. It allocates GPU memory and
+// times calls through libcollectives_cuda, a shared library of the project.
 #include "collectives_bench/gpu.hpp"
 
 #include <dlfcn.h>
@@ -22,8 +23,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Functions of the component cuda, a shared library of the project. It is loaded from the program's search path and
-/// stays loaded.
+/// Functions of libcollectives_cuda. The dynamic loader finds this library in the search path of the program. It stays
+/// loaded.
 struct Component {
   decltype(&collectives_cuda_version) version = nullptr;
   decltype(&collectives_cuda_use) use = nullptr;
@@ -77,7 +78,8 @@ Gpu::~Gpu() {
 void Gpu::wait() {
   device_->record(event_, stream_);
   const auto deadline = std::chrono::steady_clock::now() + 2min;
-  // A wait of more than 20 ms sleeps. A sleep delays its end by 0.1 ms, which is 0.5 % of 20 ms.
+  // After 20 ms, the wait sleeps between its tests. A sleep delays the end of the wait by up to 0.1 ms, which is 0.5 %
+  // of 20 ms.
   for (BoundedYield pause(20ms); !device_->reached(event_); pause.wait()) {
     if (std::chrono::steady_clock::now() > deadline)
       throw Error(Errc::timeout, "the GPU has not performed in two minutes what it was given");

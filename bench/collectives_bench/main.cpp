@@ -5,8 +5,8 @@
 //   collectives_run -n 4 collectives_bench all --type all --op all --max-bytes 64K
 //   collectives_bench --bootstrap threads:4
 //
-// Exit status: 0 if every result was right; 1 if a result was wrong, a call failed or a report could not be written; 2
-// for bad arguments.
+// Exit status 0 means that every result was right. Exit status 1 means that a result was wrong, a call failed, or a
+// report could not be written. Exit status 2 means bad arguments.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kRefusalTimeout{10};
 
 enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2 };
 
-/// Reason not to run: the text to print, and the exit status.
+/// Reason why the benchmark does not run: the text to print, and the exit status.
 struct Refusal {
   std::string text;
   ExitCode code;
@@ -62,16 +62,16 @@ void say(const Refusal& refusal) {
   std::fflush(nullptr);
 }
 
-/// Prints the refusal on rank 0. The other ranks wait for rank 0, because some launchers end the job when the first
-/// rank ends.
+/// Prints the refusal on rank 0. Returns its exit status. The other ranks wait until rank 0 has printed, because some
+/// launchers end the job when the first rank ends.
 int refuse(Bootstrap& bootstrap, const Refusal& refusal) {
   if (bootstrap.rank() == 0) say(refusal);
   bootstrap.all_gather("", Deadline::in(kRefusalTimeout));
   return refusal.code;
 }
 
-/// Prints a refusal that is found before the ranks are connected. Tries to connect the ranks, so that only rank 0
-/// prints it. If that fails, every rank prints it.
+/// Prints a refusal from before the ranks were connected. First connects the ranks, so that only rank 0 prints. If the
+/// ranks cannot connect, every rank prints it.
 int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   try {
     const auto bootstrap = mpi != nullptr ? mpi->bootstrap() : bootstrap_from_environment(kRefusalTimeout);
@@ -82,8 +82,8 @@ int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
   }
 }
 
-/// Collective: all ranks call it. Rank 0 checks the settings that depend on the number of ranks, and opens the report.
-/// Every rank returns the same refusal, or nothing.
+/// Checks the settings that depend on the number of ranks, and opens the report. All ranks must call it, but only rank
+/// 0 checks. Every rank returns the refusal of rank 0, or nothing.
 std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings, std::optional<Report>& report) {
   std::string complaint;
   if (bootstrap.rank() == 0) {

@@ -1,4 +1,6 @@
-// Implementation of one measurement: fills the buffers, calls the collective, verifies and times it.
+// Implementation of one measurement of collectives_bench. A measurement fills the buffers, calls a collective, verifies
+// its result and times further calls. A case is what one measurement times: collective, size, element type, backend and
+// so on.
 #include "collectives_bench/measure.hpp"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
 
-/// Returns memory that is large enough for the inputs, or outputs, of every measurement.
+/// Returns memory for the inputs or the outputs, large enough for every measurement.
 BufferMemory memory_for(std::size_t Footprint::*which, Communicator& comm, const Settings& settings,
                         const std::vector<Case>& cases, Gpu* gpu) {
   std::size_t bytes = 0;
@@ -35,9 +37,9 @@ std::span<const std::byte> bytes_of(const ConstBuffer& buffer) {
 }
 std::span<std::byte> bytes_of(const Buffer& buffer) { return {static_cast<std::byte*>(buffer.data), buffer.bytes()}; }
 
-/// Returns the plan, the algorithm and protocol of a call, as text: "hierarchical/inline" or "ring+bf16". For a GPU the
-/// text names the device path, the way to handle buffers in GPU memory, such as "kernels". "host_copy:ring" means that
-/// the GPU's data is copied to CPU memory, and the plan `ring` is performed there.
+/// Returns the plan (algorithm, protocol and codec) of a call as text, such as "hierarchical/inline" or "ring+bf16". If
+/// the buffers are in GPU memory, the text names the device path, the way in which they are handled. For example,
+/// "host_copy:ring" means that the data are copied to CPU memory, where the backend `ring` performs the call.
 std::string plan_text(const Plan& plan, const Compression& compression) {
   std::string text;
   if (plan.device_path != DevicePath::host) text = to_string(plan.device_path);
@@ -84,7 +86,7 @@ Rotation Measurement::prepare(const Case& c) {
   counts_ = has_parts(c.operation) ? part_counts(c.operation, c.count, comm_.rank(), comm_.size())
                                    : std::vector<std::size_t>();
   if (c.in_place) {
-    // In place, input and output are the same vector, or one of them is this rank's part of the other.
+    // In place, the input and the output are the same vector, or the shorter one is this rank's part of the longer one.
     const std::size_t own =
         std::accumulate(counts_.begin(), counts_.begin() + (counts_.empty() ? 0 : comm_.rank()), std::size_t{0}) *
         size_of(c.type);
@@ -115,13 +117,13 @@ Rotation Measurement::prepare(const Case& c) {
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 
-/// Returns the maximum error of a value of magnitude 1 that was encoded and decoded.
+/// Returns the maximum error that encoding and decoding causes in a value of magnitude 1.
 static double coding_unit(const Codec& codec) {
   return codec.name() == "bf16" ? 0x1p-8 : codec.name() == "f16" ? 0x1p-11 : 1.001 / 254;
 }
 
-/// Writes this rank's contribution to the input, and a constant to those parts of the output that the input does not
-/// cover.
+/// Writes this rank's contribution to the input. Writes a constant to the parts of the output that do not overlap the
+/// input, so that missing results are found.
 void Measurement::fill(const Call& call, const Oracle& oracle, std::size_t shift) {
   std::ranges::fill(bytes_of(call.output), std::byte{0x5a});
   const auto input = bytes_of(call.input);
@@ -179,7 +181,7 @@ std::size_t Measurement::wrong_parts(const Call& call, const Oracle& oracle) con
   std::size_t wrong = 0, at = 0;
   for (Rank rank = 0; rank < comm_.size() && at < output.size(); ++rank) {
     const std::size_t bytes = call.counts[static_cast<std::size_t>(rank)] * size_of(call.type);
-    // In an all-to-all, the part of another rank is the one that it has for this rank.
+    // In an all-to-all, compares with the part of another rank's input that is for this rank.
     std::size_t first = 0;
     if (exchanges)
       for (Rank r = 0; r < comm_.rank(); ++r)
@@ -204,8 +206,8 @@ std::size_t Measurement::wrong_results(const Call& call, const Oracle& oracle, d
 
 std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const Compression& compression,
                                  std::uint64_t& wrong) {
-  // With a codec, each contribution and each sum is rounded once. After top-k the test can only check that all ranks
-  // have equal results.
+  // With a codec, each contribution and each sum is rounded once, so results may differ by `more`. After top-k, which
+  // sends only the largest elements, the benchmark can only check that all ranks have equal results.
   const double more = compression.codec != nullptr ? 2.02 * coding_unit(*compression.codec) * comm_.size() : 0;
   const bool comparable = compression.none() || (compression.codec != nullptr && is_reduction(call.operation));
   if (comparable) wrong += wrong_results(call, oracle, more);
@@ -216,7 +218,8 @@ std::uint64_t Measurement::check(const Call& call, const Oracle& oracle, const C
   return is_equal_on_all_ranks(call.operation) ? hash_bytes(bytes_of(call.output)) : 0;
 }
 
-/// Performs the warm-up calls. Rank 0 times the last one, and chooses the number of timed calls for all ranks.
+/// Performs the warm-up calls, whose times do not count. From the time of the last one, rank 0 computes the number of
+/// timed calls for all ranks.
 Measurement::Repetitions Measurement::agree_on_repetitions(Rotation& rotation, bool with_competitor) {
   constexpr double kFewest = 3, kMost = 5000, kMostBackToBack = 100'000;
   constexpr std::size_t kMostLoops = 10, kFewestInLoop = 10;

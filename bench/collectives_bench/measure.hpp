@@ -1,17 +1,16 @@
-// One measurement of the benchmark: fills the buffers, performs a call, verifies the result, times calls, and verifies
-// again.
+// One measurement of collectives_bench, a row of its table. The benchmark fills the buffers, performs a call and
+// verifies the result. Then it times further calls, and verifies the result again.
 //
-// Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is that of
-// the slowest rank. The result of a measurement, a row of the table, is the median over the calls. Each rank keeps its
-// times in an array. Only after the last call are the arrays reduced by max, so that nothing else uses the network
-// during the timed calls.
+// Default timing: a barrier precedes each timed call, and every rank times its own call. The time of a call is its
+// slowest rank's. The result is the median over the calls. Each rank stores its times in an array. The ranks combine
+// their arrays only after the last call, so that the timed calls have the network for themselves.
 //
-// Back to back: a barrier precedes a loop of calls. The time of a row is the duration of all loops on the slowest rank,
-// divided by the number of calls.
+// Back to back: a barrier precedes a loop of calls. The result is the duration of the loop on the slowest rank, divided
+// by the number of calls.
 //
-// Competitor: the calls of another library alternate with ours, on the same buffers and after the same kind of barrier.
-// The two libraries take turns in going first. Ranks do not leave a barrier at the same time, and the difference is
-// part of both times.
+// Competitor: calls of another library (MPI) alternate with calls of this library, with the same buffers and the same
+// kind of barrier. The two libraries take turns in going first. Ranks leave a barrier at slightly different times,
+// which makes the times of both libraries longer.
 #pragma once
 
 #include <cstddef>

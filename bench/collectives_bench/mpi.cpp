@@ -1,4 +1,5 @@
-// Implementation of the benchmark's use of MPI: a bootstrap, and the collectives of MPI as a competitor.
+// Implementation of the use of MPI in collectives_bench. MPI connects the ranks (bootstrap). Its collectives are also
+// timed, as a competitor.
 #include "collectives_bench/mpi.hpp"
 
 #include <mpi.h>
@@ -22,7 +23,7 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::f32: return MPI_FLOAT;
     case DataType::f64: return MPI_DOUBLE;
     case DataType::f16:
-    case DataType::bf16: return MPI_UINT16_T;  // MPI lacks 16-bit floats; their bytes are only moved
+    case DataType::bf16: return MPI_UINT16_T;  // MPI lacks 16-bit floats and copies them as integers
     case DataType::i8: return MPI_INT8_T;
     case DataType::u8: return MPI_UINT8_T;
     case DataType::i32: return MPI_INT32_T;
@@ -33,7 +34,7 @@ MPI_Datatype mpi_type(DataType type) {
     case DataType::i16: return MPI_INT16_T;
     case DataType::u16: return MPI_UINT16_T;
     case DataType::f8e4m3:
-    case DataType::f8e5m2: return MPI_UINT8_T;  // MPI lacks 8-bit floats, too
+    case DataType::f8e5m2: return MPI_UINT8_T;  // MPI lacks 8-bit floats and copies them as integers
     case DataType::complex64: return MPI_C_FLOAT_COMPLEX;
     case DataType::complex128: return MPI_C_DOUBLE_COMPLEX;
     case DataType::f32_index: return MPI_FLOAT_INT;
@@ -45,9 +46,9 @@ MPI_Datatype mpi_type(DataType type) {
   return MPI_DATATYPE_NULL;
 }
 
-/// Returns MPI_OP_NULL for an op that MPI does not have.
+/// Returns the op of MPI for `kind`, or MPI_OP_NULL if MPI has none.
 MPI_Op mpi_op(ReduceOp::Kind kind, DataType type) {
-  const bool boolean = type == DataType::boolean;  // MPI has logical ops of booleans only
+  const bool boolean = type == DataType::boolean;  // for booleans, MPI has only logical ops
   switch (kind) {
     case ReduceOp::Kind::sum: return boolean ? MPI_LOR : MPI_SUM;
     case ReduceOp::Kind::product: return boolean ? MPI_LAND : MPI_PROD;
@@ -93,14 +94,15 @@ class MpiCompetitor final : public Competitor {
     switch (call.operation) {
       case Operation::all_reduce: MPI_Allreduce(input_or_in_place, output, out_count, type, op, comm_); break;
       case Operation::reduce_scatter:
-        // In place, MPI writes the result to the start of the vector. This library writes it to this rank's part.
+        // In place, MPI writes the result to the beginning of the vector, whereas this library writes it to this rank's
+        // part.
         MPI_Reduce_scatter_block(input_or_in_place, call.in_place ? call.whole : output, out_count, type, op, comm_);
         break;
       case Operation::all_gather:
         MPI_Allgather(input_or_in_place, in_count, type, output, in_count, type, comm_);
         break;
       case Operation::broadcast:
-        // MPI_Bcast has no output at the root, so it makes no copy there out of place.
+        // MPI_Bcast has one buffer, so the root makes no copy, even out of place.
         MPI_Bcast(at_root && !call.in_place ? const_cast<void*>(input) : output, out_count, type, call.root, comm_);
         break;
       case Operation::reduce:
@@ -115,7 +117,7 @@ class MpiCompetitor final : public Competitor {
   }
 
  private:
-  /// Performs an operation with a part for each rank, or a message.
+  /// Performs an operation whose buffers have one part per rank, or a point-to-point message.
   void perform_parts(const Call& call, MPI_Datatype type, MPI_Op op) {
     const bool at_root = call.rank == call.root;
     const void* const input = call.input.data;
@@ -164,7 +166,7 @@ class MpiCompetitor final : public Competitor {
     }
   }
 
-  /// Stores the lengths and the first elements of the parts as MPI takes them.
+  /// Stores the lengths and the offsets of the parts as `int`, the type of MPI's arguments.
   void list(std::span<const std::size_t> counts) {
     counts_.resize(counts.size());
     firsts_.resize(counts.size());

@@ -1,5 +1,5 @@
-// MPI in the benchmark. It connects the ranks. Its collectives are compared with those of this library. In a build
-// without MPI, without_mpi.cpp defines the functions, and there is no MPI to start.
+// MPI in collectives_bench, the benchmark of collectives. MPI connects the ranks, and its collectives are compared with
+// those of this library. In a build without MPI, without_mpi.cpp defines these functions, and they never start MPI.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace collectives::bench {
 
-/// MPI in this process, from initialization to finalization.
+/// MPI in this process, from its initialization by start_mpi() to its finalization by the destructor.
 class MpiSession {
  public:
   virtual ~MpiSession() = default;
   virtual std::unique_ptr<Bootstrap> bootstrap() = 0;
   virtual std::unique_ptr<Competitor> competitor() = 0;
-  /// Returns for example "Open MPI v4.1.4".
+  /// Returns the name and version of MPI, such as "Open MPI v4.1.4".
   virtual std::string version() const = 0;
-  /// Ends every rank of the job. Called if a rank has failed and would not reach MPI_Finalize.
+  /// Ends all ranks of the job. A failed rank calls this function, because it cannot reach MPI_Finalize.
   [[noreturn]] virtual void abort(int exit_code) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Implementation of the operations' properties. It uses no function of the library, because programs that time other
-// libraries are linked with it.
+// Properties of the operations that the benchmarks time, such as all_reduce or ping_pong. This file uses no function of
+// the library, because programs that time other libraries use this file, too.
 #include "collectives_bench/operation.hpp"
 
 namespace collectives::bench {
@@ -103,7 +103,7 @@ int reduced_ranks(Operation operation, Rank rank, int ranks) noexcept {
 std::vector<std::size_t> part_counts(Operation operation, std::size_t count, Rank rank, int ranks) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), count);
   if (!has_counts(operation)) return counts;
-  // In an all-to-all, ranks r and s exchange parts of equal length, so that it also works in place.
+  // In an all-to-all, any two ranks exchange parts of equal length, so that the call also works in place.
   const Rank shift = collective_of(operation) == Collective::all_to_all ? rank : 0;
   for (Rank r = 0; r < ranks; ++r)
     counts[static_cast<std::size_t>(r)] = (r + shift) % 2 == 0 ? count + count / 4 : count - count / 4;

@@ -1,5 +1,6 @@
-// Command line of collectives_bench. The library CLI11 splits it into options. This file parses lists, sizes and "all",
-// so that every error is one line with the valid values.
+// Command line of collectives_bench, the benchmark of collectives. The library CLI11 splits the line into options. This
+// file parses the values of the options: lists, sizes and the word "all". Every error is one line with the valid
+// values.
 #include "collectives_bench/options.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +23,7 @@ namespace collectives::bench {
 
 namespace {
 
-// Types and ops whose results the benchmark can verify.
+// Element types and ops whose results the benchmark can verify.
 constexpr DataType kTypes[] = {DataType::f32,    DataType::f64, DataType::f16, DataType::bf16, DataType::f8e4m3,
                                DataType::f8e5m2, DataType::i8,  DataType::u8,  DataType::i16,  DataType::u16,
                                DataType::i32,    DataType::u32, DataType::i64, DataType::u64,  DataType::boolean};
@@ -64,8 +65,8 @@ std::vector<T> choose(std::string_view flag, std::string_view list, std::span<co
   return chosen;
 }
 
-/// Returns the backends and algorithms that `list` names. Asks the library for a plan with each name. If a name is
-/// unknown, its error lists the valid names.
+/// Returns the names of backends and algorithms in `list`. Checks each name by asking the library for a plan. The error
+/// about an unknown name lists the valid names.
 std::vector<std::string> choose_backends(std::string_view list) {
   std::vector<std::string> chosen;
   for (const std::string_view item : split_list(list)) {
@@ -85,7 +86,8 @@ std::vector<std::string> choose_backends(std::string_view list) {
   return chosen;
 }
 
-/// Parses "none", the name of a codec, "top_k:0.01" or "top_k:1%".
+/// Parses a kind of compression: "none", the name of a codec, "top_k:0.01" or "top_k:1%". Top-k sends only this
+/// fraction of the elements.
 Compression choose_compression(std::string_view text) {
   constexpr std::string_view kTopK = "top_k:";
   if (text == "none") return {};
@@ -140,7 +142,7 @@ void choose_bootstrap(std::string_view text, Settings& settings) {
   }
 }
 
-/// Returns CLI11's error in one line. If a flag is unknown, the line lists the known flags.
+/// Returns an error of CLI11 as one line. If a flag is unknown, the line lists the known flags.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');
@@ -163,7 +165,7 @@ const UserOp& bitwise_xor() {
   return op;
 }
 
-/// Option values as text, before they are checked. The defaults are those that --help shows.
+/// Values of the options as text, before they are checked. --help shows the defaults.
 struct OptionTexts {
   std::string collectives = "all_reduce", backends = "auto", types = "f32", ops = "sum", in_place = "both";
   std::string min_bytes = "0", max_bytes = "64M", factor = "2";

@@ -1,4 +1,5 @@
-// Implementation of the report: the table on stdout, and the files with JSON lines and CSV.
+// Implementation of the report of collectives_bench: the table on stdout, and files with the same results as JSON lines
+// and CSV. "Ours" is a time of this library. The competitor is MPI, if it was also timed.
 #include "collectives_bench/report.hpp"
 
 #include <fmt/chrono.h>
@@ -27,14 +28,14 @@ using Json = nlohmann::ordered_json;
 std::string_view op_name(const Case& c) { return is_reduction(c.operation) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.operation) ? root : -1; }
 
-/// Prints to stdout and ignores errors, so that the measurements continue. At the end main() checks whether all was
-/// written.
+/// Prints to stdout. Ignores errors, so that the measurements continue. At the end, main() checks whether stdout had an
+/// error.
 template <class... Arguments>
 void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
 }
 
-/// Formats a number with four significant digits, in the width of nccl-tests' columns.
+/// Formats a number with four significant digits for a column of the table.
 std::string number(double value) {
   return value >= 1000  ? fmt::format("{:.0f}", value)
          : value >= 100 ? fmt::format("{:.1f}", value)
@@ -47,7 +48,8 @@ std::optional<double> ratio(const Result& result) {
   return result.competitor->time / result.ours.time;
 }
 
-/// Returns the bound divided by our time. At 1, our library is as fast as memory allows.
+/// Returns the bound divided by our time. The bound is the shortest time that memory permits (roofline.hpp), so 1 is
+/// the maximum.
 std::optional<double> fraction_of_roofline(const Result& result) {
   if (!result.bound || result.ours.time <= 0) return std::nullopt;
   return result.bound->time / result.ours.time;
@@ -84,9 +86,8 @@ std::string placement_units(const Settings& settings) {
          (settings.fraction_of_roofline ? fmt::format(" {:>9} {:>8}", "(us)", "") : "");
 }
 
-/// Returns the ratios of MPI's time to ours from which geometric means are computed. There is one list for each
-/// collective and backend, in the order of the table. The last list has the ratios of all. Calls that move no bytes are
-/// left out, except barriers.
+/// Returns ratios of MPI's time to ours, for geometric means. There is one list per collective and backend, in the
+/// order of the table. The last list contains all ratios. Calls without data are left out, except barriers.
 std::vector<std::pair<std::string, std::vector<double>>> ratios(const std::vector<Result>& results) {
   std::vector<std::pair<std::string, std::vector<double>>> groups;
   std::vector<double> all;
@@ -155,7 +156,7 @@ std::size_t total_wrong(const std::vector<Result>& results) {
   return wrong;
 }
 
-/// Closes a report file. Throws if the file was not written completely.
+/// Closes a file of the report. Throws if the file was not written completely.
 void close(std::string_view flag, const std::string& path, OutputFile& file) {
   file.close();
   if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));

@@ -1,5 +1,6 @@
-// Report of the benchmark, which rank 0 writes. It is a table on stdout with the columns of NVIDIA's nccl-tests. Its
-// results also go to files with JSON lines and CSV. A progress line goes to stderr if that is a terminal.
+// Report of collectives_bench, the benchmark of collectives. Only rank 0 writes the report: a table on stdout with the
+// columns of NVIDIA's nccl-tests. It can also write the results to files, as JSON lines and as CSV. If stderr is a
+// terminal, a progress line appears there.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +20,14 @@ class OutputFile;  // base/safe_file.hpp
 
 namespace collectives::bench {
 
-/// Machine and software of the measurement.
+/// Machine and software of the measurements.
 struct Setting {
   std::string host, ranks, transport, tuning, library, mpi, compiler, date, command;
   int cores = 0;        ///< cores that the ranks of one host may use together; 0 if unknown
-  double clock_us = 0;  ///< microseconds of one reading of the clock
+  double clock_us = 0;  ///< time of one reading of the clock in microseconds
 };
 
-/// Describes this process. `mpi` is the version of MPI, or the reason why there is none.
+/// Returns the setting of this process. `mpi` is the version of MPI, or the reason why there is none.
 Setting describe(const Communicator& comm, const std::string& mpi, int argc, const char* const* argv);
 
 class Report {
@@ -36,9 +37,10 @@ class Report {
   ~Report();
 
   void begin(const Setting& setting, double seconds_per_size);
-  /// Shows the progress line: `next` is measured now, and `done` of `all` measurements have ended.
+  /// Shows the progress line: case `next` is measured now, and `done` of `all` measurements are complete.
   void progress(const Case& next, std::size_t done, std::size_t all);
-  /// Adds a result. Results arrive in the order of schedule(): out of place directly before in place.
+  /// Adds a result to the report. Requires the order of schedule(): each result out of place directly before the one in
+  /// place.
   void add(const Result& result);
   /// Ends the report. The argument `combinations` is the number of pairs of type and op that do not exist. The argument
   /// `refused` is the number of measurements that a forced backend does not support.

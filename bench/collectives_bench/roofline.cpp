@@ -1,4 +1,6 @@
-// Implementation of the measured bound: maps shared memory on all ranks, and moves the bytes of each rank.
+// Implementation of the roofline, the bound with which collectives_bench compares a collective. The bound is the time
+// in which the ranks of a host only load, add and store the data of the collective in shared memory. This file maps
+// that memory and performs this rank's share.
 #include "collectives_bench/roofline.hpp"
 
 #include <fcntl.h>
@@ -27,7 +29,8 @@ constexpr std::size_t kPageBytes = 4096;
   throw std::system_error(errno, std::generic_category(), "shared memory of --fraction-of-roofline");
 }
 
-/// Layout of one input and output of a rank in shared memory. All numbers are bytes and multiples of a cache line.
+/// Layout of the input and the output of one rank in shared memory. All members are numbers of bytes and multiples of a
+/// cache line.
 struct Set {
   std::size_t part, input, output;  ///< output is 0 in place
 };
@@ -64,7 +67,7 @@ SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
   const auto exchange = [&](const std::string& text) {
     return bootstrap.all_gather(text, Deadline::in(std::chrono::minutes(10))).front();
   };
-  // Rank 0 creates the file. The other ranks open it by its path under rank 0's /proc entry.
+  // Rank 0 creates a file in memory. The other ranks open it by a path below /proc/PID/fd of rank 0.
   Descriptor file;
   if (bootstrap.rank() == 0) {
     file = Descriptor(memfd_create("collectives_bench", MFD_CLOEXEC));
@@ -75,8 +78,9 @@ SharedRegions::SharedRegions(Bootstrap& bootstrap, std::size_t bytes_per_rank)
   void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), 0);
   if (mapped == MAP_FAILED) refuse_memory();
   memory_ = static_cast<std::byte*>(mapped);
-  // Each rank touches its own region, so that the pages lie near it. All ranks map every region before anything is
-  // timed. The system may refuse huge pages or populating; the first calls then take longer.
+  // Each rank writes to its own region first, so that the kernel allocates the pages near its core. All ranks map every
+  // region before the timing begins. The system may refuse huge pages and mapping in advance. The first calls then take
+  // longer.
   (void)madvise(memory_, bytes_, MADV_HUGEPAGE);
   std::memset(of(bootstrap.rank()), 0, stride_);
   exchange("");
@@ -95,7 +99,8 @@ void Roofline::use(const Case& c) {
   sets_ = sets_for({set.input, set.output}, settings_.rotate);
   at_ = 0;
 
-  // This rank moves its part of the vector. Without parts, it moves about 1/p of the vector's cache lines.
+  // This rank processes its part of the vector. If the collective has no parts, each of p ranks processes about 1/p of
+  // the cache lines of the vector.
   std::size_t first = rank * set.part, source_at = first, destination_at = first;
   bytes_ = set.part;
   if (has_parts(c.operation)) {

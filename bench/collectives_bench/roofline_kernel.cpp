@@ -1,8 +1,9 @@
-// Loop of the roofline, which adds vectors and writes the sum to all destinations. The library Highway compiles the
-// loop for each instruction set, and selects one at run time.
+// Loop of the roofline, the bound with which collectives_bench compares a collective. The loop adds vectors and stores
+// the sum to all destinations. The library Highway compiles the loop for each instruction set, and selects one version
+// at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives_bench/roofline_kernel.cpp"
-#include <hwy/foreach_target.h>  // includes this file again for each target
+#include <hwy/foreach_target.h>  // includes this file again for each instruction set (target)
 //
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -20,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Sources = std::span<const std::byte* const>;
 using Destinations = std::span<std::byte* const>;
 
-constexpr hn::CappedTag<std::uint64_t, 8> kTag;  // vectors of 64-bit integers, of at most a cache line
+constexpr hn::CappedTag<std::uint64_t, 8> kTag;  // registers of 64-bit integers, at most as long as a cache line
 
 HWY_INLINE auto load(const std::byte* from) { return hn::Load(kTag, reinterpret_cast<const std::uint64_t*>(from)); }
 
@@ -34,7 +35,7 @@ HWY_INLINE void store(Vector vector, std::byte* to) {
   }
 }
 
-/// Adds four vectors at a time, so that their loads overlap.
+/// Adds four registers of each source at a time, so that their loads overlap in time.
 template <bool kNonTemporal>
 HWY_INLINE void sum(Sources sources, Destinations destinations, std::size_t offset, std::size_t bytes) {
   const std::size_t vector = hn::Lanes(kTag) * sizeof(std::uint64_t), end = offset + bytes;

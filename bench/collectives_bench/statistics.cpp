@@ -1,4 +1,4 @@
-// Implementation of the benchmark's statistics.
+// Implementation of the statistics of the benchmarks: medians, percentiles, means and bandwidths.
 #include "collectives_bench/statistics.hpp"
 
 #include <algorithm>

@@ -18,11 +18,12 @@ double percentile(std::span<const double> values, double share);
 /// Returns exp(mean(log x)) of positive values. Returns 0 for no values.
 double geometric_mean(std::span<const double> values);
 
-/// Returns gigabytes (1e9) of the whole vector per second. Returns 0 if no time was measured.
+/// Returns the algorithm bandwidth: the bytes of the whole vector divided by the time of the call, in gigabytes (1e9
+/// bytes) per second. Returns 0 if the time is 0.
 double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept;
 
 /// Returns the bus bandwidth divided by the algorithm bandwidth. The bus bandwidth is the traffic per second on the
-/// busiest link. Its values for different numbers of ranks can be compared.
+/// busiest link, so it can be compared between different numbers of ranks p:
 ///
 ///   all_reduce 2(p-1)/p, reduce_scatter and all_gather (p-1)/p, broadcast and reduce 1
 double bus_factor(Operation, int ranks) noexcept;

@@ -1,5 +1,5 @@
-// Implementation of the expected results: computes the ranks' contributions and their reduction, and compares results
-// with both.
+// Implementation of the verification of results in collectives_bench. A contribution is the input of one rank. This
+// file computes the contributions of all ranks and their reduction, and compares the results of a collective with them.
 #include "collectives_bench/verification.hpp"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-/// Calls `visit` with the std::type_identity of the C++ type for a DataType. Throws std::invalid_argument for complex
-/// numbers and pairs, which the benchmark does not verify.
+/// Calls `visit` with the std::type_identity of the C++ type that belongs to a DataType. Throws std::invalid_argument
+/// for complex numbers and pairs, because the benchmark cannot verify them.
 template <class Visitor>
 void with_type(DataType type, Visitor&& visit) {
   switch (type) {
@@ -42,7 +42,7 @@ void with_type(DataType type, Visitor&& visit) {
   }
 }
 
-/// Type in which values of T are converted to and from double.
+/// Arithmetic type through which elements of type T are converted to double and back.
 template <class T>
 using Scalar = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
@@ -66,14 +66,14 @@ void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-/// Returns a hash of `x`: the last step of the generator splitmix64.
+/// Returns a hash of `x`, computed by the last step of the random number generator splitmix64.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-/// Returns an element of type T that is made from 64 random bits.
+/// Makes an element of type T from 64 random bits.
 template <class T>
 T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int ranks) {
   if constexpr (std::is_same_v<T, bool>) return bits >> 62 != 0;
@@ -94,13 +94,15 @@ T element(std::uint64_t bits, const std::optional<ReduceOp>& op, Data data, int 
   return narrow<T>(sign * (1 + uniform / (ranks + 1)));
 }
 
-/// Returns min and max as the library defines them. The data has no NaN and no negative zero.
+/// Returns the min or max of two values. The contributions have no NaN and no negative zero, so simple comparisons
+/// suffice.
 template <class T>
 T extreme(ReduceOp::Kind kind, T a, T b) {
   return (kind == ReduceOp::Kind::min) == (widen(b) < widen(a)) ? b : a;
 }
 
-/// Returns a bitwise op of `x`, or a logical op if `x` holds zeros and ones.
+/// Returns the result of a bitwise op over all of `x`. The result is also that of the logical op if `x` holds only
+/// zeros and ones.
 template <class T>
 T fold_bits(ReduceOp::Kind kind, std::span<const T> x) {
   using Kind = ReduceOp::Kind;
@@ -111,7 +113,7 @@ T fold_bits(ReduceOp::Kind kind, std::span<const T> x) {
   return fold([](T a, T b) { return static_cast<T>(a ^ b); });
 }
 
-/// Returns a reduction of booleans.
+/// Returns the result of an op over booleans.
 bool fold_booleans(ReduceOp::Kind kind, std::span<const bool> x) {
   using Kind = ReduceOp::Kind;
   if (kind == Kind::sum || kind == Kind::max) kind = Kind::logical_or;

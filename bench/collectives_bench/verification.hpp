@@ -1,23 +1,26 @@
-// Expected results of the benchmark's collectives, which each rank computes without communication.
+// Expected results of the collectives in collectives_bench. Each rank computes them without communication, and compares
+// them with the results of the library.
 //
-// Element i of the contribution of rank r is a function of (seed, r, i mod kPeriod). Any rank can therefore compute
-// every rank's contribution, and filling and comparing a buffer takes no longer than copying it. The period is prime,
-// so lengths of messages are not multiples of it. The comparison therefore detects data that arrived at another place.
+// The contribution of a rank is its input. Element i of the contribution of rank r is a function of (seed, r, i mod
+// kPeriod). Each rank can therefore compute the contributions of all ranks. The values repeat after kPeriod elements,
+// so a buffer is filled and compared as fast as it is copied. The period is a prime number, so lengths of messages are
+// no multiples of it. Data that arrive at a wrong place therefore differ from the expected ones.
 //
-// Every result is verified with two kinds of values. Kind `exact` has small integers, and for products the values 1 and
-// 2 with signs. Every order of summation gives the same value in every type, so results are compared bit for bit.
+// Every result is verified with two kinds of values. Kind `exact` has small integers, or for products the values 1 and
+// 2 with signs. With them, every order of the sum gives the same value in every type. Results are therefore compared
+// bit for bit.
 //
-// Kind `random` has floats in [-1, 1), and for products floats near 1. Integers, copies and user ops use all bit
-// patterns. Integers, min, max, user ops and copies are compared bit for bit. Sums and products of p floats x must
-// differ from the float64 value e by at most
+// Kind `random` has floats in [-1, 1), or for products floats near 1. Integers, copies and user ops have all bit
+// patterns. Results of integers, min, max, user ops and copies are compared bit for bit. The sum or product of p floats
+// x may differ from the value e, which is computed in float64, by at most
 //
 //       sum      2 p u S + v |e|          S = sum of |x|
 //       product  (2 p u + v) |e|
 //
-// The classic bound of the error of a sum in any order is (p-1) u S. It is doubled because the expected result is
-// rounded, too, and because a factor or divisor adds two roundings. The number u is the unit roundoff of the
-// accumulation: 2^-53 for f64 and 2^-24 for the other types, since 16-bit floats are summed in f32 and rounded once.
-// The number v is the unit roundoff of the type.
+// Here, u is the unit roundoff of the type in which values are added. It is 2^-53 for f64. It is 2^-24 for the other
+// types, which are added in f32. The number v is the unit roundoff of the type of the result. The classic bound of the
+// error of a sum in any order is (p-1) u S. The benchmark uses twice that bound, because the expected result is
+// rounded, too, and a factor or divisor adds two roundings.
 #pragma once
 
 #include <cstddef>

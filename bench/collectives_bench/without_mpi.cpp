@@ -1,4 +1,5 @@
-// The functions of mpi.hpp in a build without MPI: there is no launcher of MPI, and no MPI to start.
+// The functions of mpi.hpp in a build without MPI. They report that no MPI launcher has started the process, and start
+// no MPI.
 #include "collectives_bench/mpi.hpp"
 
 namespace collectives::bench {

@@ -1,5 +1,6 @@
-// Implementation of the analysis: reads samples, forms ratios with confidence intervals, and judges each cell. A cell
-// is one collective at one size. A contender is a library that is timed, and a round times each contender once.
+// Implementation of the analysis of a comparison of libraries. A contender is a timed library: ours or a peer. A cell
+// is a collective, a size and a number of ranks. A round times each contender once in each cell. This file reads the
+// times, and computes for each cell the ratio of the best peer's time to ours, with a confidence interval.
 #include "analysis.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +35,7 @@ double median_of(const Rounds& rounds) {
   return bench::median(times);
 }
 
-/// Adds a note about `subject`, unless there is one already.
+/// Adds the note `what` about `subject` to `notes`, unless `notes` has a note about it.
 void note_once(std::vector<std::string>& notes, const std::string& subject, const std::string& what) {
   const std::string start = subject + ": ";
   if (std::ranges::none_of(notes, [&](const std::string& note) { return note.starts_with(start); })) {
@@ -45,7 +46,7 @@ void note_once(std::vector<std::string>& notes, const std::string& subject, cons
 void read_sample(const JsonRecord& line, Samples& samples) {
   constexpr int kMost = 1 << 30;
   const std::string contender = line.text("contender");
-  if (!line.has("collective")) {  // a note about the whole contender
+  if (!line.has("collective")) {  // without a collective, the line is about the contender
     samples.notes.push_back(contender + ": " + line.text("left_out"));
     return;
   }
@@ -68,7 +69,7 @@ void read_sample(const JsonRecord& line, Samples& samples) {
   series.rounds[line.integer("round", 0, kMost)] = line.number("microseconds", 0);
 }
 
-/// Returns the median, over the rounds in `drawn`, of the peer's time divided by ours. Returns 0 if no round has both.
+/// Returns the median of the peer's time divided by ours over the rounds `drawn`. Returns 0 if no round has both times.
 double ratio_in(const Rounds& ours, const Rounds& peer, const std::vector<int>& drawn) {
   std::vector<double> ratios;
   for (const int round : drawn) {

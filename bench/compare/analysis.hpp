@@ -2,13 +2,14 @@
 // or out of place. For every cell the analysis gives our time, the best peer's time, their ratio and its confidence
 // interval.
 //
-// A contender is a library that is timed: ours or a peer. In each round every contender is timed once. A sample is one
-// contender's time for one cell in one round. Contenders of a round meet the same state of the machine. A ratio is
-// therefore formed for each round. The result is the median over the rounds.
+// A contender is a library that is timed: ours or a peer. A round times every contender once. A sample is the time of
+// one contender for one cell in one round. Within a round, all contenders are timed under similar conditions of the
+// machine. The analysis therefore forms one ratio per round, the peer's time divided by ours, and takes the median over
+// the rounds.
 //
-// The 95 % interval is a statistical bootstrap. Rounds are drawn at random with replacement, many times. From each draw
-// the ratio to the best peer is computed. The interval is the middle 95 % of these ratios. The ratio is the peer's time
-// divided by ours. Our library counts as slower only if the whole interval lies below a limit, the bar.
+// The 95 % confidence interval is computed by a statistical bootstrap: rounds are drawn at random with replacement,
+// many times. Each draw gives a ratio to the best peer. The interval is the middle 95 % of these ratios. Our library
+// counts as slower only if the whole interval is below a limit, the bar.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,5 @@
-// Implementation of the command line of a contender's program, by the library CLI11.
+// Command line of the programs that time one library each for the comparison of libraries. A contender is a library
+// that is timed. CLI11 parses the line.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ std::size_t bytes_from(const std::string& option, const std::string& text) {
   return *bytes;
 }
 
-/// Values that are checked or converted after CLI11 has read the line.
+/// Values of options as text, which convert() checks after CLI11 has read the line.
 struct Texts {
   std::vector<std::string> operations, back_to_back, backends;
   double stolen = 100, patience = 60;
@@ -58,7 +59,7 @@ void add_options(CLI::App& app, Arguments& arguments, Texts& texts) {
 /// Checks and converts `texts`. Throws BadArguments.
 void convert(const Texts& texts, Arguments& arguments) {
   arguments.backends.insert(arguments.backends.end(), texts.backends.begin(), texts.backends.end());
-  if (!(texts.stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // CLI11 accepts NaN in every range
+  if (!(texts.stolen >= 0)) throw BadArguments("--stolen: not a percentage");  // CLI11 does not refuse NaN
   arguments.noise.stolen = texts.stolen / 100;
   arguments.noise.patience =
       std::chrono::duration<double>(texts.patience * static_cast<double>(arguments.backends.size()));

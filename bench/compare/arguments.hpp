@@ -1,4 +1,5 @@
-// The command line of a contender's program. A contender is a library that the harness times (harness.hpp).
+// The command line of a program that times one library (the contender) for the comparison of libraries. harness.hpp
+// explains how it times.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,11 @@ struct Arguments {
   std::vector<Operation> operations;
   bool out_of_place = true, in_place = false;
   std::size_t min_bytes = 8, max_bytes = 64U << 20, factor = 4, rotate = 0;
-  std::vector<std::size_t> back_to_back;  ///< bytes of each all-reduce that is timed without barriers
+  std::vector<std::size_t> back_to_back;  ///< sizes in bytes of all-reduces that are timed in a loop, without barriers
+                                          ///< between the calls
   double seconds_per_cell = 0.05, patience = 2;
   NoiseFilter::Limits noise;
-  std::vector<std::string> backends{""};  ///< backends of the contender; the first, "", is its default
+  std::vector<std::string> backends{""};  ///< backends of the contender to time; "" is its default
   bool oversubscribed = false;
 };
 

@@ -1,5 +1,5 @@
-// Implementation of the harness: times every cell that the command line of a contender's program names. A contender is
-// a library that is timed. A cell is one collective at one size.
+// Implementation of the harness, which times one library for the comparison of libraries. A contender is a library that
+// is timed. A cell is one collective at one size. The command line of the program names the cells.
 #include "harness.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPage = 4096;  // buffers of every contender start on a page
+constexpr std::size_t kPage = 4096;  // alignment of all buffers in bytes: one page
 constexpr double kMicrosecondsPerSecond = 1e6;
 
 double microseconds_since(Clock::time_point start) {
@@ -62,15 +62,15 @@ void Contender::select_backend(const std::string& backend) {
 
 namespace {
 
-/// One cell: the call that one measurement times.
+/// One cell: collective and size of one measurement.
 struct Cell {
   Operation operation;
   bool in_place;
   bool back_to_back;
-  std::size_t bytes;  ///< requested length of the whole vector; parts are rounded up to one element
+  std::size_t bytes;  ///< requested length of the whole vector, whose parts are rounded up to whole elements
 };
 
-/// Returns the cells, grouped into sweeps. The cells of a sweep differ in size only. Their sizes ascend. No sweep
+/// Returns all cells, grouped into sweeps. The cells of a sweep differ only in size, and are ordered by size. No sweep
 /// is empty.
 std::vector<std::vector<Cell>> sweeps(const Arguments& arguments) {
   std::vector<std::size_t> sizes;
@@ -98,8 +98,8 @@ class Stopwatch {
   Stopwatch(const Arguments& arguments, SyncFile& sync, NoiseFilter& noise, Contender& contender,
             std::size_t largest_bytes)
       : arguments_(arguments), sync_(sync), noise_(noise), contender_(contender) {
-    // Rounding up the parts makes a vector longer by less than an element for each rank. Parts of unequal length may
-    // make it longer by a quarter.
+    // A vector may be longer than requested. Rounding up adds less than one element per rank. Parts of unequal length
+    // may add up to a quarter of the vector.
     const bool unequal = std::ranges::any_of(arguments.operations, bench::has_counts);
     const std::size_t vector =
         round_up(largest_bytes + (unequal ? largest_bytes / 4 : 0) + ranks() * sizeof(float), kPage);

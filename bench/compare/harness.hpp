@@ -1,20 +1,21 @@
 // Harness of the comparison with other libraries. A contender is a library that is timed: ours, a peer, or the bound
 // (roofline.cpp). All contenders are timed by the same machine code.
 //
-// A barrier (sync_file.hpp) precedes each timed call. Every rank times its own call and stores the time in the sync
-// file, which all ranks map. The time of a call is that of the slowest rank. A cell is one collective at one size. Its
-// time is the median over its calls. Between two barriers only the call runs. Back to back, a loop of calls is timed
-// instead of one call.
+// A cell is one collective at one size. The harness times many calls of each cell. A barrier precedes each timed call,
+// and only the call runs between two barriers. Every rank times its own call, and stores the time in the sync file,
+// memory that all ranks map (sync_file.hpp). The time of a call is its slowest rank's. The time of a cell is the median
+// of its calls. In a cell back to back, the harness times a loop of calls instead of single calls.
 //
-// The hypervisor may move or withdraw the cores of a virtual machine many times a minute. Data between distant cores
-// takes three times as long as between near ones. Every cell therefore records the time of a barrier before and after
-// it, and the fraction of the cores' time that other guests received. With --near or --stolen the harness repeats
-// disturbed cells (noise.hpp).
+// The hypervisor may move the cores of a virtual machine, or give them to another guest, many times a minute. Data
+// between distant cores takes three times as long as between near ones. The harness therefore times a barrier before
+// and after each cell. It also records the fraction of the cores' time that other guests received. With --near or
+// --stolen, the harness repeats disturbed cells (noise.hpp).
 //
-// Backends of one library are timed in turns within one start of the program, because the times of two starts may
-// differ more than those of two backends.
+// One start of the program times all backends of a library in turns. Reason: two starts may differ more than two
+// backends.
 //
-// A contender implements the operations that it offers. The element type is f32, the op is sum and the root is rank 0.
+// A program derives a class from Contender, and implements the operations that its library has. The element type is
+// f32, the op is sum, and the root is rank 0.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Implementation of the noise filter: reads the stolen time from /proc/stat, and repeats disturbed measurements.
+// Implementation of the noise filter, which repeats measurements that were disturbed on a virtual machine. This file
+// reads the stolen time from /proc/stat. Stolen time is time in which the hypervisor gave the cores to another guest.
 #include "noise.hpp"
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 namespace collectives::compare {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(20);  // time before the next attempt
+constexpr auto kPause = std::chrono::milliseconds(20);  // pause between a disturbed measurement and the next attempt
 
 }  // namespace
 
 CoreTicks CoreTicks::now() {
-  // Number of fields of the line "cpu" that are added, and the index of "steal". Later fields are contained in these
-  // fields.
+  // Number of fields of the line "cpu" that are added, and the index of the field "steal". Later fields are left out,
+  // because earlier fields contain them.
   constexpr int kFields = 8, kStolen = 7;
   CoreTicks ticks;
   std::ifstream file("/proc/stat");
@@ -68,8 +69,8 @@ NoiseFilter::Observed NoiseFilter::measure_quietly(const std::function<void()>& 
   }
 }
 
-/// Adds the time since `since` to the time lost by disturbances. Returns whether that time is still below its limit.
-/// Rank 0's clock decides for all ranks.
+/// Adds the time since `since` to the time that disturbances have cost. Returns whether the sum is below its limit. The
+/// clock of rank 0 decides for all ranks.
 bool NoiseFilter::has_patience_left_after(Clock::time_point since) {
   const auto lost = std::chrono::nanoseconds(Clock::now() - since).count();
   lost_ns_ += sync_.exchange(static_cast<std::uint64_t>(lost)).front();

@@ -1,8 +1,9 @@
-// Filter of disturbances on a virtual machine: waits until the cores are undisturbed, and repeats measurements that
-// were disturbed.
+// Noise filter: waits until the cores of a virtual machine are undisturbed, and repeats measurements that were
+// disturbed.
 //
-// It detects two kinds of disturbance. The hypervisor may have moved the cores far from one another; a barrier then
-// takes longer. It may also give the cores to another guest for some time ("steal" in /proc/stat).
+// The filter detects two kinds of disturbance. The hypervisor may have moved the cores far from one another, so that a
+// barrier takes longer. The hypervisor may also have given the cores to another guest for some time, which /proc/stat
+// shows as "steal".
 #pragma once
 
 #include <chrono>
@@ -14,19 +15,19 @@
 
 namespace collectives::compare {
 
-/// Total and stolen time of all cores since boot, in ticks of the kernel. A tick is normally 10 ms. Both are zero if
-/// /proc/stat cannot be read.
+/// Total time and stolen time of all cores since the machine was started, in ticks of the kernel. A tick is normally 10
+/// ms. Both times are zero if /proc/stat cannot be read.
 struct CoreTicks {
   std::uint64_t all = 0, stolen = 0;
   static CoreTicks now();
   /// Returns the fraction of the cores' time since `then` that other guests received.
   double stolen_since(const CoreTicks& then) const;
-  /// Returns true if this fraction exceeds `most` and the stolen time exceeds one tick. In a short time, one tick alone
+  /// Returns true if that fraction exceeds `most` and more than one tick was stolen. In a short measurement, one tick
   /// may be a large fraction.
   bool disturbed_since(const CoreTicks& then, double most) const;
 };
 
-/// The filter. Limits::patience bounds the time that all waits and repetitions take together. All calls are collective.
+/// The filter. Limits::patience is the maximum time of all waits and repetitions. All ranks must call each function.
 class NoiseFilter {
  public:
   struct Limits {

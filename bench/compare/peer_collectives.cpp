@@ -1,6 +1,6 @@
-// Program that times this library for the comparison with other libraries. A library that is timed is a contender.
-// mpirun starts the program, which does not use MPI itself. Compiled with COMPARE_WITH_MPI, the program initializes
-// MPI, and the library sends the bytes between hosts by MPI.
+// Program that times this library for the comparison with other libraries. A contender is a library that is timed.
+// mpirun starts the program, which normally does not use MPI. If it is compiled with COMPARE_WITH_MPI, it initializes
+// MPI, and the library sends messages between hosts by MPI.
 #include <collectives/collectives.hpp>
 #ifdef COMPARE_WITH_MPI
 #include <collectives/mpi.hpp>
@@ -63,7 +63,7 @@ class Ours final : public Contender {
 
   void progress() override {
     comm_.progress();
-#ifdef COMPARE_WITH_MPI  // a peer may wait for a message that MPI has not sent yet
+#ifdef COMPARE_WITH_MPI  // MPI sends messages only during its calls, and a peer may wait for one
     int found = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 #endif

@@ -1,9 +1,9 @@
-// Program that times the library Gloo for the comparison with other libraries. Gloo sends over TCP, on the loopback
-// interface or on the one that COMPARE_INTERFACE names. The variants `ring` and `bcube` are its two algorithms for
-// all-reduce.
+// Program that times the library Gloo for the comparison with other libraries. Gloo sends over TCP, by the network
+// interface that COMPARE_INTERFACE names, or by loopback. Gloo has two algorithms for all-reduce, `ring` and `bcube`.
+// Each of them is timed as a variant.
 //
-// Gloo's reduce_scatter is an object that works at one address, and it overwrites its input. A call in place uses it
-// directly. A call out of place first copies the input, as programs with Gloo must.
+// In Gloo, a reduce_scatter is an object for one buffer, and it overwrites its input. A call out of place must
+// therefore first copy the input, as in any program with Gloo.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -33,7 +33,7 @@ using Algorithm = gloo::AllreduceOptions::Algorithm;
 class Gloo final : public Contender {
  public:
   Gloo(SyncFile& sync, Algorithm algorithm) : sync_(sync), algorithm_(algorithm) {
-    // Ranks find each other through files in a folder beside the sync file.
+    // The ranks exchange addresses through files in a folder beside the sync file.
     const std::string folder = sync.path() + ".gloo";
     if (sync.rank() == 0) std::filesystem::create_directory(folder);
     sync.barrier();
@@ -93,7 +93,7 @@ class Gloo final : public Contender {
   }
 
   bool offers(Operation operation, bool in_place) const override {
-    // The variants differ in all-reduce only, so `bcube` offers no other collective.
+    // The variants differ only in all-reduce, so `bcube` offers no other collective.
     if (algorithm_ != Algorithm::RING) return operation == Operation::all_reduce;
     switch (operation) {
       case Operation::all_to_all:
@@ -143,7 +143,7 @@ class Gloo final : public Contender {
   }
 
  private:
-  static constexpr std::uint8_t kMessages = 0x40;  // prefix of the slots of messages, which no collective uses
+  static constexpr std::uint8_t kMessages = 0x40;  // number of the slots (tags) for messages only
   using ReduceScatter = gloo::ReduceScatterHalvingDoubling<float>;
 
   std::size_t ranks() const { return static_cast<std::size_t>(sync_.ranks()); }
@@ -162,9 +162,8 @@ class Gloo final : public Contender {
     if (!first || both) in->waitSend();
   }
 
-  /// Returns the object for this address. The first call with the address creates the object; without rotating
-  /// buffers, that call is untimed. Objects for another size
-  /// are dropped.
+  /// Returns the object for a buffer and size. Creates it at the first call for this buffer, which is normally an
+  /// untimed one. Destroys the objects for other sizes.
   ReduceScatter& halving_doubling(float* data, std::size_t part) {
     if (!reduce_scatters_.empty() && part != part_) reduce_scatters_.clear();
     part_ = part;

@@ -1,5 +1,5 @@
-// Program that times MPI for the comparison with other libraries. scripts/compare.sh compiles this file once for each
-// implementation of MPI, with its compiler wrapper.
+// Program that times MPI for the comparison with other libraries. The script scripts/compare.sh compiles this file once
+// per implementation of MPI, by the compiler wrapper of that implementation.
 #include <mpi.h>
 
 #include <span>
@@ -80,7 +80,7 @@ class Mpi final : public Contender {
   }
 
  private:
-  /// Stores the lengths and the first elements of the parts as MPI takes them.
+  /// Stores the lengths and the offsets of the parts as `int`, the type of MPI's arguments.
   void list(std::span<const std::size_t> counts) {
     counts_.resize(counts.size());
     firsts_.resize(counts.size());

@@ -1,5 +1,5 @@
-// Implementation of the plot of the comparison with other libraries: writes a gnuplot program with the data of each
-// curve.
+// Implementation of the plot of the comparison with other libraries. This file writes a program for gnuplot that
+// contains the data of all curves. A contender is a library that is timed.
 #include "plot.hpp"
 
 #include <fmt/format.h>
@@ -13,12 +13,12 @@ namespace collectives::compare {
 
 namespace {
 
-/// Curves of one diagram: gnuplot data blocks, and the clauses of the `plot` command that read them.
+/// Curves of one diagram: data blocks of gnuplot, and the parts of its command `plot` that draw them.
 struct Curves {
   std::string data;
   std::vector<std::string> clauses;
 
-  /// Adds rows of numbers, x first.
+  /// Adds a curve. The first number of each row is x.
   void add(const std::string& name, const std::vector<std::vector<double>>& rows, const std::string& style) {
     const std::string block = fmt::format("$block_{}", ++blocks_);
     data += block + " << END\n";
@@ -41,8 +41,8 @@ std::string style_of(Role role, std::size_t color) {
   return "";
 }
 
-/// Returns the columns of the plot, as cells without a size: the collectives of `ranks` ranks, in place and out of
-/// place.
+/// Returns the columns of the plot: the collectives that were timed with `ranks` ranks, in place and out of place. The
+/// sizes of the returned cells are not used.
 std::vector<Cell> columns_of(const Samples& samples, int ranks) {
   std::set<Cell> columns;
   for (const auto& [cell, contenders] : samples.cells) {

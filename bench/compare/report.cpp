@@ -1,6 +1,6 @@
-// Main function of the report of the comparison. It reads the times of all libraries. It writes table.txt, table.md,
-// and a gnuplot program for each number of ranks. The last line and the exit status say whether our library is slower
-// at any size of any collective.
+// Main function of the report of the comparison with other libraries, the peers. It reads the times of all libraries,
+// and writes table.txt, table.md, and a gnuplot program for each number of ranks. The last line of the output and the
+// exit status tell whether our library is slower than a peer at any size of any collective.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -21,15 +21,15 @@
 namespace collectives::compare {
 namespace {
 
-constexpr int kFewestRounds = 7;  // minimum number of rounds; with fewer, the confidence intervals are useless
+constexpr int kFewestRounds = 7;  // minimum number of rounds, because fewer give useless confidence intervals
 
 struct Arguments {
   std::filesystem::path samples, header, output;
   std::optional<double> fail_below;
 };
 
-/// Returns the smallest number of rounds in which our library was timed, over all cells. Rounds of peers do not count:
-/// a peer that was left out of a round is judged by its other rounds.
+/// Returns the number of rounds in which our library was timed, in the cell with the fewest. A round times each library
+/// once. A peer may miss rounds, because its other rounds suffice.
 std::size_t fewest_rounds(const Samples& samples) {
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const auto& [cell, contenders] : samples.cells) {
@@ -53,7 +53,7 @@ void write(const std::filesystem::path& file, const std::string& text) {
     throw std::runtime_error(file.string() + ": cannot be written: " + file_error_text(errno));
 }
 
-/// Judgement in words and as an exit status.
+/// Result of the comparison, as text and exit status.
 struct Judgement {
   int status;
   std::string words;

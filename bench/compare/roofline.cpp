@@ -1,23 +1,24 @@
-// Bound of the comparison of libraries: a program that only loads, adds and stores the data of a collective. Each rank
-// accesses the vectors of the other ranks directly in shared memory, and ranks synchronize only at the end.
+// Bound of the comparison of libraries: a program that does only the necessary loads, additions and stores of a
+// collective. Each rank accesses the vectors of all ranks in shared memory, and ranks synchronize only at the end. No
+// library can be faster on this machine.
 //
-// Every input is loaded once and every output is stored once, which is the minimum of traffic:
+// Every input is loaded once and every output is stored once, which is the minimum. With p ranks, these are:
 //
 //   all_reduce      each rank owns 1/p of the vector: loads it from p inputs, stores the sum to p outputs
 //   reduce_scatter  each rank loads its part from p inputs, stores the sum to its own output
 //   all_gather      each rank loads its part once, stores it to p outputs
 //   broadcast       each rank owns 1/p of the vector: loads it from the root, stores it to the p - 1 other ranks
 //
-// All four use one loop over a range of elements, with some sources and some destinations. There are three variants,
-// and the bound is the fastest:
+// All four collectives use one loop over a range of elements, with some sources and some destinations. The loop has
+// three variants. The fastest variant is the bound:
 //
 //   plain   stores stay in the cache
 //   stream  stores bypass the cache
 //   lines   short vectors only: ranks poll cache lines, each with 14 elements and the number of the call
 //
-// For `plain` and `stream`, the barrier at the end is part of the time. Reason: a result is complete only after all
-// ranks have stored it. Variant `lines` needs no barrier. Unlike the library, the bound checks no arguments,
-// chooses no algorithm, and detects no failures.
+// The time of `plain` and `stream` includes a barrier at the end, because a result is complete only after all ranks
+// have stored their parts. Variant `lines` needs no barrier, because ranks wait for the number of the call in each
+// line. Unlike the library, the bound checks no arguments, chooses no algorithm, and detects no failures.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

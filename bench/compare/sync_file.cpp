@@ -1,4 +1,5 @@
-// Implementation of the sync file: barriers, the exchange of words, and the distance of the cores.
+// Implementation of the sync file, memory that all ranks of a comparison map. Through the file, ranks perform barriers
+// and exchange words. The distance of two cores is the time of a barrier between them.
 #include "sync_file.hpp"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ constexpr std::size_t kPage = 4096;
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-/// Returns the time of a barrier: the shortest of a few runs.
+/// Returns the time of a barrier in nanoseconds: the shortest of a few runs.
 template <class Barrier>
 double nanoseconds_of(Barrier barrier) {
   constexpr int kRuns = 5, kBarriers = 20;
@@ -75,7 +76,7 @@ SyncFile::SyncFile(const std::string& path, int rank, int ranks, bool oversubscr
   const std::size_t bytes = sizeof(Slot) * kMostRanks + sizeof(double) * kMostTimes * static_cast<std::size_t>(ranks);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) fail(path);
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(path);  // zeros: no rank has arrived
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(path);  // all bytes are zero, so no rank has arrived
   file_ = Mapping(file, bytes);
   ::close(file);
 }
@@ -86,11 +87,13 @@ void SyncFile::barrier() {
 }
 
 void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal) {
-  constexpr int kSpins = 200;  // polls before a yield, a few us: threads of a library may need the core
+  // polls before a yield; they take a few microseconds, after which threads of a library may need the core
+  constexpr int kSpins = 200;
   wait_for(rank, word, goal, oversubscribed_ ? 0 : kSpins);
 }
 
-/// Blocks until `word` of `rank` has reached `goal`. Yields the core between polls after `spins` polls.
+/// Blocks until `word`, which `rank` increments, has reached `goal`. After `spins` polls, yields the core between
+/// polls.
 void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::uint64_t goal, int spins) {
   constexpr int kPollsPerLook = 1000;
   constexpr auto kOwing = std::chrono::milliseconds(1);
@@ -109,11 +112,12 @@ void SyncFile::wait_for(int rank, const std::atomic<std::uint64_t>& word, std::u
 }
 
 Clock::time_point SyncFile::start_together() {
-  constexpr auto kHeadStart = std::chrono::microseconds(1);  // time for the word to reach every core
+  // time from rank 0's store to the start, in which the word reaches every core
+  constexpr auto kHeadStart = std::chrono::microseconds(1);
   barrier();
   if (oversubscribed_) return Clock::now();
-  // The lowest bit of the word distinguishes this start from the previous one. All ranks read the previous word before
-  // they entered the barrier.
+  // The lowest bit of the word distinguishes this start from the previous one. All ranks have read the word of the
+  // previous start before they enter this barrier, so rank 0 may overwrite it.
   const std::uint64_t parity = ++starts_ & 1;
   std::atomic<std::uint64_t>& word = slots()[0].start;
   if (rank_ == 0) {
@@ -137,10 +141,11 @@ Clock::time_point SyncFile::start_together() {
 double SyncFile::distance() {
   barrier();
   const double mine = oversubscribed_ ? distance_of_cores() : nanoseconds_of([this] { barrier(); });
-  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));  // no value is negative
+  // the order of the bits is that of the values, because no value is negative
+  return std::bit_cast<double>(std::ranges::max(exchange(std::bit_cast<std::uint64_t>(mine))));
 }
 
-/// Waits for one other rank. Each of the two has a core of its own.
+/// Performs a barrier of this rank and rank `other`. Both must have a core of their own.
 void SyncFile::pair_barrier(int other) {
   constexpr int kSpins = 200;
   slots()[rank_].pair_arrived.store(++pair_rounds_, std::memory_order_release);

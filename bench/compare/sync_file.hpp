@@ -1,10 +1,10 @@
-// Sync file of the comparison: a file that all ranks of one run map, with their barrier and the times that they
-// measure.
+// Sync file of the comparison of libraries: a file that all ranks of one run map into memory. It contains their barrier
+// and the times that they measure.
 //
-// The barrier polls one cache line per rank and uses no code of the libraries under comparison. The first and the last
-// rank leave the barrier at times that differ by as much as a short call takes. The function start_together() therefore
-// adds a second step after the barrier: rank 0 names a moment, and all ranks wait for it. If there are more ranks than
-// cores, start_together() is only a barrier.
+// The barrier polls one cache line per rank. It uses no code of the libraries that are compared. Ranks leave a barrier
+// at different times, and the difference may be as long as a short call. The function start_together() therefore adds a
+// second step: after the barrier, rank 0 publishes a point in time, and all ranks wait for it. If there are more ranks
+// than cores, start_together() is only a barrier.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace collectives::compare {
 
-/// Page-aligned memory from mmap, unmapped by the destructor.
+/// Memory from mmap(). The destructor unmaps it.
 class Mapping {
  public:
   Mapping() = default;
@@ -35,22 +35,22 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// Barrier and shared words of the ranks of one run.
+/// The sync file of one run, for one rank.
 class SyncFile {
  public:
   static constexpr int kMostRanks = 64;
   static constexpr std::size_t kMostTimes = 2000;  ///< maximum number of timed calls of one size
 
-  /// `path` is an existing file that is empty before the first rank opens it. If there are more ranks than cores,
-  /// `oversubscribed` is true, and a waiting rank yields its core at once.
+  /// Maps the file `path`, which must exist and be empty before the first rank opens it. `oversubscribed`: there are
+  /// more ranks than cores, so a waiting rank yields its core at once.
   SyncFile(const std::string& path, int rank, int ranks, bool oversubscribed);
 
   int rank() const noexcept { return rank_; }
   int ranks() const noexcept { return ranks_; }
   const std::string& path() const noexcept { return path_; }
 
-  /// Sets a function that a rank calls now and then while it waits longer than a millisecond in a barrier. A library
-  /// that progresses only inside its calls may still have to send data to its peers.
+  /// Sets a function that this rank calls while it waits in a barrier for more than a millisecond. Reason: some
+  /// libraries send data only inside their calls, and a peer may need these data to reach the barrier.
   void while_waiting(std::function<void()> progress) { progress_ = std::move(progress); }
 
   /// Throws std::runtime_error with the number of a rank that has not arrived after two minutes.

@@ -1,4 +1,5 @@
-// Implementation of the tables of the comparison, and their text and Markdown.
+// Implementation of the tables of the comparison with other libraries. This file makes the tables, and writes them as
+// text and as Markdown.
 #include "tables.hpp"
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@ namespace collectives::compare {
 namespace {
 
 constexpr std::size_t kHugeBytes = 16 << 20;
-// Sizes in bytes between which the table shows no bound. The bound of roofline.cpp has several variants. Up to the
-// first size, its variant `lines` is the bound. From the second size on, the fastest other variant is the bound. Below
-// the second size, the barrier of the other variants takes longer than their traffic.
+// Sizes in bytes between which the tables show no bound. roofline.cpp measures the bound with several variants. Up to
+// the first size, its variant `lines` is the bound. From the second size on, the fastest other variant is the bound.
+// Below the second size, these variants are no bound, because their barrier takes longer than their loads and stores.
 constexpr std::size_t kMostOfLines = 4 << 10, kLeastOfOthers = 64 << 10;
 
 std::string time_text(double microseconds) {
@@ -36,8 +37,8 @@ void append(std::vector<std::string>& row, const std::optional<Ratio>& ratio) {
   row.push_back(fmt::format("{:.2f}..{:.2f}", ratio->low, ratio->high));
 }
 
-/// Returns the summary over all sizes, with one row for each collective and number of ranks, in place and out of place.
-/// `ratio` selects the ratio to peers with default or with best settings.
+/// Returns the summary table over all sizes. It has one row per line: a collective at a number of ranks, in place or
+/// out of place. `ratio` selects the ratio to peers with default settings or with their best settings.
 Table summary_table(const std::string& title, const std::vector<Line>& lines, std::optional<Ratio> Verdict::*ratio) {
   const auto mean_text = [](double mean) { return mean > 0 ? fmt::format("{:.2f}", mean) : "-"; };
   Table table{title, {}, {}};

@@ -1,12 +1,12 @@
-// Benchmark of the codecs, which convert f32 values to fewer bytes and back, against memcpy. The result is in bytes
-// moved per second: bytes read plus bytes written. Codec and memcpy move equally many bytes. A codec that is as fast as
-// memcpy therefore has the ratio 1.
+// Benchmark of the codecs, which convert f32 values to fewer bytes and back. Each codec is compared with memcpy. The
+// speed is in bytes read and written per second. Codec and memcpy read and write equally many bytes in total, so a
+// codec that is as fast as memcpy has the ratio 1.
 //
-// Codec and memcpy take turns of some microseconds, because the speed of a machine changes from one second to the next.
-// The results are medians.
+// The benchmark runs codec and memcpy in turns of some microseconds, because the speed of a machine changes from one
+// second to the next. The results are medians.
 //
-// The name of a result is: encode or decode/codec/elements. Counters: GB_s of the codec, memcpy_GB_s, and their ratio,
-// share_of_memcpy.
+// The name of a result is "encode" or "decode", the codec and the number of elements, with slashes between them.
+// Counter GB_s is the speed of the codec, memcpy_GB_s that of memcpy, and share_of_memcpy is their ratio.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Memory that starts at a cache line and whose pages are present.
+/// Memory that starts at a cache line. All its pages are allocated in advance.
 template <class T>
 class Lines {
  public:
@@ -87,7 +87,8 @@ void convert(benchmark::State& state, const Codec& codec, Direction direction) {
     for (const Direction direction : {Direction::encode, Direction::decode}) {
       const std::string name =
           std::string(direction == Direction::encode ? "encode/" : "decode/") + std::string(codec->name());
-      // Sizes for the L1 cache, the L2 cache and memory. The last two are 64 MiB and 256 MiB of f32.
+      // Numbers of elements that fit into the L1 cache, into the L2 cache, and only into memory. The last two are 64
+      // MiB and 256 MiB.
       benchmark::RegisterBenchmark(name.c_str(),
                                    [codec, direction](benchmark::State& state) { convert(state, *codec, direction); })
           ->UseManualTime()

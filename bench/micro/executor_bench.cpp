@@ -1,7 +1,7 @@
 // Benchmark of the executor, the part of the library that performs the Steps of a plan. A plan is the algorithm of a
-// call, and a Step is one action of a rank, such as a send. One thread progresses both ranks of an all-reduce in turns,
-// so no rank ever waits. The times include the work of the executor, copies and arithmetic. They include no wake-ups,
-// and no traffic between cores.
+// call, and a Step is one action of a rank, such as a send. An all-reduce of two ranks is timed. One thread progresses
+// both ranks, so no rank ever waits. The times therefore contain only the work of the executor, copies and arithmetic,
+// but no traffic between cores.
 #include <benchmark/benchmark.h>
 
 #include <memory>

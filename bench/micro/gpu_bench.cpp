@@ -1,10 +1,11 @@
-// Benchmark on GPUs. First it compares the library's kernels (cuda/kernels.hpp) with the bandwidth of a copy in GPU
-// memory. Then it compares the library's calls that use NCCL with NCCL itself. bench/results/gpu.md lists the targets.
+// Benchmark on GPUs. Its first part compares the bandwidth of the library's kernels (cuda/kernels.hpp) with that of a
+// copy in GPU memory. Its second part compares calls of the library that use NCCL with direct calls of NCCL. The file
+// bench/results/gpu.md lists the expected results.
 //
 //   gpu_bench [--bytes 1073741824] [--elements 268435456] [--repeats 21]
 //
-// Prints one line for each result, which is a median. A time is that between two CUDA events, one before a call in the
-// stream and one after it. Work of the CPU therefore counts only while the GPU waits for it.
+// The program prints one line per result. Each result is a median. A time is measured between two CUDA events in a
+// stream, one before a call and one after it. Work of the CPU therefore counts only while the GPU waits for it.
 #include "gpu_bench.hpp"
 
 #include <cuda_runtime.h>
@@ -65,7 +66,8 @@ class Bench {
                1e-9 * static_cast<double>(moved_bytes) / seconds, verdict);
   }
 
-  /// Times an action that reads and writes `moved_bytes`, and prints its bandwidth divided by that of a copy.
+  /// Times an action that reads and writes `moved_bytes` bytes together. Prints its bandwidth divided by that of a
+  /// copy.
   void time_moving(std::size_t moved_bytes, const Action& action) {
     const double seconds = time(action);
     const double share = static_cast<double>(moved_bytes) / seconds / copy_bandwidth_;
@@ -100,7 +102,7 @@ class Bench {
                 [&] { cuda::fold(ReduceOp::sum, type, terms, outs, count, static_cast<int>(sources), stream_.get()); });
   }
 
-  /// Writes elements whose magnitudes are distributed like those of a gradient.
+  /// Fills `to` with random numbers whose distribution is like that of a gradient.
   void draw(float* to, std::size_t count) const {
     std::vector<float> values(count);
     std::uint64_t state = 1;
@@ -132,7 +134,7 @@ class Bench {
                       seconds * copy_bandwidth_ / static_cast<double>(moved)));
   }
 
-  /// Compares the kernel that reduces, scales and converts in one pass with separate kernels for these steps.
+  /// Times the kernel that reduces, scales and converts in one pass, and separate kernels for these three steps.
   void fused() {
     constexpr std::size_t kSources = 4;
     const std::size_t count = sizes_.bytes / sizeof(float);

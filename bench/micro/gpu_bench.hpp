@@ -1,4 +1,5 @@
-// Parts that the files of gpu_bench share: GPU memory, and a stream that times actions.
+// Classes and functions for the files of gpu_bench, the benchmark on GPUs: GPU memory, and a CUDA stream that times
+// actions.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +22,7 @@ inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
 }
 
-/// Exception: the device has less memory than a measurement needs.
+/// Exception that a measurement throws if the GPU has too little free memory.
 struct NoMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -52,14 +53,14 @@ class DeviceMemory {
 using Memory = std::unique_ptr<DeviceMemory>;
 inline Memory memory(std::size_t bytes) { return std::make_unique<DeviceMemory>(bytes); }
 
-/// Returns the middle value. If two values are in the middle, returns the larger one.
+/// Returns the median of `values`. If their number is even, returns the larger one of the two middle values.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-/// A stream of the current device with two events around each action.
+/// CUDA stream of the current device, with two events by which it times actions.
 class TimedStream {
  public:
   TimedStream() {
@@ -76,8 +77,8 @@ class TimedStream {
   TimedStream& operator=(const TimedStream&) = delete;
   cudaStream_t get() const { return stream_; }
 
-  /// Returns the seconds between two events, one before and one after the work that `action` adds to the stream. Throws
-  /// if the device takes more than two minutes.
+  /// Calls `action`, which adds work to the stream. Returns the seconds between an event before that work and an event
+  /// after it. Throws if the device takes more than two minutes.
   double time(const std::function<void()>& action) {
     check(cudaEventRecord(before_, stream_), "event");
     action();
@@ -93,7 +94,7 @@ class TimedStream {
     check(cudaEventElapsedTime(&milliseconds, before_, after_), "time");
     return 1e-3 * static_cast<double>(milliseconds);
   }
-  /// Returns the median of `repeats` times, after some untimed runs.
+  /// Returns the median time of `repeats` runs of `action`, after some untimed runs.
   double median_time(int repeats, const std::function<void()>& action) {
     constexpr int kWarmUps = 3;
     std::vector<double> seconds;
@@ -109,8 +110,8 @@ class TimedStream {
   cudaEvent_t before_ = nullptr, after_ = nullptr;
 };
 
-/// Measures the library's calls that use NCCL, and prints one line for each (gpu_bench_nccl.cpp). Every GPU of this
-/// machine is a rank.
+/// Times calls of the library that use NCCL, and prints one line for each (gpu_bench_nccl.cpp). Each of the `devices`
+/// GPUs is a rank.
 void nccl_figures(int devices, int repeats);
 
 }  // namespace collectives::gpu_bench

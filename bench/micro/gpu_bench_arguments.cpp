@@ -1,4 +1,4 @@
-// Implementation of the command line of gpu_bench, by the library CLI11.
+// Command line of gpu_bench, the benchmark on GPUs. The library CLI11 parses it.
 #include "gpu_bench_arguments.hpp"
 
 #include <fmt/format.h>

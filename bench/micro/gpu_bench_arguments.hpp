@@ -1,4 +1,5 @@
-// The command line of gpu_bench. This code does not use CUDA.
+// The command line of gpu_bench, the benchmark on GPUs. This code does not use CUDA, so it can be tested on machines
+// without CUDA.
 #pragma once
 
 #include <cstddef>

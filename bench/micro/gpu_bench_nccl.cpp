@@ -1,5 +1,5 @@
-// Part of gpu_bench: times the library's all-reduce, with the backend `nccl`, against a direct call of ncclAllReduce.
-// The two calls use the same buffers, streams and GPUs, in turns. Ranks are threads, one for each GPU.
+// Part of gpu_bench, the benchmark on GPUs. It times an all-reduce of the library by the backend `nccl`, and a direct
+// call of ncclAllReduce. Both calls use the same buffers, streams and GPUs. The ranks are threads, one per GPU.
 #include <barrier>
 #include <collectives/collectives.hpp>
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace collectives::gpu_bench {
 namespace {
 
-/// NCCL communicator of one rank, for direct calls of NCCL.
+/// NCCL communicator of one rank, for direct calls.
 class Direct {
  public:
   Direct(const nccl::Library& library, int ranks, const ncclUniqueId& id, int rank) : library_(library) {
@@ -47,7 +47,8 @@ void measure(const Setup& setup, int rank, Bootstrap& bootstrap) {
   const Direct direct(setup.library, setup.ranks, setup.id, rank);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{256} << 20}) {
-    const int calls = bytes <= 8 ? 1000 : 10;  // calls between two events; for short calls the CPU's work counts
+    // calls between two events; short calls are timed many at a time, because work of the CPU also counts
+    const int calls = bytes <= 8 ? 1000 : 10;
     const std::size_t count = bytes / sizeof(float);
     const Memory in = memory(bytes), out = memory(bytes);
     const auto uses_nccl = [&] {
@@ -95,7 +96,7 @@ void nccl_figures(int devices, int repeats) {
     threads.emplace_back([&setup, rank, &bootstrap = *bootstraps[static_cast<std::size_t>(rank)]] {
       try {
         measure(setup, rank, bootstrap);
-      } catch (const std::exception& error) {  // the other ranks would wait for this rank
+      } catch (const std::exception& error) {  // the other ranks would wait for this rank forever
         fmt::print(stderr, "gpu_bench: rank {}: {}\n", rank, error.what());
         std::_Exit(1);
       }

@@ -1,12 +1,12 @@
-// Benchmark of the machine: the minimum times in which two cores can exchange data. No call of the library between two
-// ranks can be faster.
+// Benchmark of the machine: it measures how fast two cores can exchange data. These times are lower bounds for calls of
+// the library between two ranks.
 //
 //   line_exchange   each core writes a cache line and reads the other core's line: bound of a short call of two ranks
 //   dirty_lines     each core writes bytes and reads those that the other core wrote: bound of exchange by staging
 //   kernel_copy     process_vm_readv from another process: bound of exchange by a copy of the kernel
 //
-// Read the CPU column of benchmarks with two threads. Their threads only spin, so CPU time equals elapsed time. Google
-// Benchmark divides the other column by the number of threads.
+// In results with two threads, only the CPU column is right: the threads never sleep, so CPU time equals elapsed time.
+// Google Benchmark divides the other column by the number of threads.
 #include <benchmark/benchmark.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -29,7 +29,8 @@ namespace {
 
 using collectives::BoundedYield;
 
-/// Cores of the program at its start. Later threads inherit the affinity of the thread that creates them.
+/// Cores on which the program may run at its start. Later, threads have other sets of cores, because pin() changes them
+/// and new threads inherit them.
 const cpu_set_t kAllowed = [] {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -37,7 +38,7 @@ const cpu_set_t kAllowed = [] {
   return cores;
 }();
 
-/// Pins the calling thread to a core of its own, if there are enough cores.
+/// Lets the calling thread run only on core number `thread` of kAllowed. Does nothing if there are too few cores.
 void pin(int thread) {
   for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &kAllowed) || thread-- > 0) continue;
@@ -53,7 +54,7 @@ struct alignas(128) Line {
   std::atomic<std::uint64_t> word{0};
 };
 
-/// Barrier of two threads. Google Benchmark runs both equally often.
+/// Barrier of two threads. Google Benchmark runs the loop of both threads equally often, so none waits forever.
 struct Barrier {
   static constexpr std::uint64_t kSlots = 64;
   Line lines[2][kSlots];

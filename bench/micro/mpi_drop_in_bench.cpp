@@ -1,9 +1,10 @@
-// Benchmark of MPI's collectives, with and without the drop-in. The drop-in is a library that performs collectives of
-// MPI. It is preloaded by LD_PRELOAD. The program itself uses MPI only.
+// Benchmark of MPI's collectives, with and without the drop-in. The drop-in is a shared library that performs the
+// collectives of an MPI program by this project's library. The variable LD_PRELOAD loads it. The benchmark itself uses
+// only MPI.
 //
 // Prints one line for each collective and length: name, bytes of the whole vector, and microseconds of a call. A round
-// times a loop of calls on the slowest rank, and the result is the median over the rounds. The line "forwarded" shows a
-// call that the drop-in always leaves to MPI, in nanoseconds.
+// times a loop of calls, and takes the time of the slowest rank. The result is the median over the rounds. The line
+// "forwarded" shows the time of a call that the drop-in always leaves to MPI, in nanoseconds.
 //
 //   mpirun -np 2 drop_in_bench_openmpi [rounds]
 #define OMPI_SKIP_MPICXX
@@ -24,7 +25,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Returns seconds per call on the slowest rank.
+/// Returns the median over the rounds: seconds per call on the slowest rank.
 double time_of(int rounds, int calls, const std::function<void()>& call) {
   std::vector<double> times;
   for (int round = 0; round <= rounds; ++round) {

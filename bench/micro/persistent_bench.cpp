@@ -1,12 +1,13 @@
-// Benchmark of a persistent call: an all-reduce of 8 bytes, back to back, beside a bare exchange of one cache line
-// between the same two ranks.
+// Benchmark of a persistent call, which is made once and then started many times. It times an all-reduce of 8 bytes
+// between two ranks, call after call. For comparison, it also times a bare exchange of one cache line between the same
+// ranks.
 //
 //   persistent_bench [ROUNDS]
 //
-// Two processes, each pinned to a core, alternate between blocks of three kinds: bare exchanges, persistent calls, and
-// plain blocking calls. A bare exchange writes a word into a cache line of this rank, and waits for that word in the
-// line of the other rank. The lines form a ring of 64, as those of the library do. The program prints the median time
-// of each kind over all rounds, and the median of the ratios within a round.
+// The ranks are two processes, each pinned to a core. A round has three blocks: one of bare exchanges, one of
+// persistent calls, and one of plain blocking calls. In a bare exchange, a rank writes a word into its cache line, and
+// waits for that word in the other rank's line. Each rank has a ring of 64 lines, as in the library. The program prints
+// the median time of each kind of block, and the median of the ratios within a round.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -26,8 +27,9 @@
 
 namespace {
 
-constexpr int kRounds = 4000;            // default number of rounds
-constexpr int kExchangesPerBlock = 200;  // exchanges of one kind in a row; far shorter than a time slice
+constexpr int kRounds = 4000;  // default number of rounds
+// exchanges or calls of one block, which is far shorter than a time slice of the kernel
+constexpr int kExchangesPerBlock = 200;
 
 struct alignas(128) ExchangeLine {
   std::atomic<std::uint64_t> word{0};
@@ -55,7 +57,7 @@ void exchange_line(Lines& lines, int self, std::uint64_t number) {
     if (turn > 10'000) pause.wait();  // the other process may have no core
 }
 
-/// Returns the nanoseconds of one call of `work`, as the mean of a block.
+/// Calls `work` as often as a block requires. Returns the mean time of a call in nanoseconds.
 template <class Work>
 double time_block(Work&& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -86,7 +88,7 @@ void run_rank(collectives::Communicator& comm, Lines& lines, int rounds) {
       call.wait();
     });
     const double plain_time = time_block([&] { comm.all_reduce(input, plain_output); });
-    if (round < 3) continue;  // caches and plans are warm from here on
+    if (round < 3) continue;  // the first three rounds are warm-up
     bare.push_back(bare_time);
     persistent.push_back(persistent_time);
     plain.push_back(plain_time);
@@ -109,7 +111,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: collectives_run -n 2 persistent_bench [ROUNDS]\n");
     return 2;
   }
-  // Rank 0 passes the name of its memory to rank 1, which opens it through /proc.
+  // Rank 0 sends its process id and the descriptor of its memory to rank 1. Rank 1 opens the memory through /proc.
   std::uint64_t name[2] = {static_cast<std::uint64_t>(::getpid()), 0};
   int descriptor = -1;
   if (comm.rank() == 0) {

@@ -1,6 +1,6 @@
 // Benchmark of planning. A plan is the algorithm and protocol that the library chooses for a call. The library chooses
-// a plan at the first call with new arguments, and keeps it for later calls. Choosing should take little time for any
-// number of ranks. The text that explains a plan is timed, too.
+// a plan at the first call with new arguments, and keeps it for later calls. The benchmark shows how the time of this
+// choice grows with the number of ranks. It also times explain(), which describes the choice.
 #include <benchmark/benchmark.h>
 
 #include "collectives/plan.hpp"

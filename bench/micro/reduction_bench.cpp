@@ -1,8 +1,10 @@
-// Benchmark of the reduction loops against memcpy, in bytes per second. All bytes of sources read and of results
-// written count, so a loop that is as fast as memory has the result of memcpy. Normal stores also read the memory that
-// they overwrite, and this read is not counted. Non-temporal stores do not read it.
+// Benchmark of the loops that reduce vectors, compared with memcpy, in bytes per second. The bytes of all sources that
+// are read and all results that are written count. A loop that only memory limits is thus as fast as memcpy. Normal
+// stores also read the memory that they overwrite, but these bytes do not count. Non-temporal stores do not read that
+// memory.
 //
-// The name of a result is: op/type/number of sources/bytes of each source. "to_all" writes the result to every source.
+// The name of a result is: op/type/number of sources/bytes of each source. A loop with "to_all" in its name writes the
+// result to every source.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -17,7 +19,7 @@ namespace {
 
 using Memory = std::vector<std::byte>;
 
-/// Byte that fills the buffers. Repeated, it is an ordinary number in each type.
+/// Byte that fills the buffers. In each type, elements of this byte are ordinary numbers, no NaN or denormals.
 constexpr std::byte kFilling{0x3c};
 
 void set_bytes(benchmark::State& state, std::int64_t vectors, std::int64_t bytes) {
@@ -63,7 +65,7 @@ void reduce(benchmark::State& state, ReduceOp op, DataType type) {
   set_bytes(state, state.range(0) + 1, state.range(1));
 }
 
-/// Computes the maximum of equal numbers, so that the values stay the same.
+/// Times a reduction to all sources. The op is max and all elements are equal, so the sources never change.
 void reduce_to_all(benchmark::State& state, Stores stores) {
   const auto ranks = static_cast<std::size_t>(state.range(0)), bytes = static_cast<std::size_t>(state.range(1));
   std::vector<Memory> vectors(ranks, Memory(bytes, kFilling));

@@ -1,15 +1,15 @@
-// Benchmark of select(), which adds a gradient of n elements to an accumulated vector and selects the k elements with
-// the largest magnitude (compression/select.hpp). The elements that are not selected stay in the accumulated vector, as
-// the residual. select() is compared with a lower bound and with std::nth_element. The lower bound only adds the
-// gradient, which reads 2n floats and writes n. The function std::nth_element runs on pairs of magnitude and index,
+// Benchmark of select(), a part of top-k compression (compression/select.hpp). The function adds a gradient of n
+// elements to an accumulated vector, and selects the k elements with the largest magnitude. The other elements stay in
+// that vector, as the residual. The benchmark compares select() with a lower bound and with std::nth_element. The lower
+// bound only adds the gradient, which reads 2n floats and writes n. std::nth_element gets pairs of magnitude and index,
 // each packed into one integer.
 //
 // The name of a result is: source of the elements/n/n divided by k. A round times select(), the lower bound and
-// std::nth_element once each, so that all meet the same state of the machine. Times are CPU times. Counters are medians
-// over rounds. Counter `passes` is the time of select() divided by that of the lower bound. Counter `x_nth_element` is
-// the time of std::nth_element divided by that of select(), which includes the addition. In counter `x_both`, the time
-// of std::nth_element includes the addition. Several gradients are made in advance and used in turns. The residual
-// of one selection is the start of the next, as in training.
+// std::nth_element once each, so that all three run under similar conditions. Times are CPU times, and counters are
+// medians over rounds. Counter `passes` is the time of select() divided by that of the lower bound. Counter
+// `x_nth_element` is std::nth_element's time divided by that of select(). Counter `x_both` is the same, but adds the
+// time of the addition to that of std::nth_element. Several gradients are made in advance and used in turns. The
+// residual of one selection is the start of the next, as in training.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Implementation of the accumulator. The gradients of the first batch are copied instead of added to zeros. A copy
-// takes less time and keeps the sign of -0.
+// Implementation of the accumulator, which adds up the gradients of a training step with several batches. The gradients
+// of the first batch are copied, not added to zeros: a copy takes less time and keeps the sign of -0.
 #include "accumulator.hpp"
 
 namespace mnist {

@@ -1,6 +1,6 @@
-// Implementation of the trainer's command line, which the library CLI11 splits into options. Three things are checked
-// after the split: the schedule of learning rates, the intervals of checkpoints, and values that must be equal on all
-// ranks.
+// Command line of mnist_trainer, the example program that trains a model on the MNIST digits. The library CLI11 splits
+// the line and checks most values. This file then checks the schedule of learning rates, the interval between
+// checkpoints, and the values that must be equal on all ranks.
 #include "arguments.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,8 @@ CLI::IsMember one_of(const Names& names) {
 
 [[noreturn]] void refuse(std::string_view why) { throw EarlyExit(fmt::format("mnist_trainer: {}", why), 2); }
 
-/// Throws EarlyExit with one line that names the wrong flag. If a flag is unknown, the line lists the known flags.
+/// Throws EarlyExit, which ends the program, with one line about the wrong flag. For an unknown flag, the line lists
+/// the known flags.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   std::ranges::replace(text, '\n', ' ');
@@ -42,7 +43,7 @@ CLI::IsMember one_of(const Names& names) {
   refuse(text);
 }
 
-/// Returns a validator for CLI11 that accepts the numbers for which `good` returns true.
+/// Returns a check for CLI11 that accepts a number if `good` returns true for it.
 template <class Good>
 auto number(const char* expected, Good good) {
   return [expected, good](const std::string& text) -> std::string {
@@ -52,7 +53,7 @@ auto number(const char* expected, Good good) {
   };
 }
 
-/// Flags of gradient compression. Most of them require the compression top_k.
+/// Flags for the compression of gradients. Most of them are valid only with the compression top_k.
 class CompressionFlags {
  public:
   void enter(CLI::App& app) {
@@ -82,7 +83,7 @@ class CompressionFlags {
         ->capture_default_str();
   }
 
-  /// Returns the options. Requires that the line has been read.
+  /// Returns the options for compression. Requires that CLI11 has read the command line.
   Compression parsed() const {
     Compression compression = wanted_;
     std::string_view flag;
@@ -125,9 +126,9 @@ class CompressionFlags {
   std::vector<CLI::Option*> of_top_k_;
 };
 
-/// Returns the flags whose values must be equal on all ranks, each with its value, because all ranks train together.
-/// Paths of files need not be equal, because rank 0 reads and writes them. The result therefore contains only whether a
-/// file is given. Data sets are compared when they are loaded.
+/// Returns the flags that must be equal on all ranks, with their values, because all ranks train one model. Paths of
+/// files may differ, because only rank 0 uses them, so the result only contains whether a path is given. The data sets
+/// are compared when they are loaded.
 json common(const Arguments& arguments) {
   const TrainerOptions& trainer = arguments.trainer;
   return json::array({{"--model", arguments.model},
@@ -167,7 +168,7 @@ json common(const Arguments& arguments) {
                       {"--profile-step", arguments.profile_step}});
 }
 
-/// Values that are checked or converted after CLI11 has read the line.
+/// Values of options as text, which are checked and converted after CLI11 has read the line.
 struct Texts {
   std::string optimizer = "adam", schedule, overlap = "on", every = "1epochs";
   float rate = 0;

@@ -19,11 +19,11 @@ namespace mnist {
 
 struct Arguments {
   std::string model = "cnn";
-  std::string device = "cpu";  ///< one of kDeviceNames
+  std::string device = "cpu";  ///< device that computes; one of kDeviceNames
   OptimizerKind optimizer = OptimizerKind::adam;
   TrainerOptions trainer;
   std::filesystem::path data;                                  ///< folder of the MNIST files; empty: synthetic digits
-  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< maximum numbers of images that are used
+  std::size_t train_limit = SIZE_MAX, test_limit = SIZE_MAX;   ///< maximum numbers of images for training and test
   std::size_t synthetic_train = 12000, synthetic_test = 2000;  ///< numbers of synthetic images
   std::filesystem::path resume;                                ///< checkpoint from which to continue; empty: a new run
   std::string backend;                                         ///< backend of the library; empty: its default
@@ -40,11 +40,11 @@ struct EarlyExit : std::runtime_error {
   int code;
 };
 
-/// Collective. Exchanges `mine` and returns the texts of all ranks.
+/// Returns the text `mine` of every rank. All ranks must call this function.
 std::vector<std::string> texts_of_ranks(collectives::Bootstrap&, const std::string& mine);
 
-/// Collective. Runs `action` on every rank. If it throws EarlyExit on any rank, every rank throws the exception of the
-/// lowest such rank.
+/// Runs `action` on every rank. All ranks must call this function. If `action` throws EarlyExit on some ranks, every
+/// rank throws the exception of the lowest of them.
 void agree(collectives::Bootstrap&, const std::function<void()>& action);
 
 /// Parses the command line. Throws EarlyExit.

@@ -1,9 +1,11 @@
-// Implementation of the buckets, with their all-reduces and times. Time in ready(), finish() and average() is exposed:
-// the step waits for communication. Time outside these functions is hidden if a bucket is in flight, that is, if its
-// all-reduce has started and has not ended.
+// Implementation of the buckets. A bucket is a range of the gradients that one all-reduce sums over the ranks. This
+// file also measures times. Time in ready(), finish() and average() is exposed: the training step waits for
+// communication. Time outside these functions is hidden if an all-reduce has started and not ended: it overlaps
+// computing.
 //
-// The CPU may run ahead of a GPU. Functions finish() and average() therefore first wait for the GPU, and progress the
-// buckets in flight during this wait. The wait counts as computing: exposed time starts when the GPU is idle.
+// The CPU may call finish() or average() while a GPU is still computing. These functions therefore first wait for the
+// GPU, and progress the started all-reduces during this wait. The wait counts as computing: exposed time starts when
+// the GPU is idle.
 #include "buckets.hpp"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, s
                                 std::size_t bucket_elements) {
   std::vector<Bucket> buckets;
   std::size_t end = count;  // end of the current layer
-  Bucket run{end, end};     // whole layers that are not in a bucket yet
+  Bucket run{end, end};     // range of layers that are not in a bucket yet
   const auto close_run = [&] {
     if (run.begin < run.end) buckets.push_back(run);
     run = {end, end};
@@ -79,7 +81,7 @@ void GradientReducer::finish() {
   } else {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
       comm_.all_reduce(elements(buckets_[i]), collectives::ReduceOp::sum, on_device(compressor_.options(i)));
-    wait_for(device_);  // the device may still be computing the sums
+    wait_for(device_);  // the device may still be performing the additions
   }
   leave(entered);
 }

@@ -1,9 +1,9 @@
-// Sums the gradients over the ranks in buckets. A bucket is a range of the gradients that one all-reduce sums. The
-// backward pass computes the last layer first, so its bucket starts first, while the pass still computes earlier
-// layers.
+// Buckets: sum the gradients over the ranks. A bucket is a range of the gradients that one all-reduce sums. The
+// backward pass begins with the gradients of the last layer. The all-reduce of their bucket starts at once, and runs
+// while the pass computes the gradients of earlier layers.
 //
-// Weights, and the state (moments) of the optimizer, are as long as the gradients. They are averaged in the same
-// buckets and are never compressed.
+// In training with local steps, the ranks also average their weights and the state of the optimizer. These vectors have
+// the same buckets. They are never compressed.
 #pragma once
 
 #include <chrono>
@@ -17,26 +17,27 @@
 
 namespace mnist {
 
-/// Elements [begin, end) of the flat gradient.
+/// Elements [begin, end) of the vector of all gradients.
 struct Bucket {
   std::size_t begin = 0, end = 0;
   bool operator==(const Bucket&) const = default;
 };
 
-/// Cuts [0, count) into buckets from its end. A bucket is a run of whole layers with at most `bucket_elements` elements
-/// together, or a part of one longer layer. A part of a long layer therefore never waits for the
-/// gradients of another layer.
+/// Cuts [0, count) into buckets from its end. A bucket consists of adjacent whole layers with at most `bucket_elements`
+/// elements together, or is a part of a longer layer. A part of a long layer is in a bucket of its own, so that its
+/// all-reduce never waits for another layer.
 ///
-/// `layer_offsets` ascends from 0. The buckets are in order from the last layer to the first.
+/// `layer_offsets` has the first element of each layer, ascending. The buckets are ordered from the last layer to the
+/// first.
 std::vector<Bucket> cut_buckets(const std::vector<std::size_t>& layer_offsets, std::size_t count,
                                 std::size_t bucket_elements);
-/// Returns one bucket for each layer, of any length, from the last layer to the first.
+/// Returns one bucket per layer, however long, ordered from the last layer to the first.
 std::vector<Bucket> cut_by_layer(const std::vector<std::size_t>& layer_offsets, std::size_t count);
 
-/// Times in seconds since the last take_times().
+/// Times in seconds since the previous call of take_times().
 struct CommunicationTimes {
   double exposed = 0;  ///< time in which the step waits for communication and computes nothing
-  double hidden = 0;   ///< time in which a bucket is in flight while the step computes
+  double hidden = 0;   ///< time in which an all-reduce overlaps computing
 };
 
 /// Sums one step's gradients over the ranks, in place.

@@ -1,5 +1,5 @@
-// Implementation of checkpoints: writes the files of checkpoints, and reads and checks them. The checks are made in the
-// order of magic number, version, length, CRC, description and contents.
+// Implementation of checkpoints, files with which training can be continued. This file writes, reads and checks them.
+// It checks, in this order: magic number, version, length, checksum (CRC), description and contents.
 #include "checkpoint.hpp"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ void append(std::string& bytes, std::span<const float> numbers) {
   bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
 }
 
-/// Returns the f32 numbers in `bytes`. Copies them, because they may be unaligned in a file.
+/// Returns the f32 numbers in `bytes`. Copies them, because they may be unaligned in the file.
 std::vector<float> numbers(std::string_view bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -74,7 +74,7 @@ void require_regular(const std::filesystem::path& path) {
   throw FileError(fmt::format("{}: {}", path.string(), why));
 }
 
-/// Checks magic, version, length and CRC. Returns the lengths in the prefix.
+/// Checks magic number, version, length and CRC of a checkpoint. Returns the lengths that it contains.
 Lengths check_envelope(std::string_view bytes, const std::filesystem::path& path) {
   if (!bytes.starts_with(kMagic.substr(0, bytes.size())) || bytes.empty())
     refuse(path, "not a checkpoint of mnist_trainer");
@@ -97,7 +97,7 @@ Lengths check_envelope(std::string_view bytes, const std::filesystem::path& path
   return lengths;
 }
 
-/// JSON part of a checkpoint.
+/// JSON part of a checkpoint, which describes the run.
 struct Description {
   std::string model, optimizer;
   json tensors;
@@ -148,13 +148,13 @@ void require_same_run(const Description& description, const RunIdentity& run, co
   same("batches of a step", saved.accumulate, run.accumulate);
   same("training images", saved.train_images, run.train_images);
   same("data checksum", saved.data_checksum, run.data_checksum);
-  // A run that keeps residuals, values that its compressor has not sent, may resume from a checkpoint without
-  // residuals.
+  // The compression must be equal, with one exception: a run with residuals may continue a checkpoint without them. A
+  // residual holds values that the compression has not sent yet.
   if (!(run.keeps_residuals && description.state_bytes.empty()))
     same("compression", saved.compression, run.compression);
 }
 
-/// Numbers of a checkpoint, read one range after another.
+/// Reader of the f32 numbers of a checkpoint, in order.
 class Numbers {
  public:
   Numbers(std::string_view bytes, const std::filesystem::path& path) : left_(bytes), path_(path) {}

@@ -1,5 +1,5 @@
-// Checkpoints of a training run. A checkpoint holds everything on which the next step depends. A run and its
-// continuation therefore give the same bits. The file holds:
+// Checkpoints of a training run. A checkpoint is a file with everything on which the next step depends. A run that is
+// continued from a checkpoint therefore gives the same bits as an uninterrupted run. The file contains:
 //
 //   8 bytes   "MNISTCKP"
 //   4         format version: 2 with states of a compressor, else 1
@@ -11,8 +11,8 @@
 //   ...       the states of the compressor, rank by rank
 //   4         CRC32 of everything before
 //
-// Numbers are little-endian, the byte order of this machine. A file is never incomplete, because it is written under
-// another name, flushed to the disk and then renamed to its path.
+// Numbers are little-endian. The file is written under another name, flushed to the disk and then renamed. Its path
+// thus never names an incomplete file.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@
 
 namespace mnist {
 
-/// Values that must be equal in a run and its continuation, in addition to model and optimizer.
+/// Values that a run and its continuation must share. Model and optimizer must be equal, too.
 struct RunIdentity {
   std::uint64_t seed = 0;
-  std::size_t batch = 0;  ///< images of a global batch
+  std::size_t batch = 0;  ///< images of a global batch, which all ranks process together
   std::size_t train_images = 0;
   std::uint32_t data_checksum = 0;   ///< CRC32 of all images and labels
   std::size_t accumulate = 1;        ///< batches of a step

@@ -1,6 +1,6 @@
-// Implementation of the compression options and of the report on their effect. A codec sends equally many bytes in
-// every call, so its effect is taken from the library's plan. Top-k sends only the largest elements. Its report is read
-// after every step.
+// Implementation of the compression of gradients: the options, and a report on the effect. A codec converts each
+// element to fewer bytes. It sends equally many bytes in every call, so the report takes this number from the plan of
+// the library. Top-k sends only the largest elements. The library reports their number after every call.
 #include "compression.hpp"
 
 #include <fmt/format.h>
@@ -121,7 +121,7 @@ std::string Compressor::plan() {
 void Compressor::count_step() {
   if (tensors_.empty()) return;
   ++steps_;
-  const Tensor* dense = nullptr;  // the largest tensor that was sent whole
+  const Tensor* dense = nullptr;  // the largest tensor that was sent without compression
   for (Tensor& tensor : tensors_) {
     bool compressed = tensor.coded;
     if (top_k_) {
@@ -131,14 +131,14 @@ void Compressor::count_step() {
       tensor.sent_bytes = static_cast<double>(report.sent_bytes);
       tensor.reason = report.reason;
       sums_.chosen += static_cast<double>(report.chosen);
-      // A tensor that is sent whole has contributions to every element.
+      // If a tensor is sent without compression, ranks send all of its elements.
       sums_.union_size += static_cast<double>(report.sparse ? report.union_size : report.count);
       sums_.coding_ms += 1e3 * report.coding_seconds;
     }
     sums_.raw_bytes += tensor.raw_bytes;
     sums_.sent_bytes += tensor.sent_bytes;
     sums_.gradient_bytes += static_cast<double>(tensor.count * sizeof(float));
-    sums_.compressed_share += compressed ? 1 : 0;  // until take_report() this is a count
+    sums_.compressed_share += compressed ? 1 : 0;  // a count until take_report() divides it
     if (!compressed && (dense == nullptr || tensor.count > dense->count)) dense = &tensor;
   }
   if (dense != nullptr) sums_.reason = dense->reason;
@@ -151,8 +151,8 @@ std::optional<CompressionReport> Compressor::take_report() {
     for (const Tensor& tensor : tensors_) {
       const collectives::TopKReport last = top_k_->report(tensor.name);
       const double squared = last.residual_norm * last.residual_norm;
-      report.residual_norm += squared;  // until take_report() this is a sum of squares
-      if (last.relative_error > 0)      // adds the square of residual_norm / relative_error; 0 means unknown
+      report.residual_norm += squared;  // a sum of squares until take_report() takes the root
+      if (last.relative_error > 0)      // adds (residual_norm / relative_error)^2; a relative_error of 0 is unknown
         report.relative_error += squared / (last.relative_error * last.relative_error);
     }
   const double steps = static_cast<double>(std::exchange(steps_, 0)), ranks = comm_.size();
@@ -176,7 +176,7 @@ std::optional<CompressionReport> Compressor::take_report() {
 Compressor::States Compressor::save() const {
   States states;
   if (!top_k_) return states;
-  // Gathers the states rank by rank, because only rank 0 has to hold all of them.
+  // Gathers the states of one rank after another, so that only rank 0 needs memory for all of them.
   for (collectives::Rank rank = 0; rank < comm_.size(); ++rank) {
     std::vector<std::byte> state;
     if (rank == comm_.rank()) state = top_k_->save();

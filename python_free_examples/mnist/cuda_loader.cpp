@@ -13,7 +13,7 @@
 namespace mnist {
 
 std::unique_ptr<Device> load_cuda_device(int local_rank) {
-  // dlopen searches the run path of the program, which contains the folder of its other libraries.
+  // dlopen() searches the run path of the program, which contains the folder of this library.
   void* library = ::dlopen("libmnist_cuda.so", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const auto version = reinterpret_cast<decltype(&mnist_cuda_version)>(::dlsym(library, "mnist_cuda_version"));

@@ -1,5 +1,5 @@
-// Implementation of data sets. The images of a batch are copied one by one. The 784 bytes of an image become floats
-// from 0 to 1.
+// Implementation of data sets of images with labels. A batch is the images that are processed together. Its images are
+// copied one by one. Each of the 784 bytes of an image (28 x 28 pixels) becomes a float from 0 to 1.
 #include "dataset.hpp"
 
 #include <zlib.h>

@@ -1,6 +1,6 @@
-// Implementation of the reader of IDX files. It reads a whole file at once, because the files are small. It calls
-// zlib's inflate instead of gzread, because gzread ignores garbage at the end of a file and accepts files that are not
-// compressed.
+// Implementation of the reader of IDX files, in which the MNIST digits are published. Each file is small, so it is read
+// as a whole. A file may be compressed by gzip. The reader calls zlib's inflate and not gzread, because gzread ignores
+// garbage at the end of a file and accepts files that are not compressed.
 #include "idx.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Maximum size of an unpacked file: many times that of MNIST, and far below the memory of a machine.
+// Maximum size in bytes of an unpacked file: many times the size of MNIST, and far less than the memory of a machine.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, std::string_view why) {
@@ -59,7 +59,8 @@ std::uint32_t big_endian(const std::uint8_t* at) {
   return std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 | at[3];
 }
 
-/// Returns the elements of an IDX file with this magic number and these dimensions after the first.
+/// Returns the elements of an IDX file. Requires that the file has the magic number `magic`, and the dimensions `inner`
+/// after the first one.
 Bytes read_elements(const std::filesystem::path& path, std::uint32_t magic,
                     std::initializer_list<std::uint32_t> inner) {
   Bytes bytes = read_file(path);

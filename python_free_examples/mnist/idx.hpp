@@ -1,4 +1,4 @@
-// MNIST in its published form: four IDX files, plain or compressed by gzip.
+// Reader of the MNIST digits in their published form: four IDX files, plain or compressed by gzip.
 //
 // An IDX file is a big-endian header (a magic number, then the length of each dimension) and one byte for each element.
 #pragma once
@@ -9,15 +9,15 @@
 
 namespace mnist {
 
-/// Reads one file of images and its file of labels. Unpacks and checks both before it returns.
+/// Reads a file of images and the file of their labels, and checks both.
 ///
-/// Throws FileError that names the file if it cannot be read, has damaged gzip data or a wrong magic number, is
-/// truncated, or has bytes after the end. Also throws FileError if images are not 28 x 28 or a label is above 9. Throws
-/// it, too, if the numbers of images and labels differ, or there is no image.
+/// Throws FileError, which names the file, in these cases. The file cannot be read, has damaged gzip data or a wrong
+/// magic number, is truncated, or has bytes after the end. Images are not 28 x 28 or a label exceeds 9. The file has no
+/// images, or another number of labels.
 Dataset read_idx(const std::filesystem::path& images, const std::filesystem::path& labels);
 
-/// Reads train-images-idx3-ubyte, train-labels-idx1-ubyte and the two t10k- files from `folder`, each plain or with
-/// .gz. Throws FileError as read_idx(), or with the name of the missing file.
+/// Reads the four files from `folder`: train-images-idx3-ubyte, train-labels-idx1-ubyte, and the same names with t10k
+/// for train. Each name may end in .gz. Throws FileError as read_idx() does, or with the name of a missing file.
 Data load_idx(const std::filesystem::path& folder);
 
 }  // namespace mnist

@@ -1,4 +1,5 @@
-// Implementation of the loss: adds up the scores of all images.
+// Implementation of cross_entropy(), which computes the score of several images: the sum of their losses, and the
+// number of images with the right digit.
 #include "loss.hpp"
 
 #include "elements.hpp"

@@ -35,8 +35,8 @@ namespace mnist {
 namespace {
 
 #ifdef MNIST_WITH_MPI
-/// Returns whether an MPI launcher started this process. MPI is initialized only in this case. Without a launcher, MPI
-/// would start processes of its own.
+/// Returns whether an MPI launcher has started this process. Only then does the program initialize MPI, because MPI
+/// would start processes of its own without a launcher.
 bool started_by_mpirun() {
   for (const char* mark : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"})
     if (std::getenv(mark)) return true;
@@ -51,7 +51,7 @@ std::unique_ptr<collectives::Bootstrap> make_bootstrap() {
   return collectives::bootstrap_from_environment();
 }
 
-/// Returns a name of this machine, for reports.
+/// Returns a name of this machine, which tells for reports whether ranks run on the same machine.
 std::string machine() {
   std::string boot, name(256, '\0');
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -59,8 +59,8 @@ std::string machine() {
   return boot + name.c_str();
 }
 
-/// Returns the result of `make`. Turns an unusable COLLECTIVES_ variable into EarlyExit, like an error on the command
-/// line.
+/// Returns the result of make(). If a COLLECTIVES_ variable is invalid, throws EarlyExit, as for an error on the
+/// command line.
 template <class Make>
 auto with_variables(Make&& make, int& rank) {
   try {
@@ -81,7 +81,7 @@ Data load(const Arguments& arguments) {
   return data;
 }
 
-/// Reports how this run trains, and on which data.
+/// Reports the settings of this run, and its data.
 void report_run(Report& report, collectives::Communicator& comm, const Arguments& arguments, const Data& data,
                 const Model& model, const Optimizer& optimizer, const Device& device) {
   const TrainerOptions& options = arguments.trainer;
@@ -156,7 +156,7 @@ void train(collectives::Communicator& comm, const Arguments& arguments, Device& 
   report->finish();
 }
 
-/// Returns the GPU for this rank, or null for the processor. Ranks of one machine take its GPUs in turn. If any rank
+/// Returns the GPU for this rank, or null if `name` is "cpu". Ranks of one machine use its GPUs in turn. If any rank
 /// has no GPU, every rank throws EarlyExit with the same text.
 std::unique_ptr<Device> open_device(collectives::Bootstrap& bootstrap, const std::string& name) {
   if (name == "cpu") return nullptr;

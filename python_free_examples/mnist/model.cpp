@@ -1,5 +1,5 @@
-// Implementation of the models. The layers of each model are listed once. This list describes the passes on every
-// device, for any number of images.
+// Implementation of the models that mnist_trainer trains. For each model, one function lists the layers. From this
+// list, a device (CPU or GPU) builds its forward and backward passes, for any number of images.
 #include "model.hpp"
 
 #include <fmt/format.h>
@@ -52,9 +52,9 @@ Model::Model(std::string_view name, std::uint64_t seed, Device& device)
       gradients_(device.make(parameter_count())) {
   std::vector<float> weights(parameter_count());
   for (const Tensor& tensor : tensors_) {
-    if (tensor.shape.size() == 1) continue;  // a bias
-    // The fans of a kernel, its numbers of inputs and outputs, include the size of its window (taps). Weights before a
-    // ReLU follow He's rule, and those of the last layer Glorot's.
+    if (tensor.shape.size() == 1) continue;  // a bias, which stays zero
+    // A fan is the number of inputs or outputs of a kernel, times the number of elements of its window (taps). The
+    // limit of the random weights is He's for layers before a ReLU, and Glorot's for the last layer.
     const auto taps = static_cast<double>(tensor.count) / static_cast<double>(tensor.shape[0] * tensor.shape[1]);
     const double fan_in = taps * static_cast<double>(tensor.shape[1]);
     const double fan_out = tensor.offset == layer_offsets().back() ? taps * static_cast<double>(tensor.shape[0]) : 0.0;
@@ -69,7 +69,8 @@ Model::Model(std::string_view name, std::uint64_t seed, Device& device)
 std::vector<std::size_t> Model::layer_offsets() const {
   std::vector<std::size_t> offsets;
   for (const Tensor& tensor : tensors_)
-    if (tensor.shape.size() > 1) offsets.push_back(tensor.offset);  // a kernel; its bias follows
+    // a layer begins with its kernel, and its bias follows
+    if (tensor.shape.size() > 1) offsets.push_back(tensor.offset);
   return offsets;
 }
 

@@ -4,12 +4,12 @@
 //   mlp       784 -> 128 ReLU -> 10                                                        101,770
 //   cnn       Conv 32 3x3 -> MaxPool 2x2 -> ReLU -> Flatten -> Dense 64 ReLU -> Dense 10   347,146
 //
-// The CNN is the one of TensorFlow's lecture. The lecture puts the ReLU before the pool. Here the ReLU follows the
-// pool, because there are only a quarter as many elements there. The order does not change the result.
+// The cnn is the network of a lecture on TensorFlow. In the lecture, the ReLU precedes the pool. Here the ReLU follows
+// the pool, because a quarter as many elements are left there. The result is the same.
 //
-// All parameters are one vector and all gradients another, in plain layouts and in the order of the forward pass. The
-// collectives, the optimizer and checkpoints therefore need to know nothing about layers. Both vectors are in the
-// memory of the model's device.
+// All parameters are in one vector, and all gradients in another, in the order of the forward pass. Collectives,
+// optimizer and checkpoints can thus treat each vector as a whole, without layers. Both vectors are in the memory of
+// the model's device (CPU or GPU).
 //
 // Only the thread that made a model may use it.
 #pragma once
@@ -30,10 +30,11 @@ namespace mnist {
 
 inline constexpr std::string_view kModelNames[] = {"softmax", "mlp", "cnn"};
 
-/// A parameter tensor: elements [offset, offset + count) of the flat vectors, row-major over `shape`.
+/// Tensor of parameters: elements [offset, offset + count) of the vectors of parameters and gradients, row-major over
+/// `shape`.
 ///
-/// Convolution kernels are (outputs, inputs, rows, columns), dense kernels (outputs, inputs). The inputs of the dense
-/// layer after the convolution are in the order (row, column, channel).
+/// A convolution kernel has the dimensions outputs, inputs, rows, columns. A dense kernel has the dimensions outputs
+/// and inputs. The inputs of the dense layer after the convolution are ordered by row, column and channel.
 struct Tensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -42,8 +43,8 @@ struct Tensor {
 
 class Model {
  public:
-  /// `name` is one of kModelNames. Weights are drawn uniformly, with He's limit before a ReLU and Glorot's limit in the
-  /// last layer. Biases are zero. Equal seeds give equal bits. The device must outlive the model.
+  /// Makes the model `name`, one of kModelNames. Weights are uniform random numbers, with He's limit before a ReLU and
+  /// Glorot's limit in the last layer. Biases are zero. Equal seeds give equal bits. The device must outlive the model.
   Model(std::string_view name, std::uint64_t seed, Device& device = processor());
 
   const std::string& name() const { return name_; }

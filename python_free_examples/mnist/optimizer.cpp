@@ -1,5 +1,6 @@
-// Implementation of the optimizer: allocates its state, and computes the factor of Adam's rate that depends on t, the
-// number of updates.
+// Implementation of the optimizer, which updates the parameters of a model from their gradients (optimizer.hpp). This
+// file allocates the state of the optimizer. It also computes the factor of the learning rate of adam, which depends on
+// t, the number of updates. The device performs the update itself.
 #include "optimizer.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Implementation of the device on the CPU. Its memory is ordinary memory of the process, so reads and writes are
-// copies. Every call has run when it returns, so no function has to wait.
+// Implementation of the CPU as a device of the trainer. Its memory is ordinary memory of the process. All computations
+// end before their function returns, so the functions that wait for a device do nothing.
 #include "processor.hpp"
 
 #include <sys/mman.h>
@@ -18,8 +18,8 @@ class Processor : public Device {
   std::string description() const override { return "cpu"; }
   std::optional<void*> stream() const override { return {}; }
 
-  /// Returns aligned memory. Large vectors use large pages, because a step touches more small pages than a processor's
-  /// TLB holds.
+  /// Returns aligned memory. Large vectors get large pages, because a training step accesses more small pages than the
+  /// processor's cache of page addresses (TLB) holds.
   Vector make(std::size_t count) override {
     constexpr std::size_t kLine = 64, kLargePage = 2 << 20;
     const std::size_t bytes = count * sizeof(float);

@@ -1,4 +1,4 @@
-// Functions that implement parts of the device on the CPU (processor.cpp).
+// Functions that implement parts of the CPU as a device of the trainer (processor.cpp).
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,13 @@
 
 namespace mnist {
 
-/// Returns a builder of passes by oneDNN. Defined in processor_passes.cpp.
+/// Returns a builder of forward and backward passes for `images` images. The passes call the library oneDNN
+/// (processor_passes.cpp).
 std::unique_ptr<PassBuilder> build_with_onednn(std::size_t images, bool training);
 
-/// Implements Device::add(). Defined in processor_loops.cpp.
+/// Performs Device::add() on the CPU (processor_loops.cpp).
 void add_in_loop(std::span<const float> more, std::span<float> sum);
-/// Implements Device::update(). Defined in processor_loops.cpp.
+/// Performs Device::update() on the CPU (processor_loops.cpp).
 void update_in_loop(OptimizerKind kind, std::span<float> weights, std::span<const float> gradients,
                     std::span<float> state, float rate);
 

@@ -1,9 +1,10 @@
-// Loops of the device on the CPU: one for each kind of optimizer, and the addition. The compiler vectorizes them, and
-// compiles a version for each width of vector. It does not fuse multiplications with additions in this file, so all
-// versions give the same bits.
+// Loops of the trainer on the CPU: the update of each kind of optimizer, and the addition of gradients. The compiler
+// makes one version of each loop per width of vector registers. Multiplications and additions are not fused in this
+// file, so all versions give the same bits.
 #include "processor.hpp"
 
-// With sanitizers there is one version only, because they do not support the choice of a version by the dynamic loader.
+// With sanitizers, there is only one version, because sanitizers do not support the choice of a version by the dynamic
+// loader.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MNIST_EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

@@ -1,8 +1,8 @@
-// Forward and backward passes on the CPU, as lists of calls of the library oneDNN.
+// Forward and backward passes of a model on the CPU. A pass is a list of calls of oneDNN, a library.
 //
-// Each layer appends its forward calls to the list, and adds its backward calls as a group. The groups run in reverse
-// order of the layers. oneDNN selects the layouts of activations in memory. If two neighbouring layers use different
-// layouts, a call that converts them (a reorder) is inserted.
+// Each layer appends its forward calls to the list. Its backward calls form a group, and the groups run in the reverse
+// order of the layers. For each layer, oneDNN selects the layout of its input and output in memory. If two neighbouring
+// layers use different layouts, a call that converts one to the other (a reorder) is inserted.
 #include <omp.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::span<float> view(const memory& buffer) {
 }
 
 struct OnednnPass : Pass {
-  std::vector<Vector> buffers;  // buffers that the calls read and write
+  std::vector<Vector> buffers;  // memory that the calls read and write
   std::vector<std::uint8_t> label_buffer;
   Score last;
 
@@ -48,7 +48,7 @@ struct OnednnPass : Pass {
 class OnednnBuilder : public PassBuilder {
  public:
   OnednnBuilder(std::size_t images, prop_kind kind) : kind_(kind), images_(static_cast<memory::dim>(images)) {
-    omp_set_num_threads(1);  // for this thread; must precede all calls of oneDNN
+    omp_set_num_threads(1);  // limits this thread only; must precede all calls of oneDNN
     engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
     stream_ = dnnl::stream(engine_);
     here_.value = make({{images_, kPixels}, kFloat, Tag::nc});
@@ -69,7 +69,7 @@ class OnednnBuilder : public PassBuilder {
 
     const dnnl::convolution_forward::primitive_desc forward(
         {kind_, algorithm::convolution_direct, source, any_kernel, bias_layout, any_output, one, none, none}, engine_);
-    // After the pool no call reads the convolution's output again, so its gradient reuses that memory.
+    // No call reads the output of the convolution after the pool, so the gradient of that output uses the same memory.
     const memory output = make(forward.dst_desc());
     const Edge in = {seen_as(source, here_.value), {}}, out = {output, output};
     const memory chosen_kernel = reordered(name + " kernel", kernel.value, forward.weights_desc(), pass_->forward);
@@ -81,8 +81,8 @@ class OnednnBuilder : public PassBuilder {
     here_ = out;
     if (!training()) return;
 
-    // oneDNN selects the layout of the output's gradient. With AVX2 its fast code for one channel of pixels needs
-    // another layout than the output has.
+    // oneDNN selects the layout for the gradient of the output. The layout may differ from that of the output: with
+    // AVX2, the fast code for images with one channel needs another one.
     const dnnl::convolution_backward_weights::primitive_desc weights(
         {algorithm::convolution_direct, source, any_kernel, bias_layout, any_output, one, none, none}, engine_,
         forward);
@@ -97,7 +97,7 @@ class OnednnBuilder : public PassBuilder {
                           {DNNL_ARG_DIFF_BIAS, bias.gradient}}));
     if (!plain) group.push_back(reorder(name + " kernel gradient", kernel_gradient, kernel.gradient));
     group.back().gradients_from = layer.offset;
-    groups_.push_back(std::move(group));  // the first layer: the gradient of the pixels is not needed
+    groups_.push_back(std::move(group));  // this is the first layer, so nothing needs the gradient of its input
   }
 
   void max_pool_relu(const std::string& name) override {
@@ -109,7 +109,8 @@ class OnednnBuilder : public PassBuilder {
         {kind_, algorithm::pooling_max, source, any_output, two, two, none, none}, then_relu(), engine_);
     const Edge in = here_, out = edge(forward.dst_desc());
     Arguments arguments = {{DNNL_ARG_SRC, in.value}, {DNNL_ARG_DST, out.value}};
-    const memory places = training() ? make(forward.workspace_desc()) : memory();  // places of the maxima
+    // positions of the maxima, for the backward pass
+    const memory places = training() ? make(forward.workspace_desc()) : memory();
     if (training()) arguments.emplace(DNNL_ARG_WORKSPACE, places);
     add(name + " forward", dnnl::pooling_forward(forward), std::move(arguments));
     here_ = out;
@@ -171,7 +172,7 @@ class OnednnBuilder : public PassBuilder {
 
  private:
   using Arguments = std::unordered_map<int, memory>;
-  /// Activations between two layers. The gradient is empty if it is not needed.
+  /// Values between two layers, and their gradient, which is empty if no call needs it.
   struct Edge {
     memory value, gradient;
   };
@@ -184,7 +185,7 @@ class OnednnBuilder : public PassBuilder {
     const std::size_t floats = (layout.get_size() + sizeof(float) - 1) / sizeof(float);
     return {layout, engine_, pass_->buffers.emplace_back(processor().make(floats)).span().data()};
   }
-  /// Returns the same elements with another shape.
+  /// Returns an object that describes the memory of `buffer` with another shape or layout. Copies nothing.
   memory seen_as(const memory::desc& layout, const memory& buffer) {
     return {layout, engine_, buffer.get_data_handle()};
   }

@@ -1,6 +1,6 @@
-// Implementation of the profile. Each round runs a few whole steps and a few executions of every single call, so a slow
-// phase of the machine affects both. Times are CPU time of this thread, so other programs affect them only through the
-// cache.
+// Implementation of the profile, which shows how much time each call of a training step takes. Each round times a few
+// whole steps, and a few executions of every single call. A slow phase of the machine thus affects both. Times are CPU
+// times of this thread, so other programs affect them only through the caches.
 #include "profile.hpp"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ double profile_step(Model& model, Optimizer& optimizer, float rate, const Datase
     compute_gradients(model, data, indices, 1.0f / static_cast<float>(batch), [](std::size_t) {});
     optimizer.apply(model.parameters(), model.gradients(), rate);
   };
-  step();  // builds the pass
+  step();  // the first step builds the passes
 
   const Pass& pass = model.training_pass(batch);
   std::vector<const Call*> calls;

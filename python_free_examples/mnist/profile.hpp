@@ -1,4 +1,4 @@
-// Profile of a training step without communication: how much of its time each call takes.
+// Profile of a training step without communication: shows how much of the time each call of oneDNN takes.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace mnist {
 
-/// Times whole steps of `batch` images on this thread: pick a batch, forward, loss, backward, update. Between two
-/// steps, times each oneDNN call of a step alone. Prints the medians, and the ratio of the step to the sum of its
-/// calls, on stdout. Takes about `seconds`. Returns the ratio.
+/// Times whole steps of `batch` images on this thread: choose images, forward pass, loss, backward pass, update. Also
+/// times each oneDNN call of a step alone. Prints the medians on stdout. Also prints and returns the time of a step
+/// divided by the sum of the times of its calls. Takes about `seconds` seconds.
 double profile_step(Model& model, Optimizer& optimizer, float rate, const Dataset& data, std::size_t batch,
                     double seconds);
 

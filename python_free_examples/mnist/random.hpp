@@ -1,5 +1,5 @@
-// Random numbers that are equal on every machine and rank. The standard library defines its generators but not its
-// distributions and shuffles, so this file defines the few that are needed.
+// Random numbers that are equal on every machine and rank. The C++ standard defines the results of random generators,
+// but not those of distributions and shuffles. This file therefore defines the few that the trainer needs.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,19 @@
 
 namespace mnist {
 
-/// Generator SplitMix64. A seed and up to two numbers (epoch, image, tensor, ...) select a sequence of random numbers.
+/// Generator SplitMix64. A seed and up to two other numbers, such as epoch and image, select a sequence of random
+/// numbers.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t first = 0, std::uint64_t second = 0)
       : state_(mix(mix(mix(seed) ^ first) ^ second)) {}
 
   std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
-  /// Returns a number in [0, 1), on a grid of 2^-24.
+  /// Returns a multiple of 2^-24 in [0, 1).
   float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }
   float uniform(float low, float high) { return low + (high - low) * uniform(); }
-  /// Returns a number in [0, limit). The bias is negligible for limits far below 2^64.
+  /// Returns a whole number in [0, limit). Small numbers are slightly more likely, which is negligible for limits far
+  /// below 2^64.
   std::uint64_t below(std::uint64_t limit) { return next() % limit; }
 
  private:

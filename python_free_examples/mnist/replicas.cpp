@@ -1,5 +1,5 @@
-// Implementation of the actions that all ranks perform together. They use small collectives with one word for each
-// rank.
+// Implementation of the actions that all ranks perform together, such as comparing their copies of the model
+// (replicas). They use short collectives with one word per rank.
 #include "replicas.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +11,8 @@
 namespace mnist {
 
 std::uint64_t hash_of(std::span<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over words, with the high bits folded down
+  // FNV-1a over 32-bit words; the upper half is also combined into the lower one
+  std::uint64_t hash = 0xcbf29ce484222325u;
   for (const float value : values) {
     hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3u;
     hash ^= hash >> 32;

@@ -1,5 +1,5 @@
-// Actions that all ranks perform together, and checks that ranks agree. Every rank holds a replica of the model. All
-// replicas must have the same bits.
+// Actions that all ranks perform together, and checks that their values are equal. Every rank has a copy of the model,
+// a replica. All replicas must have the same bits.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -17,24 +17,25 @@ namespace mnist {
 /// Returns a 64-bit hash of the bits of `values`.
 std::uint64_t hash_of(std::span<const float> values);
 
-/// Returns an empty text if all values are equal. Otherwise returns one line with the ranks whose value is not the most
-/// frequent one. If several values are equally frequent, that of the lowest rank counts.
+/// Returns an empty text if all values are equal. Otherwise returns a line that lists the ranks whose value differs
+/// from the most frequent one. If two values are equally frequent, the value of the lowest rank counts as the most
+/// frequent one.
 std::string disagreement(std::string_view what, std::span<const std::string> value_of_rank);
 
-/// Exception: values that must be equal differ between ranks.
+/// Exception for values that must be equal on all ranks and are not.
 class ReplicaError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Compares `hash` over all ranks. Throws ReplicaError on every rank if they differ.
+/// Compares `hash` with that of all other ranks. If the hashes differ, throws ReplicaError on every rank.
 void require_equal(collectives::Communicator& comm, std::string_view what, std::uint64_t hash);
 
-/// Exception: another rank has failed. That rank reports the reason, and this rank ends without a message.
+/// Exception for a failure of another rank. That rank reports the reason, so this one does not.
 struct FailedElsewhere : std::exception {};
 
-/// Runs `action` on every rank. If it throws on any rank, every rank throws. The lowest such rank throws its own
-/// exception. The other ranks throw FailedElsewhere.
+/// Runs `action` on every rank. If it throws on some ranks, the lowest of them throws its own exception, and all other
+/// ranks throw FailedElsewhere.
 void together(collectives::Communicator& comm, const std::function<void()>& action);
 
 /// Returns the bytes of rank 0 on every rank.

@@ -1,4 +1,5 @@
-// Implementation of the reports. Files are flushed after every line, so a run that ends early keeps its results.
+// Implementation of the reports of a training run: a table on stdout, files and a plot. Files are flushed after every
+// line, so a run that ends early keeps its results.
 #include "report.hpp"
 
 #include <fmt/format.h>
@@ -154,7 +155,8 @@ void Report::finish() {
 std::string plot(const std::filesystem::path& file, std::span<const EpochReport> epochs) {
   if (std::system("command -v gnuplot >/dev/null 2>&1") != 0)
     return fmt::format("no plot: gnuplot is not installed (it would have drawn {})", file.string());
-  // gnuplot inherits a descriptor of the new file, because it would follow a link at the path.
+  // gnuplot writes to a descriptor that it inherits. If it opened the path itself, it would follow a symbolic link
+  // there.
   collectives::FileReplacement drawing(file.string());
   const collectives::Descriptor inherited(::dup(drawing.descriptor()));
   if (!inherited) return fmt::format("no plot: {}: {}", file.string(), collectives::file_error_text(errno));

@@ -1,5 +1,5 @@
-// Reports of a run: a table on stdout, a progress bar on a terminal, JSON lines, CSV, a trace of the loss, and a plot.
-// Only rank 0 writes reports.
+// Reports of a training run, which only rank 0 writes. They are a table, files with JSON lines and CSV, a trace of the
+// loss, and a plot. On a terminal, they also include a progress bar.
 #pragma once
 
 #include <chrono>
@@ -21,27 +21,27 @@
 
 namespace mnist {
 
-/// Report of an epoch.
+/// Report of an epoch, one pass over all training images.
 struct EpochReport {
   std::size_t epoch = 0;        ///< number of the epoch, counted from 1
-  std::size_t steps = 0;        ///< steps of this run; fewer than the epoch has after a resume or an early end
-  std::size_t total_steps = 0;  ///< steps since the start of the first run
-  double seconds = 0;           ///< seconds of training in this run, over all its epochs
+  std::size_t steps = 0;        ///< steps of the epoch that this run made; a resumed or ended run makes fewer than all
+  std::size_t total_steps = 0;  ///< steps since the start of training, also before a resume
+  double seconds = 0;           ///< seconds of training in this run so far
   float learning_rate = 0;
-  double loss = 0;                    ///< mean loss of the images trained on
-  double running_train_accuracy = 0;  ///< accuracy of the images, each at the step that trained on it
+  double loss = 0;                    ///< mean loss of the training images of the epoch
+  double running_train_accuracy = 0;  ///< accuracy on the training images, each measured in the step that used it
   double train_accuracy = 0;          ///< accuracy on all training images after the epoch
   double test_accuracy = 0;
-  double images_per_second = 0;  ///< speed of training of all ranks together
+  double images_per_second = 0;  ///< training images per second of all ranks together
   StepTimes times;
   std::uint64_t bytes_sent = 0;  ///< bytes that all ranks sent while training
   std::optional<CompressionReport> compression = {};
 };
 
-/// Report of a test within an epoch.
+/// Report of a test between two steps of an epoch.
 struct TestReport {
-  std::size_t epoch = 0, step = 0;  ///< epoch counts from 1; step is the number of completed steps of the epoch
-  std::size_t total_steps = 0;      ///< steps since the start of the first run
+  std::size_t epoch = 0, step = 0;  ///< number of the epoch, counted from 1, and number of its completed steps
+  std::size_t total_steps = 0;      ///< steps since the start of training, also before a resume
   double seconds = 0;               ///< seconds of training in this run
   double test_accuracy = 0;
   StepTimes times;  ///< times of the steps since the last test or the start of the epoch

@@ -1,4 +1,5 @@
-// Implementation of schedules: parses them, and finds the rate of an epoch.
+// Implementation of schedules: the learning rate of each epoch. This file parses the text of a schedule, and finds the
+// rate of an epoch.
 #include "schedule.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@
 namespace mnist {
 namespace {
 
-/// Parses the whole of `text` as a number. Returns false if it is none.
+/// Parses `text` as a number. Returns false if `text` is no number, or has more characters after it.
 template <class Number>
 bool number_from(std::string_view text, Number& number) {
   const char* end = text.data() + text.size();

@@ -1,5 +1,5 @@
-// Implementation of the assignment of images. Rank r of p ranks gets positions [n r / p, n (r + 1) / p) of n, in
-// integer arithmetic.
+// Implementation of the assignment of images to ranks. The n images of a batch have positions from 0. Rank r of p ranks
+// gets positions [n r / p, n (r + 1) / p), with both quotients rounded down.
 #include "sharding.hpp"
 
 #include <algorithm>

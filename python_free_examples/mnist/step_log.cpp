@@ -1,5 +1,5 @@
-// Implementation of the log of steps. The time of a step is the mean over the ranks. Medians and percentiles are
-// computed from these means.
+// Implementation of the log of training steps. The time of a step is the mean of its times on all ranks. Medians and
+// percentiles are computed from these means.
 #include "step_log.hpp"
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace mnist {
 
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const double rank = std::ceil(share * static_cast<double>(values.size()));  // counted from 1
+  // position of the result, counted from 1, after sorting
+  const double rank = std::ceil(share * static_cast<double>(values.size()));
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
   std::ranges::nth_element(values, at);
   return *at;

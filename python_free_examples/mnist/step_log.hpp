@@ -1,4 +1,5 @@
-// Times and losses of single steps. Every rank keeps its own log. A report combines the logs of all ranks.
+// Log of training steps: time and loss of each step. Every rank has a log of its own, and a report combines the logs of
+// all ranks.
 #pragma once
 
 #include <collectives/communicator.hpp>
@@ -10,14 +11,16 @@
 
 namespace mnist {
 
-/// Milliseconds of a step, averaged over ranks. Computing and exposed time (waiting for communication) are means over
-/// the steps, and their sum is the mean time of a step. Hidden time is that of communication while the step computes.
+/// Times of a step in milliseconds, averaged over the ranks. In exposed time, the step waits for communication. The
+/// rest of a step is computing time. Hidden time is that part of the computing time in which communication is in
+/// progress. These three times are means over the steps.
 struct StepTimes {
   double median_ms = 0, p95_ms = 0;  ///< median and 95th percentile of the time of a step
   double compute_ms = 0, exposed_ms = 0, hidden_ms = 0;
 };
 
-/// Returns the smallest of `values` that at least `share` of them do not exceed. Returns 0 for no values.
+/// Returns a quantile: the smallest value such that at least `share` (0 to 1) of all values are not larger. Returns 0
+/// for no values.
 double quantile(std::vector<double> values, double share);
 
 class StepLog {
@@ -25,13 +28,13 @@ class StepLog {
   void add(double loss, double seconds, const CommunicationTimes& communication);
 
   std::size_t steps() const { return loss_.size(); }
-  /// Collective. Returns the times of steps [first, steps()), equal on all ranks.
+  /// Returns the times over the steps from `first` on. All ranks must call this function. The results are equal.
   StepTimes times(collectives::Communicator& comm, std::size_t first = 0) const;
-  /// Collective. Returns the loss of every step, summed over all ranks.
+  /// Returns the loss of every step, summed over all ranks. All ranks must call this function.
   std::vector<double> losses(collectives::Communicator& comm) const;
 
  private:
-  std::vector<double> loss_, seconds_, exposed_, hidden_;  // values of this rank, one for each step
+  std::vector<double> loss_, seconds_, exposed_, hidden_;  // one value per step, of this rank only
 };
 
 }  // namespace mnist

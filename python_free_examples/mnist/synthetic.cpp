@@ -1,6 +1,7 @@
-// Implementation of the synthetic digits. A glyph is the shape of a digit: a list of strokes in a box of width 1 and
-// height 1, with y downwards. A stroke is a chain of points with segments between them. Arcs are chains, too. First the
-// points are moved at random. Then every pixel near a segment gets ink, the more the nearer it is.
+// Implementation of synthetic digits, images that replace MNIST digits. A glyph is the shape of a digit: a list of
+// strokes in a box of width 1 and height 1. The coordinate y points down. A stroke is a list of points that are
+// connected by straight segments, which also approximate arcs. To draw an image, the points are moved at random. Then
+// every pixel near a segment gets ink. Nearer pixels get more.
 #include "synthetic.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +22,8 @@ struct Point {
 using Stroke = std::vector<Point>;
 using Glyph = std::vector<Stroke>;
 
-/// Returns a part of an ellipse, between two angles in degrees: 0 points right, 90 down.
+/// Returns a part of an ellipse between the angles `from` and `to` in degrees. Angle 0 points right, and 90 points
+/// down.
 Stroke arc(Point center, float radius_x, float radius_y, float from, float to) {
   constexpr int kPieces = 14;
   Stroke stroke;
@@ -37,7 +39,7 @@ Stroke operator+(Stroke first, const Stroke& second) {
   return first;
 }
 
-/// Returns the glyphs of a digit.
+/// Returns the one or several glyphs of a digit.
 const std::vector<Glyph>& glyphs_of(std::size_t digit) {
   static const std::array<std::vector<Glyph>, kClasses> glyphs = {{
       {{arc({.50f, .50f}, .30f, .42f, -90, 270)}},
@@ -63,7 +65,8 @@ float squared_distance(Point p, Point a, Point b) {
   return ex * ex + ey * ey;
 }
 
-/// Inks the pixels within `radius` pixels of the segment. The edge is one pixel soft.
+/// Adds ink to the pixels whose distance from the segment is at most `radius`, in pixels. The edge of the ink fades
+/// over one pixel.
 void draw_segment(std::array<float, kPixels>& ink, Point a, Point b, float radius) {
   const auto pixel = [](float at) { return static_cast<int>(std::clamp(at, 0.0f, static_cast<float>(kSide - 1))); };
   const float margin = radius + 1.0f;
@@ -79,7 +82,7 @@ void draw_digit(std::size_t digit, Random& random, std::uint8_t* image) {
   const std::vector<Glyph>& glyphs = glyphs_of(digit);
   const Glyph& glyph = glyphs[random.below(glyphs.size())];
 
-  // Scales the box of 1 x 1 to about 20 x 20 pixels in the middle of the image, as in MNIST.
+  // Scales the 1 x 1 box of the glyph to about 20 x 20 pixels in the middle of the image, as in MNIST.
   const float turn = random.uniform(-0.26f, 0.26f), shear = random.uniform(-0.25f, 0.25f);
   const float width = random.uniform(13.0f, 21.0f), height = random.uniform(17.0f, 22.0f);
   const Point center = {13.5f + random.uniform(-2.0f, 2.0f), 13.5f + random.uniform(-2.0f, 2.0f)};

@@ -1,5 +1,5 @@
-// Synthetic digits for machines without the MNIST files. A digit is a few strokes that are bent, turned, sheared and
-// shifted. Pen width, ink and noise vary.
+// Synthetic digits: images for machines without the MNIST files. Each image is drawn with a few strokes, which are
+// bent, turned, sheared and shifted at random. Width, darkness and noise vary, too.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace mnist {
 
-/// Draws `train` images for training and `test` images for testing, all different. Image i of either set depends only
-/// on the seed and i, so every rank draws the same images. The numbers of labels are as equal as possible, in random
-/// order. An image takes about 20 microseconds.
+/// Returns `train` images for training and `test` images for testing, all different. Image i of a set depends only on
+/// the seed and i, so every rank draws the same images. Each digit occurs about equally often, in random order. An
+/// image takes about 20 microseconds.
 Data draw_digits(std::size_t train, std::size_t test, std::uint64_t seed);
 
 }  // namespace mnist

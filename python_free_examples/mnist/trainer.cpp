@@ -1,6 +1,6 @@
-// Implementation of the training loop. Each rank keeps its loss, counts and times until the epoch ends, or until a test
-// or checkpoint needs those of all ranks. A step therefore communicates only its gradients. A group is the steps
-// between two averages of the ranks' weights (trainer.hpp). It has one step unless the run has local steps.
+// Implementation of the training loop (trainer.hpp). In a step, the ranks exchange only gradients. Each rank stores its
+// loss, counts and times until the epoch ends, or until a test or a checkpoint needs the sums over all ranks. A group
+// is the steps between two averages of weights. Without local steps, a group has one step.
 #include "trainer.hpp"
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ bool Trainer::resume(const std::filesystem::path& file) {
   });
   saved_at_ = at_.total_steps;
   if (comm_.rank() == 0) return kept;
-  at_.score = {};  // only rank 0 keeps the score so far, so that sums over ranks count it once
+  at_.score = {};  // only rank 0 keeps the score before the resume, so that sums over the ranks count it once
   at_.images = 0;
   return kept;
 }
@@ -102,7 +102,7 @@ void Trainer::run() {
   const Cadence& every = options_.checkpoint_every;
   while (at_.epoch < options_.epochs && may_continue()) {
     const std::vector<std::uint32_t> order = epoch_order(data_.train.size(), options_.seed, at_.epoch);
-    std::size_t before = at_.total_steps;  // steps before the last group
+    std::size_t before = at_.total_steps;  // number of steps before the last group
     const auto due = [&](std::size_t steps) { return at_.total_steps / steps > before / steps; };
     while (at_.step < steps_ && may_continue()) {
       before = at_.total_steps;
@@ -172,10 +172,12 @@ Score Trainer::gradients_of_step(std::span<const std::uint32_t> order) {
     if (batch < last) {
       accumulator_.keep();
     } else {
-      accumulator_.release(0);  // a rank without images in the last batch has released nothing
+      // adds the gradients of earlier batches, also on a rank without images in the last batch
+      accumulator_.release(0);
       if (!local_) reducer_.finish();
     }
-    if (pass != nullptr) sum += pass->score();  // waits for a GPU, so other work of the CPU comes first
+    // reading the score waits for a GPU, so all other work of the CPU comes first
+    if (pass != nullptr) sum += pass->score();
     at_.images += mine.size();
   }
   return sum;
@@ -223,7 +225,7 @@ void Trainer::finish_epoch() {
 
   const std::size_t steps = log_.steps();
   if (comm_.rank() == 0) {
-    std::size_t images_now = 0;  // images trained on by this run; `sums` also counts those before a resume
+    std::size_t images_now = 0;  // images of this run; `sums` also counts those before a resume
     for (std::size_t i = 0; i < steps; ++i) {
       const std::size_t images = images_of(at_.step - steps + i).size();
       loss_of_step[i] /= static_cast<double>(images);
@@ -254,7 +256,8 @@ void Trainer::finish_epoch() {
   pursue_goal(test_accuracy, seconds);
 }
 
-/// Updates the goal. All ranks get the same numbers, so all take the same decision.
+/// Finds out whether the test accuracy has reached the goal of the run. All ranks pass the same numbers and get the
+/// same answer.
 void Trainer::pursue_goal(double test_accuracy, double seconds) {
   if (!goal_ || goal_->reached) return;
   goal_->reached = test_accuracy >= goal_->wanted;

@@ -1,24 +1,25 @@
-// Synchronous data-parallel training: in every step, all ranks train one model on different images.
+// Trainer: trains one model on several ranks. In every step, each rank processes different images, and all ranks update
+// their copies of the model equally.
 //
-// The global batch is the images of one step. Its shard is the part of a rank (sharding.hpp). In a step every rank
-// computes the gradient of its shard, divided by the number of images of the global batch. The sum over the ranks is
-// the gradient of the batch's mean loss, even if shards differ in length. Every rank then makes the same update. Two
-// options reduce communication, and they may be combined:
+// The global batch is all images of one step. A shard is the part of the global batch that one rank processes
+// (sharding.hpp). Each rank computes the gradient of its shard, divided by the number of images of the global batch.
+// The sum over the ranks is then the gradient of the mean loss of the global batch, even if shards differ in length.
+// Two options reduce communication, and may be combined:
 //
-// Accumulation. A step takes several batches, with one backward pass each. It sums the gradients over the ranks once.
-// The result is that of one longer batch.
+// Accumulation. A step has several batches, with a backward pass each. The ranks sum their gradients only once per
+// step. The result is that of one longer batch.
 //
-// Local steps. In a group of H steps every rank updates its own weights with the gradient of its own shard. At the end
-// of the group, the weights and the optimizer's state (moments) are averaged over the ranks. After that, all
-// ranks are equal. A checkpoint by one rank therefore describes the whole run, and the next group starts equally on all
-// ranks.
+// Local steps. In a group of H steps, every rank updates its own weights with the gradient of its own shard. At the end
+// of the group, the weights and the state (moments) of the optimizer are averaged over the ranks. After that, they are
+// equal on all ranks, so a checkpoint of one rank describes the whole run.
 //
-// With local steps a rank divides its gradient by the number of images of the batch divided by the number of ranks. The
-// mean over the ranks is then the gradient of the batch's mean loss, for shards of any length. Groups of one step equal
-// synchronous training, apart from rounding, if the update is linear in the gradient (all kinds but adam).
+// With local steps, each rank divides the gradient of its shard by the mean length of the shards. The mean over the
+// ranks is then the gradient of the mean loss of the batch, for shards of any length. Groups of one step give the same
+// result as training without local steps, apart from rounding, if the update is linear in the gradient. All optimizers
+// but adam have linear updates.
 //
-// Groups are counted from the start of the epoch, and the last one may be short. A test, a checkpoint and the end of
-// the run wait for the end of a group.
+// The first group begins with the epoch, and the last group of an epoch may be short. Tests, checkpoints and the end of
+// the run take place only at the end of a group.
 #pragma once
 
 #include <collectives/communicator.hpp>

@@ -1,8 +1,8 @@
-// BoundedYield: the wait of the benchmarks, which do not link the library's own waits (wait.hpp).
+// BoundedYield: a wait for the benchmarks, which are not linked with the waits of the library (wait.hpp).
 //
-// A loop that tests a condition calls wait() in each turn. In the first 2 ms (by default), each wait() yields the core.
-// Each later wait() requests a sleep of 50 us from the kernel. The head of wait.hpp explains why no loop may yield for
-// long.
+// A loop calls wait() after each test of its condition. In the first 2 ms (by default), wait() yields the core to
+// another process. Later, wait() sleeps for at least 50 us, because a long series of yields would take time from other
+// programs (wait.hpp).
 #pragma once
 
 #include <sched.h>
@@ -12,11 +12,11 @@
 
 namespace collectives {
 
-/// State of one loop that waits. Each loop makes an object of its own.
+/// State of one waiting loop. Each loop makes an object of its own.
 class BoundedYield {
  public:
-  /// Makes the object of one loop. A wait() yields the core if less than `bound` has passed since the first wait().
-  /// Each later wait() sleeps.
+  /// Makes the object of one loop. wait() yields the core until `bound` has passed since the first wait(). After that,
+  /// it sleeps.
   explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
   void wait() noexcept {
     if (sleeps_) return sleep();
@@ -25,7 +25,7 @@ class BoundedYield {
     sleeps_ = now - started_ >= bound_;
     sleeps_ ? sleep() : static_cast<void>(::sched_yield());
   }
-  /// Returns true if a wait() has found that the bound has passed.
+  /// Returns true if the loop has begun to sleep.
   bool sleeps() const noexcept { return sleeps_; }
 
  private:

@@ -1,4 +1,4 @@
-// Sizes in the form that people type on command lines and in variables: "64M" is 67108864.
+// Parser of sizes as users type them on command lines and in environment variables: "64M" is 67108864.
 #pragma once
 
 #include <cctype>
@@ -11,8 +11,9 @@
 
 namespace collectives {
 
-/// Parses a whole number of bytes. A suffix K, M, G or T multiplies the number by 1024, 1024^2, 1024^3 or 1024^4. "KiB"
-/// and "KB" mean the same as "K". Returns nothing for other text, and for numbers that size_t cannot hold.
+/// Parses a whole number of bytes. A suffix K, M, G or T multiplies the number by 1024, 1024^2, 1024^3 or 1024^4. The
+/// suffixes "KiB" and "KB" mean the same as "K". Returns nothing for other texts, and for numbers that size_t cannot
+/// hold.
 inline std::optional<std::size_t> parse_bytes(std::string_view text) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.begin(), text.end(), number);

@@ -1,5 +1,6 @@
-// Implementation of components, the shared libraries of the project that need UCX or CUDA. The core library loads a
-// component at run time. A component is refused if its version differs from that of the core library.
+// Implementation of components. A component is a shared library of the project that needs other software, such as UCX
+// or CUDA. The core library loads a component at run time, so that it also runs on machines without that software. It
+// refuses a component of another version.
 #include "base/component.hpp"
 
 #include <dlfcn.h>

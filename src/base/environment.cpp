@@ -1,6 +1,7 @@
-// Implementation of environment.hpp, which reads the environment of the process. The table kVariables lists the
-// COLLECTIVES_ variables, each with the function that reads its value. The second half of the file finds the number of
-// cores, the processor's name and the available memory. Most of this is in /proc and /sys.
+// Implementation of environment.hpp, which reads the environment variables of the library, and properties of the
+// machine. The table kVariables lists the variables, whose names begin with COLLECTIVES_, each with the function that
+// parses its value. The second half of the file finds the number of cores, the name of the processor and the available
+// memory, mostly in /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -30,13 +31,14 @@ namespace {
 constexpr std::string_view kPrefix = "COLLECTIVES_";
 constexpr std::array<std::string_view, 3> kRendezvousVariables = {"COLLECTIVES_PORT", "COLLECTIVES_LISTEN_FD",
                                                                   "COLLECTIVES_JOB"};
-// Prefix of variables for the test programs. The library ignores these variables.
+// Prefix of variables that only test programs read. The library ignores these variables.
 constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
-// Prefix of variables that UCX reads, and that configure UCX for this library alone. The library itself does not read
-// these variables.
+// Prefix of variables that the communication library UCX reads. They configure UCX for this library only. This library
+// itself ignores them.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
-// Readers: each parses the `text` of a variable. A reader stores the value and returns true if the text is valid.
+// Readers. Each one parses `text`, the value of a variable. If the text is valid, the reader stores the result in
+// `value` and returns true.
 
 bool read(std::string_view text, std::optional<std::string>& value) {
   value = text;
@@ -165,7 +167,7 @@ const Variable* find_variable(std::string_view name) {
   return found == kVariables.end() ? nullptr : found;
 }
 
-/// Calls visit(name, value) for each variable whose name starts with the library's prefix.
+/// Calls visit(name, value) for each variable whose name begins with COLLECTIVES_.
 template <class Visit>
 void for_each_of_ours(const char* const* variables, Visit&& visit) {
   for (; variables != nullptr && *variables != nullptr; ++variables) {
@@ -175,7 +177,8 @@ void for_each_of_ours(const char* const* variables, Visit&& visit) {
   }
 }
 
-/// Returns the number of insertions, deletions and replacements that turn `a` into `b`.
+/// Returns the minimum number of insertions, deletions and replacements of characters that turn `a` into `b`. Errors
+/// about unknown variables suggest the most similar name.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -189,8 +192,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Returns the contents of a file; empty if it cannot be read. std::ifstream is not used, because it takes several
-/// times as long. The construction of a communicator reads a dozen files.
+/// Returns the contents of a file, or an empty text if the file cannot be read. Does not use std::ifstream, which takes
+/// several times as long. The construction of a communicator reads a dozen files.
 std::string contents(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};

@@ -1,4 +1,4 @@
-// Conversion of a number to an error code. The number may come from a peer, so it may be no code.
+// Conversion of a number to an error code (Errc). The number may come from another process, so it may be no valid code.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ constexpr bool is_errc(std::int64_t number) noexcept {
          number <= static_cast<std::int64_t>(Errc::system);
 }
 
-/// Returns the code with this number, or Errc::bootstrap if there is none.
+/// Returns the error code with this number, or Errc::bootstrap if no code has this number.
 constexpr Errc errc_of(std::int64_t number) noexcept {
   return is_errc(number) ? static_cast<Errc>(number) : Errc::bootstrap;
 }

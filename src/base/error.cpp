@@ -1,5 +1,5 @@
-// Implementation of Error, the exception of the library, and names of its codes. The function that throws an Error
-// composes its text. The text may contain bytes of a peer, so Error makes it printable.
+// Implementation of Error, the exception of the library, and the names of its error codes. The text of an Error may
+// contain bytes that another process has sent. The constructor therefore replaces all bytes that are not printable.
 #include "collectives/error.hpp"
 
 #include <utility>
@@ -9,7 +9,7 @@
 namespace collectives {
 namespace {
 
-/// Returns the text without bytes that control a terminal. Lines stay lines.
+/// Returns the text without bytes that control a terminal. Keeps the ends of lines.
 std::string printable_lines(std::string text) {
   make_printable(text.data(), text.size(), "\n");
   return text;
@@ -38,8 +38,8 @@ Error::Error(Errc code, const std::string& what, Rank rank, Rank peer, std::stri
       peer_(peer),
       operation_(printable_lines(std::move(operation))) {}
 
-// The destructor is defined in this file, so that only one shared library contains the type information of Error. Other
-// shared libraries can therefore catch an Error.
+// The destructor is defined in this file, so that only one shared library contains the type information of Error.
+// Otherwise other shared libraries might not catch an Error.
 Error::~Error() = default;
 
 }  // namespace collectives

@@ -1,6 +1,6 @@
-// Implementation of fork.hpp, which protects resources of this process from children that the program makes by fork().
-// This file registers handlers that run before and after each fork(). In the child, a handler closes descriptors that
-// the child must not keep.
+// Implementation of fork.hpp. The program may call fork(). The child then inherits descriptors that only the parent
+// must have, such as the lock that shows that a rank runs. This file registers handlers that run before and after each
+// fork(). In the child, a handler closes these descriptors.
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -17,13 +17,13 @@
 namespace collectives {
 namespace {
 
-/// List of the descriptors that a child must close, and the mutex of the list. The handlers use the list and the mutex.
+/// List of descriptors that a child closes, with a mutex.
 struct Forks {
-  std::mutex mutex;  ///< locked during a fork, so that the list is consistent in the child
+  std::mutex mutex;  ///< locked during each fork(), so that no thread changes the list while it is copied to the child
   std::vector<int*> descriptors;
 
   static Forks& of_this_process() {
-    // Never destroyed, because descriptors may be closed after static objects are destroyed.
+    // This object is never destroyed, because descriptors may be closed after the destruction of static objects.
     static Forks& forks = *new Forks;
     return forks;
   }

@@ -1,4 +1,4 @@
-// Bytes as hexadecimal text, because JSON carries no binary data.
+// Conversion of bytes to hexadecimal text and back. Ranks exchange JSON, which cannot hold binary data.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ inline std::string to_hex(std::string_view bytes) {
   return text;
 }
 
-/// Returns the bytes of a text made by to_hex(), or nothing for any other text.
+/// Returns the bytes from which to_hex() has made `text`. Returns nothing for any other text.
 inline std::optional<std::string> from_hex(std::string_view text) {
   if (text.size() % 2 != 0) return std::nullopt;
   std::string bytes;

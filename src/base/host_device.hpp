@@ -1,5 +1,5 @@
-// Macro COLLECTIVES_SHARED, which marks functions that are compiled for CPUs and for GPUs. Each of these functions
-// processes one element or a few. GPU kernels call these functions in each thread. Tests on a CPU call them in a loop.
+// Macro COLLECTIVES_SHARED, which marks functions that are compiled both for CPUs and for GPUs. Each of these functions
+// processes one element or a few. On a GPU, each thread of a kernel calls them. On a CPU, loops and tests call them.
 #pragma once
 
 #ifdef __CUDACC__

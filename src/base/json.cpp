@@ -1,4 +1,6 @@
-// Implementation of json.hpp: converts text to JSON values, and JSON values to text.
+// Implementation of json.hpp: converts text to JSON values, and JSON values to text. The text may come from another
+// process, so the parser refuses text that is too long or nested too deep. The conversions throw no exceptions of the
+// JSON library.
 #include "base/json.hpp"
 
 #include <utility>
@@ -12,7 +14,8 @@ namespace {
 
 struct TooDeep {};
 
-/// Returns the text of an exception of the JSON library without its beginning, "[json.exception.parse_error.101] ".
+/// Returns the text of an exception of the JSON library, without a beginning such as "[json.exception.parse_error.101]
+/// ".
 std::string reason_in(std::string_view text) {
   const std::size_t begin = text.starts_with('[') ? text.find("] ") : text.npos;
   return std::string(begin == text.npos ? text : text.substr(begin + 2)).substr(0, 512);
@@ -26,7 +29,8 @@ Json parse_as(std::string_view text, const JsonFormat& format, std::string* why)
   };
   if (text.size() > format.most_bytes)
     return refuse("it has more than " + std::to_string(format.most_bytes) + " bytes");
-  // The event that opens a level has the number of levels around it, and other events that of the levels they lie in.
+  // For the event that opens an object or array, `depth` is the number of levels around it. For other events, `depth`
+  // also counts the level that contains them.
   const auto check_depth = [](int depth, typename Json::parse_event_t event, Json&) {
     using Event = typename Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;

@@ -1,4 +1,6 @@
-// Implementation of JsonRecord, the typed reader of JSON objects.
+// Implementation of JsonRecord, a reader of JSON objects that come from another rank or a file. The object may be
+// wrong. Each function returns one field with checked type and limits. If the field is missing or wrong, the function
+// throws an Error that names the source and the field.
 #include "base/json_record.hpp"
 
 #include <fmt/format.h>

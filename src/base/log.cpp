@@ -1,5 +1,5 @@
-// Implementation of the log, which writes lines to stderr. A line is one write(), so that lines of different ranks do
-// not mix.
+// Implementation of the log, which writes lines to stderr. Each line is written by one system call, so that lines of
+// different ranks do not mix.
 #include "base/log.hpp"
 
 #include <unistd.h>
@@ -63,7 +63,7 @@ void write_log_line(LogLevel level, Rank rank, fmt::string_view format, fmt::for
     line += fmt::vformat(format, args);
     make_printable(line.data(), line.size());
     line.push_back('\n');
-    // A closed or full stderr is no reason to fail.
+    // Ignores an error of the write, because a closed or full stderr is no reason to fail.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::exception&) {  // out of memory: the line is dropped
   }

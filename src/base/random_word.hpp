@@ -1,7 +1,7 @@
-// Random number of 64 bits that other processes cannot guess.
+// Random number of 64 bits from the kernel, which other processes cannot guess.
 //
-// std::random_device is not used, because its constructor queries the processor's identity. The query takes tens of
-// microseconds under a hypervisor.
+// This file does not use std::random_device. Its constructor executes an instruction that identifies the processor.
+// Under a hypervisor, that takes tens of microseconds.
 #pragma once
 
 #include <sys/random.h>

@@ -1,4 +1,6 @@
-// Implementation of safe_file.hpp: opens files without following planted links or waiting for FIFOs.
+// Implementation of safe_file.hpp, which opens files at paths that a user has given. Other users may have write access
+// to the folder. They may have put a symbolic link or a FIFO at the path. The functions refuse such a file: they
+// neither follow the link nor wait for the FIFO.
 #include "base/safe_file.hpp"
 
 #include <fcntl.h>
@@ -16,10 +18,10 @@
 namespace collectives {
 namespace {
 
-// Values of errno for files that the system would open. The system uses none of them for open().
+// Values of errno for files that only this library refuses. The system does not use these values for open().
 constexpr int kNotRegular = EMEDIUMTYPE, kOfOther = EOWNERDEAD, kOtherNames = EMLINK;
 
-/// Returns the number N of a path that names a descriptor of this process, or -1 if the path names none.
+/// Returns the descriptor that a path such as "/dev/stdout" or "/dev/fd/5" names. Returns -1 for any other path.
 int own_descriptor(std::string_view path) noexcept {
   if (path == "/dev/stdin") return STDIN_FILENO;
   if (path == "/dev/stdout") return STDOUT_FILENO;
@@ -43,14 +45,14 @@ Descriptor refused(int error) noexcept {
   return Descriptor();
 }
 
-/// Returns the descriptor without O_NONBLOCK, with which it was opened.
+/// Clears the flag O_NONBLOCK of a descriptor, so that writes to it block, and returns the descriptor.
 Descriptor blocking(Descriptor file) noexcept {
   const int flags = ::fcntl(file.fd(), F_GETFL);
   if (flags >= 0) ::fcntl(file.fd(), F_SETFL, flags & ~O_NONBLOCK);
   return file;
 }
 
-/// Opens an existing file to append to it.
+/// Opens an existing file, so that writes append to it.
 Descriptor open_existing(const char* path) noexcept {
   Descriptor file(::open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) return refused(errno == ENXIO ? kNotRegular : errno);  // ENXIO: a FIFO without a reader, or a socket
@@ -68,7 +70,7 @@ std::string folder_of(const std::string& path) {
   return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Returns a path beside `path` that other processes cannot guess.
+/// Returns a random path in the folder of `path`, which other processes cannot guess.
 std::string random_name(const std::string& path) {
   unsigned long long word = 0;
   if (::getrandom(&word, sizeof word, 0) != sizeof word) word = static_cast<unsigned long long>(::getpid());
@@ -84,7 +86,8 @@ int moved_off_standard_streams(int fd) noexcept {
   if (moved < 0) return fd;
   ::close(fd);
   int stream = 0;
-  while (stream >= 0 && stream <= 2) stream = ::open("/dev/null", O_RDWR);  // each takes the lowest free number
+  // open() returns the lowest free number, so each call fills one free standard stream
+  while (stream >= 0 && stream <= 2) stream = ::open("/dev/null", O_RDWR);
   if (stream > 2) ::close(stream);
   return moved;
 }
@@ -113,7 +116,8 @@ std::string file_error_text(int error) {
 
 Descriptor open_to_append(const char* path) noexcept {
   if (const int own = own_descriptor(path); own >= 0) return Descriptor(::fcntl(own, F_DUPFD_CLOEXEC, 0));
-  // Another process may make or remove the file between the two calls. That it does so three times is no accident.
+  // The first call requires a new file, and the second one an existing file. Another process may change that between
+  // the calls. Three failures of both calls are probably an attack.
   for (int attempt = 0; attempt < 3; ++attempt) {
     Descriptor file(::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file || errno != EEXIST) return file;
@@ -160,7 +164,7 @@ std::optional<std::string> read_file(const std::string& path, std::size_t most, 
 FileReplacement::FileReplacement(std::string path)
     : path_(std::move(path)), file_(::open(folder_of(path_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)) {
   if (file_ || errno == ENOENT || errno == EACCES || errno == ENOTDIR) return;
-  temporary_ = random_name(path_);  // the file system has no files without a name
+  temporary_ = random_name(path_);  // the file system does not support files without a name
   file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file_) temporary_.clear();
 }
@@ -184,7 +188,7 @@ bool FileReplacement::commit(bool to_disk) {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return false;
   temporary_.clear();
   if (!to_disk) return true;
-  // The rename is on the disk only after the folder has been flushed.
+  // The new name is safe on the disk only after the folder has been flushed.
   const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder && ::fsync(folder.fd()) == 0;
 }

@@ -1,5 +1,6 @@
-// Implementation of sealed memfds: files in memory without a name in the file system. No process can change their size.
-// Errors name the refused system call and, if known, the limit.
+// Implementation of sealed memfds. A memfd is a file in memory without a name in the file system. After it is sealed,
+// no process can change its size. If the system refuses memory, the error names the system call and, if known, the
+// limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 namespace collectives {
 namespace {
 
-constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which vm.memfd_noexec may require
+constexpr unsigned kNoExecSeal = 0x8u;  // MFD_NOEXEC_SEAL of Linux 6.3, which the setting vm.memfd_noexec may require
 
 }  // namespace
 
@@ -35,7 +36,8 @@ void refuse_mapping(std::size_t bytes, std::string_view what) {
 
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)  // ftruncate() would raise SIGXFSZ
+  // above this limit, ftruncate() would end the process by SIGXFSZ
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
     refuse_memory(bytes, what, limit_text(RLIMIT_FSIZE, "RLIMIT_FSIZE", 'f'));
   const char* asked = "memfd_create";
   flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -63,7 +65,7 @@ OpenedSealedFile open_sealed_file(int pid, int number, int flags) noexcept {
   };
   char process[16];
   *fmt::format_to_n(process, sizeof process - 1, "{}", pid).out = '\0';
-  // O_PATH finds the file without opening it, so a FIFO does not block and a device is not started.
+  // O_PATH finds the file without opening it. Opening could block (FIFO) or have an effect (device).
   const Descriptor found(::open(path_of(process, number), O_PATH | O_CLOEXEC));
   if (!found) return {};
   char target[16] = {};

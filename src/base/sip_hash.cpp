@@ -1,5 +1,5 @@
-// Implementation of SipHash-2-4. The state has four words. Each word of the input is mixed in by two rounds, and four
-// rounds end the hash.
+// Implementation of SipHash-2-4, a hash with a secret key. The state of the hash has four words. Two rounds of mixing
+// follow each word of the input, and four rounds follow the last word.
 #include "base/sip_hash.hpp"
 
 #include <bit>
@@ -35,7 +35,7 @@ struct SipState {
 }  // namespace
 
 std::uint64_t sip_hash(const SipKey& key, std::string_view bytes) noexcept {
-  // The constants of the algorithm: "somepseudorandomlygeneratedbytes" in ASCII.
+  // The constants are those of the algorithm: "somepseudorandomlygeneratedbytes" in ASCII.
   SipState state{key.first ^ 0x736f6d6570736575, key.second ^ 0x646f72616e646f6d, key.first ^ 0x6c7967656e657261,
                  key.second ^ 0x7465646279746573};
   const std::uint64_t length = bytes.size();

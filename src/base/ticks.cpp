@@ -1,5 +1,6 @@
-// Implementation of the tick clock, which times calls by the processor's time-stamp counter. This file detects whether
-// that counter is usable. It also reads the counter and the steady clock together.
+// Implementation of the tick clock, which measures times by the time-stamp counter of the processor. Reading this
+// counter is faster than reading the steady clock. This file finds out whether the counter is usable. It also reads
+// counter and steady clock together, so that ticks can be converted to nanoseconds.
 #include "base/ticks.hpp"
 
 #include <limits>
@@ -11,8 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Returns whether the processor reports an invariant counter: one with a constant rate. Without that report the
-/// counter is not used.
+/// Returns whether the processor reports that its time-stamp counter has a constant rate. Otherwise the library does
+/// not use the counter.
 bool invariant_counter() noexcept {
 #if defined(__x86_64__)
   constexpr unsigned kPowerManagement = 0x80000007, kInvariant = 1u << 8;

@@ -1,4 +1,5 @@
-// Names of collectives, kinds of memory, element types and ops. The names appear in plans, errors and command lines.
+// Names of collectives, kinds of memory, element types and ops. The names appear in texts about plans, in errors and on
+// command lines.
 #include "collectives/types.hpp"
 
 #include <cstddef>

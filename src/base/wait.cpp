@@ -1,7 +1,9 @@
-// Implementation of the waits. The head of wait.hpp explains when a wait spins, yields and sleeps.
+// Implementation of the waits, by which a rank waits for other ranks. A wait is a loop that tests a condition. It first
+// spins, then yields, and then sleeps (wait.hpp).
 //
-// A turn is one call of wait(). A late yield is a yield that lasted more than 2 ms, because another program had the
-// core. To sleep at once is to sleep without yielding first.
+// The loop calls wait() after each test. Each call is a turn: it spins (returns at once), yields the core to another
+// thread, or sleeps. A hook is a function of the program that each turn calls. A late yield is a yield that lasts more
+// than 2 ms, because another program uses the core. After late yields, waits sleep at once: without yielding first.
 #include "base/wait.hpp"
 
 #include <sched.h>
@@ -17,17 +19,17 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Time for which a wait spins while each rank has a core. If a wait lasts longer, the awaited rank may need the waiting
-// rank's core after all.
+// Duration of spinning if each rank has a core. After that time the wait yields, because the awaited rank may need this
+// core after all.
 constexpr auto kSpin = 5us;
-// Time after which a wait sleeps instead of yielding, while each rank has a core. A short series of yields disturbs
-// other programs little, whereas a sleep would wake up late.
+// Time after which a wait sleeps instead of yielding, if each rank has a core. Before that time, yields are better:
+// they hardly disturb other programs, whereas a sleep ends late.
 constexpr auto kYield = 2ms;
-// Time after which a wait sleeps if there are more ranks than cores. 8 ranks on 2 cores complete an 8-byte all-reduce
-// in 15 us, so most waits end before 200 us. With a limit of 50 us the all-reduce took a fifth longer.
+// Time after which a wait sleeps if there are more ranks than cores. Most waits are shorter: 8 ranks on 2 cores
+// complete an 8-byte all-reduce in 15 us. With 50 us, that all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
-// Maximum time from the beginning of a wait to its first sleep, if messages of other hosts may end the wait. While a
-// hook is installed, this limit does not apply. Most messages arrive sooner, and a sleep wakes up late.
+// Maximum time from the beginning of a wait to its first sleep, if a message of another host may end the wait. Most
+// messages arrive sooner, and a sleep ends late. The limit does not apply while a hook is installed.
 constexpr auto kSpinForWire = 300us;
 // Interval at which a wait lets its caller check deadlines, aborts and lost peers.
 constexpr auto kLookEvery = 1ms;

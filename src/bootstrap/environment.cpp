@@ -1,6 +1,6 @@
-// bootstrap_from_environment(): makes a bootstrap from environment variables. A bootstrap lets ranks exchange bytes
-// before they have a transport. The function finds rank and size of this process (world.hpp), and connects the ranks
-// over TCP (rendezvous.hpp).
+// Implementation of bootstrap_from_environment(), which makes a bootstrap from environment variables. A bootstrap lets
+// ranks exchange bytes before they have a transport. The function finds the rank of this process and the number of
+// ranks (world.hpp). It then connects all ranks over TCP (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>
@@ -26,7 +26,8 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment(std::chrono::nanoseconds t
   Environment ours;
   try {
     ours = rendezvous_environment();
-  } catch (const Error& error) {  // No rank can tell its peers yet, so the error names the rank that failed.
+    // The ranks are not connected, so only this rank knows the error. Its text must therefore name this rank.
+  } catch (const Error& error) {
     constexpr int kAnyPort = 1;
     throw Error(error.code(), error.what(), world_of(variables, kAnyPort, ::getppid()).rank);
   }

@@ -1,5 +1,6 @@
-// Functions that exchange JSON objects over a bootstrap, and convert errors to such objects. A bootstrap exchanges
-// bytes before ranks have a transport. The bytes of other ranks are checked here and by JsonRecord.
+// Functions by which ranks exchange JSON objects over a bootstrap, and convert errors to JSON objects. A bootstrap lets
+// ranks exchange bytes before they have a transport. The bytes of another rank may be wrong, so this file and
+// JsonRecord check them.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>
@@ -21,13 +22,14 @@ using nlohmann::json;
 
 namespace {
 
-/// Maximum number of bytes of an error text in a record.
+/// Maximum bytes of an error text in a JSON object.
 constexpr std::size_t kMostErrorBytes = 8192;
 
-/// Time for which a rank that knows of a lost rank waits for the results of the others.
+/// Time for which a rank that has found a lost rank still waits for results of the other ranks.
 constexpr auto kPatienceAfterLoss = std::chrono::seconds(1);
 
-/// Returns an error text that fits into a record, even if its bytes become U+FFFD.
+/// Returns an error text that fits into a JSON object. Keeps a third of kMostErrorBytes, because each invalid byte
+/// becomes U+FFFD, which takes three bytes.
 std::string sent_text(std::string_view text) { return std::string(text.substr(0, kMostErrorBytes / 3)); }
 
 }  // namespace

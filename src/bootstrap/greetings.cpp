@@ -1,5 +1,6 @@
-// Implementation of Greetings, which turns connections to rank 0 into members of the rendezvous. A connection sends a
-// hello, gets a random number and sends it back. A stranger is a connection that has not sent the number yet.
+// Implementation of Greetings, which decides which connections to rank 0 belong to ranks of the job. In a rendezvous,
+// all ranks connect to rank 0. A process that connects sends a hello with its rank. It then gets a random number and
+// sends it back as a proof. A stranger is a connection without a proof. A member is a connection with one.
 #include "bootstrap/greetings.hpp"
 
 #include <fmt/format.h>
@@ -18,10 +19,13 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-constexpr auto kStrangerPatience = std::chrono::seconds(10);                  // Longest time from connection to proof.
-constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);  // That time if no descriptor is left.
-constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept then.
-constexpr int kAcceptedAtOnce = 1024;        // Connections that one call accepts, so that members get their turn.
+// Maximum time from the connection to the proof.
+constexpr auto kStrangerPatience = std::chrono::seconds(10);
+// Maximum time from the connection to the proof if no descriptor is left.
+constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);
+constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept without a free descriptor.
+// Maximum number of connections that one call accepts, so that members do not wait.
+constexpr int kAcceptedAtOnce = 1024;
 constexpr std::size_t kMaxLogged = 16;
 
 }  // namespace
@@ -35,7 +39,7 @@ int Greetings::accept(const Socket& listener) {
     } else if (is_out_of_descriptors(errno)) {
       const int error = errno;
       if (strangers_.empty()) return error;
-      // If a dropped connection is a rank, it connects again.
+      // No descriptor is left, so old strangers are dropped. A rank whose connection is dropped connects again.
       out_of_descriptors_ = true;
       strangers_.remove_if(
           [](const Stranger& each) { return Clock::now() - each.since > kPatienceWithoutDescriptors; });
@@ -65,7 +69,8 @@ std::vector<Greetings::Arrival> Greetings::step(const std::vector<bool>& is_memb
 
 int Greetings::add_interests(std::vector<pollfd>& entries, const Socket& listener) const {
   for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
-  // Without a free descriptor, a waiting connection would end each poll at once.
+  // Does not poll the listener without a free descriptor: each poll would return at once, because a connection waits to
+  // be accepted.
   if (out_of_descriptors_) return kPollWithoutDescriptors;
   entries.push_back({listener.fd(), POLLIN, 0});
   return 1000;
@@ -88,7 +93,8 @@ Greetings::State Greetings::examine_records(Stranger& stranger, const std::vecto
   const std::string claimed = stranger.rank ? fmt::format(" as rank {}", *stranger.rank) : "";
   if (stranger.link.has_noise() || (stranger.rank && !stranger.link.lost().empty()))
     return drop(fmt::format("a process that came{} {}", claimed, stranger.link.lost()));
-  if (!stranger.link.lost().empty()) return State::dropped;  // It sent nothing and closed, as port scanners do.
+  // The process has closed the connection without a valid hello, as port scanners do.
+  if (!stranger.link.lost().empty()) return State::dropped;
   if (Clock::now() - stranger.since > kStrangerPatience)
     return drop(fmt::format("a process that came{} was silent for {} s", claimed, kStrangerPatience.count()));
   return State::open;
@@ -141,7 +147,7 @@ Greetings::State Greetings::refuse_second(Stranger& stranger, Rank rank) {
                             place_of(world_)));
 }
 
-/// Sends the refusal to the process, and to no other one.
+/// Sends the text `refusal` to this process only.
 Greetings::State Greetings::refuse(Stranger& stranger, Rank rank, const std::string& refusal) {
   stranger.link.post(Kind::failure, failure_bytes({Errc::bootstrap, std::max(rank, kNoRank), refusal}));
   return drop(refusal);

@@ -1,17 +1,19 @@
-// Greetings: connections to rank 0 that are no members of the rendezvous yet (rendezvous.hpp).
+// Greetings: the connections to rank 0 that have not yet proven that they belong to a rank. In a rendezvous, all ranks
+// connect to rank 0 (rendezvous.hpp).
 //
-// Any process may connect to the port of rank 0 and send any bytes. A connection becomes a member in three steps:
+// Any process may connect to the port of rank 0 and send any bytes. A member is a connection that belongs to a rank. A
+// connection becomes a member in three steps:
 //
 //   hello   the process sends version, rank, size and job
 //   seen    rank 0 answers with a random number
 //   proof   the process sends the number back
 //
-// A connection without proof occupies nothing: neither its rank nor the start depend on it. It is dropped if it sends
-// other bytes, closes, or is silent for 10 s. A well-formed hello that does not fit is answered with a failure, which
-// ends only the process that sent it. A hello does not fit if it has another version, size or job, or a rank that is a
-// member. Refusals are logged once each.
+// A connection without a proof does not reserve the rank that it claims, and does not delay the start. Rank 0 drops it
+// if it sends other bytes, closes, or is silent for 10 s. Rank 0 refuses a hello with another version, size or job, and
+// a hello of a rank that is already a member. It answers with a failure, which ends only the process that has sent the
+// hello. Each refusal is logged once.
 //
-// After a failure of the rendezvous, all further greetings are answered with the cause (answer_with()).
+// After a failure of the rendezvous, rank 0 answers every further hello with the cause of the failure (answer_with()).
 #pragma once
 
 #include <poll.h>
@@ -39,10 +41,10 @@ class Greetings {
 
   explicit Greetings(const World& world) : world_(world), informed_(static_cast<std::size_t>(world.size)) {}
 
-  /// Accepts all waiting connections. If no descriptor is left, drops connections that have sent no proof in 500 ms.
-  /// Returns an errno if no descriptor is left and there is no connection to drop, otherwise 0.
+  /// Accepts all waiting connections. If no file descriptor is left, drops connections that have sent no proof within
+  /// 500 ms. Returns an errno if no descriptor is left and there is no connection to drop, otherwise 0.
   int accept(const Socket& listener);
-  /// Begins with a connection.
+  /// Begins the three steps with a new connection.
   void add(Socket socket);
   /// Advances all connections. Returns those that have sent their proof. is_member[r] is true if rank r is
   /// a member.

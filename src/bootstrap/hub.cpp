@@ -1,5 +1,6 @@
-// Implementation of rank 0 of a rendezvous (rendezvous.hpp). The connections to the other ranks carry records. A record
-// has a kind, a length and a payload. Greetings (greetings.hpp) turn connections into members.
+// Implementation of the hub, rank 0 of a rendezvous. In a rendezvous, all ranks connect to rank 0 and exchange bytes
+// through it (rendezvous.hpp). A connection to rank 0 carries records. A record has a kind, a length and a payload. A
+// connection becomes a member when it has proven that it belongs to a rank (greetings.hpp).
 #include "bootstrap/hub.hpp"
 
 #include <fmt/format.h>
@@ -27,9 +28,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Times at which rank 0 sends the list of missing ranks. They lie before the reports of the other ranks.
+// Times at which rank 0 sends the list of missing ranks: the first list, and each further one. The other ranks report
+// later, so that their reports contain a recent list.
 constexpr auto kFirstList = 1s, kNextList = 5s;
-constexpr auto kAnswersAfterFailure = 1s;  // Time in which late ranks receive the cause of a failure.
+// Time after a failure in which ranks that connect late still receive its cause.
+constexpr auto kAnswersAfterFailure = 1s;
 
 /// Rank 0 of a rendezvous.
 class Hub final : public Member {
@@ -54,7 +57,7 @@ class Hub final : public Member {
     if (leaves_well()) send_to_all(make_record(Kind::farewell));
   }
 
-  /// Keeps the next record of each rank for the next exchange.
+  /// Throws if a rank has left or failed. A record that arrives during this check is kept for the next exchange.
   void check_peers() override {
     rethrow_end();
     for (Rank rank = 1; rank < size(); ++rank) {
@@ -65,7 +68,7 @@ class Hub final : public Member {
   }
 
  private:
-  /// Starts a wait for all ranks. Rank 0 itself counts as arrived.
+  /// Begins a wait for all ranks: marks every rank but rank 0 as missing.
   void begin() {
     here_.assign(ranks(), false);
     here_[0] = true;
@@ -106,7 +109,7 @@ class Hub final : public Member {
     return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
   }
 
-  /// Makes each connection with a proof a member. The list of missing ranks confirms it.
+  /// Makes each connection with a proof a member, and sends the list of missing ranks to it as a confirmation.
   void greet() {
     if (const int error = greetings_.accept(*listener_); error != 0)
       fail(Errc::system, "rank 0 cannot accept: " + error_text(error), 0);
@@ -118,9 +121,10 @@ class Hub final : public Member {
     }
   }
 
-  /// Passes each record of a member to take(rank, record), which returns whether it expected the record. Fails if a
-  /// rank reports its deadline or has left. An unexpected record also fails, except while ranks connect: then the
-  /// connection is dropped, and the rank may come again.
+  /// Passes each record of a member to take(rank, record), which returns whether it expected the record. Ends the
+  /// rendezvous if a rank reports that its deadline has passed, or that it has left. An unexpected record ends the
+  /// rendezvous, too, except while ranks connect. In that phase, the connection is dropped, and the rank may connect
+  /// again.
   template <class Take>
   void receive_records(Take&& take) {
     for (Rank rank = 1; rank < size(); ++rank) {

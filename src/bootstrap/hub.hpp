@@ -1,5 +1,5 @@
-// Hub: rank 0 of a rendezvous over TCP. In a rendezvous, all ranks connect before they have a transport
-// (rendezvous.hpp). The hub listens. It holds a connection to every other rank.
+// Hub: rank 0 of a rendezvous over TCP. In a rendezvous, all ranks connect, so that they can exchange bytes before they
+// have a transport (rendezvous.hpp). The hub accepts the connections of all other ranks.
 #pragma once
 
 #include <memory>

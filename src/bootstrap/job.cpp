@@ -1,5 +1,5 @@
-// Implementation of Job, the names by which ranks of one job know one another. Hashes of the names are compared,
-// because a name may be long and may contain any bytes.
+// Implementation of Job, the names of the job to which a rank belongs. They come from variables of the launcher and the
+// scheduler. Ranks that connect compare hashes of the names, because a name may be long and may contain any bytes.
 #include "bootstrap/job.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 namespace collectives {
 namespace {
 
-/// Adds names to a hash (FNV-1a with 64 bits) and to a text.
+/// Combines names in a hash (FNV-1a with 64 bits) and in a text.
 class Names {
  public:
   explicit Names(std::string& text) : text_(text) {}

@@ -1,4 +1,5 @@
-// Implementation of launcher_of_several(), which reads the variables of Open MPI, of MPIs with PMI, and of Slurm.
+// Implementation of launcher_of_several(), which finds out how many processes the launcher of this process has started.
+// The function reads the environment variables of Open MPI, of MPIs that use PMI, and of Slurm.
 #include "bootstrap/launcher.hpp"
 
 #include <cstdlib>

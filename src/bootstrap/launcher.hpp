@@ -1,5 +1,5 @@
-// Number of processes that the launcher of this process has started, as mpirun and srun state it in variables. The
-// bootstrap over MPI compares it with the number of ranks of MPI.
+// Number of processes that the launcher has started. Launchers such as mpirun and srun set variables with it. The
+// bootstrap over MPI compares the number with the number of ranks of MPI.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 namespace collectives {
 
 struct LauncherSize {
-  const char* variable;  ///< Variable that states the number.
+  const char* variable;  ///< Name of the variable with the number.
   int processes;
 };
 
-/// Returns the launcher that has started several processes. Returns nothing if there is none, or if another launcher
-/// has started this process alone: a launcher may run inside another one.
+/// Returns the number of processes if it is above 1. Returns nothing if no launcher or any launcher states a single
+/// process. Reason: a launcher may run inside another one, and may start this process alone.
 std::optional<LauncherSize> launcher_of_several();
 
 }  // namespace collectives

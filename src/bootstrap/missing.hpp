@@ -1,5 +1,5 @@
-// Ranks that have not arrived at a rendezvous. In a rendezvous, all ranks connect before they have a transport. The
-// bootstrap over TCP and the bootstrap of threads list them in reports and errors.
+// List of missing ranks: those that have not arrived at a rendezvous. In a rendezvous, all ranks connect, so that they
+// can exchange bytes before they have a transport. Log lines and errors contain the list.
 #pragma once
 
 #include <cstddef>

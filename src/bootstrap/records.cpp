@@ -1,4 +1,6 @@
-// Implementation of the records of the rendezvous over TCP. Functions that read payloads accept any bytes.
+// Implementation of the records of the rendezvous over TCP. A record is a message between rank 0 and another rank, with
+// a kind, a length and a payload. This file writes and reads payloads. A peer may send any bytes, so functions that
+// read a payload return nothing if it is invalid.
 #include "bootstrap/records.hpp"
 
 #include <algorithm>
@@ -9,9 +11,9 @@ namespace {
 
 constexpr std::size_t kMaxFailureText = 4096;
 constexpr std::size_t kMaxListedRanks = 1024;
-constexpr double kLongestWait = 1e9;  // Seconds.
+constexpr double kLongestWait = 1e9;  // Maximum of a time in a record, in seconds; a longer one is invalid.
 
-/// Fields of a hello before the text of the job.
+/// First fields of a hello, the record with which a rank begins its connection. The text about the job follows them.
 struct HelloFields {
   std::uint32_t version;
   std::int32_t rank;

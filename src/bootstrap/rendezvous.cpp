@@ -1,5 +1,6 @@
-// Implementation of rendezvous(), which connects all ranks over TCP. Rank 0 is the hub, and every other rank is a spoke
-// with one connection to the hub. A single rank needs no connection.
+// Implementation of rendezvous(), which connects all ranks over TCP, so that they can exchange bytes. Rank 0 is the hub
+// (hub.hpp). Every other rank is a spoke, with one connection to the hub (spoke.hpp). A job with a single rank needs no
+// connection.
 #include "bootstrap/rendezvous.hpp"
 
 #include <string>
@@ -15,7 +16,7 @@
 namespace collectives {
 namespace {
 
-/// Bootstrap of a single rank.
+/// Bootstrap of a job with a single rank, which exchanges bytes only with itself.
 class Alone final : public tcp::Member {
  public:
   using Member::Member;

@@ -3,8 +3,8 @@
 // Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
 // which sends the bytes of all ranks to all ranks.
 //
-// Connections of other processes do not disturb the start: greetings.hpp describes how a connection becomes a member.
-// While ranks wait, rank 0 sends them the list of missing ranks, which they log.
+// Processes of other programs may connect to rank 0, too. Each connection must prove that a rank made it
+// (greetings.hpp). While ranks wait, rank 0 sends them the list of missing ranks, and they log this list.
 //
 // A rank other than rank 0 reports to rank 0 when its deadline passes. If the process of such a rank ends, rank 0 sees
 // the connection close. In both cases, rank 0 ends the rendezvous and sends the cause to all ranks, so every rank
@@ -24,9 +24,9 @@ namespace collectives {
 /// Returns this rank's bootstrap once all ranks have connected.
 ///
 /// `listening` is a socket that rank 0 has inherited from its launcher (COLLECTIVES_LISTEN_FD). If the socket listens
-/// at world.port, rank 0 uses a duplicate. The original is marked close-on-exec and stays open, so that no other job
-/// takes the port, and so that the next communicator can use it. Connections may queue at it meanwhile. The next
-/// rendezvous examines them like all others: those that do not prove to be its ranks are dropped.
+/// at world.port, rank 0 uses a duplicate of it. The original stays open (and close-on-exec), so that no other job
+/// takes the port and the next communicator can use the socket. Connections may queue at the original before the next
+/// rendezvous, which examines them like all others.
 ///
 /// Throws Error{bootstrap} naming the host, port or rank at fault, Error{timeout} naming the missing ranks, or
 /// Error{system} if no file descriptor is left.

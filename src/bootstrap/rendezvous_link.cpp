@@ -1,5 +1,6 @@
-// Functions of Link, a connection of the rendezvous between rank 0 and another rank. They send and receive records
-// without blocking. A record has a kind, a length and a payload.
+// Implementation of Link, a TCP connection between rank 0 and another rank. Over links, the ranks exchange bytes before
+// they have a transport (rendezvous.hpp). A link sends and receives records without blocking. A record has a kind, a
+// length and a payload.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +34,8 @@ void Link::push() {
     if (moved < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      out_.clear();  // The peer has closed. pull() reports that, after it has read the last records.
+      // The peer has closed the connection. pull() first reads the last records of the peer, and then reports the end.
+      out_.clear();
       sent_ = 0;
       return;
     }
@@ -45,8 +47,8 @@ void Link::push() {
   }
 }
 
-/// Reads up to the end of one record. Returns true if the record is complete. Memory grows with the bytes that have
-/// arrived, not with the length that a header claims.
+/// Reads up to the end of one record. Returns true if the record is complete. Allocates memory only for bytes that have
+/// arrived, because the length in a header may be wrong.
 bool Link::pull() {
   char buffer[16384];
   while (lost_.empty()) {

@@ -1,5 +1,5 @@
-// Link: a TCP connection of the rendezvous between rank 0 and another rank (rendezvous.hpp). It carries records. A
-// record has a kind, a length and a payload.
+// Link: a TCP connection between rank 0 and another rank, over which ranks exchange bytes before they have a transport
+// (rendezvous.hpp). A link carries records. A record has a kind, a length and a payload.
 #pragma once
 
 #include <poll.h>
@@ -17,16 +17,17 @@
 
 namespace collectives::tcp {
 
-/// One connection with its unsent and incomplete records. No function blocks. Calls of push() continue to send, and
-/// calls of next() continue to receive.
+/// One connection, with records that wait to be sent and the record that is being received. No function blocks. Each
+/// call of push() sends more bytes, and each call of next() receives more.
 class Link {
  public:
-  /// Treats a peer that announces a payload of more than `max_payload` bytes as lost.
+  /// Takes over a connection. A peer that announces a payload of more than `max_payload` bytes counts as lost.
   Link(Socket socket, std::size_t max_payload);
 
   void set_max_payload(std::size_t bytes) { max_payload_ = bytes; }
 
-  /// Returns how the connection has ended, as text about the peer. Returns an empty text while it is open.
+  /// Returns a text about the peer that states how the connection has ended. Returns an empty text while the connection
+  /// is open.
   const std::string& lost() const { return lost_; }
   /// Returns whether the peer has sent bytes that are no record.
   bool has_noise() const { return has_noise_; }
@@ -56,9 +57,9 @@ class Link {
 
   Socket socket_;
   std::size_t max_payload_;
-  std::string in_;  // Bytes of an incomplete record.
+  std::string in_;  // Received bytes of an incomplete record.
   std::deque<std::shared_ptr<const std::string>> out_;
-  std::size_t sent_ = 0;  // Bytes of out_.front() that are sent.
+  std::size_t sent_ = 0;  // Number of bytes of out_.front() that have been sent.
   std::string lost_;
   bool has_noise_ = false;
 };

@@ -1,4 +1,5 @@
-// Functions for the TCP sockets of the rendezvous. They resolve addresses, listen, connect, and wait for events.
+// Functions for the TCP sockets of the rendezvous, in which all ranks connect to rank 0. They resolve addresses,
+// listen, connect, and wait for events.
 #include "bootstrap/sockets.hpp"
 
 #include <arpa/inet.h>
@@ -17,11 +18,12 @@
 namespace collectives::tcp {
 namespace {
 
-constexpr auto kPortPatience = std::chrono::seconds(1);  // Longest wait for a port that an ending job uses.
+// Maximum time until a job that ends releases the port.
+constexpr auto kPortPatience = std::chrono::seconds(1);
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-/// Listens at `address`. Returns 0 or an errno.
+/// Listens at `address`, and stores the socket in `listener`. Returns 0, or an errno.
 int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   Socket socket = open_socket(address->sa_family);
   if (socket.fd() < 0) return errno;
@@ -32,9 +34,9 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   return 0;
 }
 
-/// Listens at the address of rank 0. Returns 0 or an errno. If the address is numeric or "localhost", listens there
-/// only. Otherwise listens at all addresses of the host, so the name need not resolve. Reason: a host name may resolve
-/// to another address here than on other hosts. Debian, for example, maps a host's own name to 127.0.1.1.
+/// Listens at the address of rank 0. Returns 0, or an errno. If the address is numeric or "localhost", listens only
+/// there. If it is a host name, listens at all addresses of this host. Reason: other hosts may resolve the name to
+/// another address than this host. Debian, for example, maps a host's own name to 127.0.1.1.
 int try_listen(const World& world, Socket& listener) {
   in6_addr scratch{};
   const bool exact = world.address == "localhost" || ::inet_pton(AF_INET, world.address.c_str(), &scratch) == 1 ||
@@ -60,7 +62,7 @@ int try_listen(const World& world, Socket& listener) {
   return try_listen(reinterpret_cast<const sockaddr*>(&any4), sizeof any4, listener);
 }
 
-/// Returns the port of a listening socket, or 0 if `fd` is none.
+/// Returns the port of a listening socket. Returns 0 if `fd` is no listening socket.
 int listening_port(int fd) {
   int listening = 0;
   socklen_t bytes = sizeof listening;
@@ -72,8 +74,8 @@ int listening_port(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-/// Returns whether the socket is connected to itself. A connection on loopback ends at its own socket if no process
-/// listens and the kernel chooses the target port as source port.
+/// Returns whether the socket is connected to itself. This happens on loopback if no process listens at a port, and the
+/// kernel chooses this port as the source port of the connection.
 bool connected_to_itself(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t here_bytes = sizeof here, there_bytes = sizeof there;

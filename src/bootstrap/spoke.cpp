@@ -1,5 +1,6 @@
-// Implementation of a rank other than rank 0 in a rendezvous (rendezvous.hpp). It connects to rank 0, sends a hello
-// with its rank, proves that it is alive, and exchanges records. A record has a kind, a length and a payload.
+// Implementation of the spoke, a rank other than rank 0 in a rendezvous. In a rendezvous, all ranks connect to rank 0
+// (rendezvous.hpp). A spoke connects and sends a hello with its rank. Rank 0 answers with a random number, which the
+// spoke sends back as a proof (greetings.hpp). Then both exchange records. A record has a kind, a length and a payload.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>
@@ -23,14 +24,18 @@
 namespace collectives::tcp {
 namespace {
 
-// Maximum payload from a listener that may be another program.
+// Maximum payload in bytes that a spoke accepts before rank 0 has answered, because the listener may be another
+// program.
 constexpr std::size_t kMaxAnswer = std::size_t{64} << 10;
-// Time after this rank's deadline in which rank 0 may still name the cause.
+// Time after the deadline of this rank in which rank 0 may still send the cause of the failure.
 constexpr auto kVerdictPatience = std::chrono::seconds(1);
-// Times between two resolutions of the name of rank 0: until it resolves, and after that, because it may change.
+// Times between attempts to resolve the host of rank 0. The first one holds until an attempt succeeds. The second one
+// follows, because the address may change.
 constexpr auto kResolveAgain = std::chrono::seconds(1), kRefreshAddresses = std::chrono::seconds(10);
 
-constexpr auto kRealSilence = std::chrono::seconds(1);  // A listener that is silent for less may still answer.
+// Minimum time without an answer of the listener after which an error reports this silence. After less time, the
+// listener may just be slow, and the error reports its answer to an earlier attempt.
+constexpr auto kRealSilence = std::chrono::seconds(1);
 
 /// A rank of a rendezvous other than rank 0.
 class Spoke final : public Member {
@@ -41,7 +46,8 @@ class Spoke final : public Member {
     });
     Addresses addresses{nullptr, &::freeaddrinfo};
     auto resolve_at = Deadline::Clock::now();
-    // Tries again until rank 0 has answered. The listener may be another program, or rank 0 of a job that is ending.
+    // Connects repeatedly until rank 0 of this job answers. Another program, or a job that is ending, may listen at the
+    // port.
     while (true) {
       if (Deadline::Clock::now() >= resolve_at) {
         if (Addresses found = resolve(world_, last_answer_); found != nullptr) addresses = std::move(found);
@@ -76,7 +82,7 @@ class Spoke final : public Member {
 
   /// Returns true if rank 0 has answered at one of its addresses. Otherwise sets last_answer_ to the error of the
   /// attempt. If the deadline interrupts an attempt to connect, last_answer_ keeps the error of an earlier attempt.
-  /// Fails if no later attempt can succeed.
+  /// Ends the rendezvous if no later attempt can succeed.
   bool find_hub(const addrinfo* addresses, ReportedWait& waiting) {
     bool hopeless = addresses != nullptr;
     int error = 0;

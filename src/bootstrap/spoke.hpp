@@ -1,5 +1,5 @@
-// Spoke: a rank other than rank 0 in a rendezvous over TCP. In a rendezvous, all ranks connect before they have a
-// transport (rendezvous.hpp). A spoke holds one connection, to rank 0.
+// Spoke: a rank other than rank 0 in a rendezvous over TCP. In a rendezvous, all ranks connect to rank 0, so that they
+// can exchange bytes before they have a transport (rendezvous.hpp).
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 // Bootstrap of ranks that are threads of one process.
 //
 // A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. In an exchange, each rank writes
-// its bytes to its own slot. The last rank to arrive ends the exchange and wakes the other ranks. An exchange fails if
-// the deadline of a waiting rank passes. An exchange also fails if a rank has destroyed its bootstrap instead of
-// arriving. After a failure, all ranks throw the same error, also in later exchanges.
+// its bytes to its own slot. The last rank that arrives ends the exchange and wakes the other ranks. An exchange fails
+// if the deadline of a waiting rank passes, or if a rank has destroyed its bootstrap instead of arriving. All ranks
+// then throw the same error, in this exchange and in all later ones.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -60,7 +60,7 @@ class Rendezvous {
     return *contributions;
   }
 
-  /// `failed`: whether an exception ends the rank.
+  /// Ends the participation of a rank. `failed`: whether an exception ends the rank.
   void leave(Rank rank, bool failed) {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
@@ -107,7 +107,7 @@ class Rendezvous {
   std::vector<std::string> slots_;  // Contributions to the current exchange, by rank.
   std::vector<bool> here_;          // Whether each rank has arrived at the current exchange.
   std::size_t arrived_ = 0;
-  std::vector<bool> left_;  // Whether the bootstrap of each rank is destroyed.
+  std::vector<bool> left_;  // For each rank, whether it has destroyed its bootstrap.
   // Result of the last exchange. A rank that wakes late still finds it, because the next exchange cannot end without
   // that rank.
   std::shared_ptr<const std::vector<std::string>> last_round_;

@@ -1,5 +1,5 @@
-// Implementation of world_of(), which finds rank, size and the address of rank 0. Each launcher sets variables of its
-// own, and a function for that launcher reads them.
+// Implementation of world_of(), which finds the rank of this process, the number of ranks, and the address of rank 0.
+// Each launcher sets environment variables with names of its own. This file has one function per launcher.
 #include "bootstrap/world.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ constexpr int kMostRanks = 1'000'000;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::bootstrap, what); }
 
-/// Returns the value of `name`, or null if it is not set or empty.
+/// Returns the value of the variable `name`, or null if the variable is unset or empty.
 const std::string* find(const Variables& variables, std::string_view name) {
   const auto found = variables.find(name);
   return found == variables.end() || found->second.empty() ? nullptr : &found->second;
@@ -49,7 +49,7 @@ World place(const Variables& variables, std::string_view rank, std::string_view 
   return world;
 }
 
-/// Returns a port for a job: 15000 to 29999, below the default range of Linux for outgoing connections.
+/// Returns a port for a job, from 15000 to 29999. Linux does not use these ports for outgoing connections by default.
 int port_of_job(std::string_view job) {
   std::uint32_t hash = 2166136261u;  // FNV-1a gives the same value on every rank and in every build.
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
@@ -89,7 +89,8 @@ void choose_rendezvous_point(World& world, const Variables& variables, std::stri
   }
   world.address = address ? *address : fallback_host;
   world.port = port ? number("MASTER_PORT", *port, 1, kLargestPort) : port_of_job(job);
-  // The id computes the port, so it is equal on all ranks. With MASTER_PORT, ranks of several hosts may see other ids.
+  // Without MASTER_PORT, the port is computed from the id of the job, so ranks that meet have equal ids. With
+  // MASTER_PORT, ranks of different hosts may have different ids.
   if (!port && !job.empty()) world.job.text = fmt::format("{} {}", world.source, job);
 }
 

@@ -1,4 +1,5 @@
-// Alignment of elements, which GPUs and NCCL need.
+// Alignment of elements. GPUs and NCCL require that the address of a buffer is a multiple of the alignment of its
+// elements.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,8 @@
 
 namespace collectives {
 
-/// Returns the alignment of an element of `type` in bytes. For a complex number or a pair it is that of its parts.
+/// Returns the alignment of an element of `type` in bytes. The alignment of a complex number or a pair is that of one
+/// of its parts.
 constexpr std::size_t alignment_of(DataType type) noexcept {
   const bool has_parts = class_of(type) == TypeClass::complex || class_of(type) == TypeClass::value_index;
   return has_parts ? size_of(type) / 2 : size_of(type);

@@ -1,9 +1,9 @@
-// Implementation of the checks of a call's arguments, and of sign(), which computes the signature of a call. The
-// signature holds the arguments on which all ranks must agree. A rank checks its arguments by itself, before it sends
-// anything.
+// Implementation of the checks of a call's arguments, and of sign(), which computes the signature of a call. Each rank
+// first checks its own arguments. Only then does it send anything. The signature holds the arguments that must be equal
+// on all ranks, so that ranks can compare them.
 //
-// In a reduce-scatter, the input is divided among the ranks. In an all-gather, the output is divided. The part of a
-// rank is its range of the divided vector.
+// A reduce-scatter divides the input among the ranks, and an all-gather divides the output. The part of a rank is its
+// range of the divided vector.
 #include "core/call.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,8 @@ namespace {
               std::string(to_string(call.collective)));
 }
 
-/// Returns the type of the elements: that of a buffer that every rank uses.
+/// Returns the type of the elements. Takes it from the input or the output, depending on which of them every rank
+/// passes.
 DataType type_of(const Call& call) {
   switch (call.collective) {
     case Collective::reduce_scatter:
@@ -95,7 +96,7 @@ std::size_t whole_count(const Call& call, int size) noexcept {
 
 namespace {
 
-/// Returns the number of bytes of a buffer of `count` elements. Refuses the call if std::ptrdiff_t cannot hold it.
+/// Returns the number of bytes of `count` elements. Refuses the call if std::ptrdiff_t cannot hold that number.
 std::size_t bytes_of(const Call& call, Rank rank, std::size_t count, DataType type) {
   if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size_of(type))
     refuse(call, rank, fmt::format("{} elements of {} overflow the address space", count, to_string(type)));
@@ -107,7 +108,7 @@ void check_not_null(const Call& call, Rank rank, const ConstBuffer& buffer, cons
     refuse(call, rank, fmt::format("{} is null with {} elements", name, buffer.count));
 }
 
-/// Checks that the type supports the op, and that a user op has a function.
+/// Checks that the op (such as sum) exists for the type, and that a user op has a function.
 void check_op(const Call& call, Rank rank) {
   if (!supports(call.input.type, call.op))
     refuse(call, rank, fmt::format("{} has no {}", to_string(call.input.type), to_string(call.op.kind())));
@@ -115,14 +116,14 @@ void check_op(const Call& call, Rank rank) {
     refuse(call, rank, "the user op has no function");
 }
 
-/// Number of elements of a buffer, and the name of the buffer in error messages.
+/// Number of elements of a buffer, with the name of the buffer in error texts.
 struct NamedCount {
   const char* name;
   std::size_t count;
 };
 
-/// Checks the element of a user op, and that all counts of the call are whole elements. `counts` are those of the
-/// buffers that the rank uses.
+/// Checks the size of an element of a user op, which may consist of several elements of the type. Also checks that each
+/// buffer holds only whole elements. `counts` has the numbers of elements of all buffers that this rank uses.
 void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCount> counts) {
   const DataType type = call.input.type;
   const std::size_t bytes = element_bytes_of(type, call.op), each = bytes / size_of(type);

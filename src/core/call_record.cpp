@@ -1,4 +1,7 @@
-// Functions of call records: the encoding of details, the comparison of records, and the texts of mismatches.
+// Functions of call records. A call record describes one call of a rank: number, arguments and hashes. Ranks compare
+// their records to find a mismatch, a call in which their arguments differ. Details are parts of a record that only
+// error texts need, such as the name of a tensor. This file encodes details, compares records, and writes the texts
+// about mismatches.
 #include "core/call_record.hpp"
 
 #include <fmt/format.h>
@@ -74,8 +77,8 @@ CallDetails decode_details(std::string_view bytes) {
 // ---- comparison ----
 
 bool agree(const CallRecord& a, const CallRecord& b) noexcept {
-  // The signatures and names are compared, too, in case that different calls have equal hashes. A name may be missing
-  // because a later call has replaced the details.
+  // Different calls may have equal hashes, so this function also compares signatures and names. A name may be missing,
+  // because a later call has overwritten the details.
   const bool names_differ = !a.details.name.empty() && !b.details.name.empty() && a.details.name != b.details.name;
   return a.hash.after == b.hash.after && a.signature == b.signature && !names_differ;
 }
@@ -86,7 +89,7 @@ namespace {
 
 std::atomic<const Vocabulary*> vocabulary = nullptr;
 
-/// Arguments in which the records of a call differ.
+/// Arguments in which the records of one call differ between ranks.
 struct Differences {
   explicit Differences(const std::vector<Arrived>& arrived) {
     const auto differ = [&](auto&& field) {
@@ -145,7 +148,8 @@ std::string elements_text(const Signature& s) {
   return is_foreign ? words->elements(s) : fmt::format("{} x {}", s.count, to_string(s.type));
 }
 
-/// Returns the arguments of a call as text: "4096 x bf16 root 1".
+/// Returns the arguments of a call as text, such as "4096 x bf16 root 1". Names only some arguments: those that differ
+/// between ranks, and the elements.
 std::string arguments_text(const Arrived& arrived, const Differences& differences) {
   const Signature& s = arrived.call.signature;
   const CallDetails& details = arrived.call.details;
@@ -170,15 +174,15 @@ std::string arguments_text(const Arrived& arrived, const Differences& difference
   return text;
 }
 
-/// Ranks with equal arguments, and what they did: "passed 4096 x bf16".
+/// Group of ranks with equal arguments, and a text about their call: "passed 4096 x bf16".
 struct Alike {
   std::string did;
   std::vector<Arrived> ranks;
   bool refused() const { return ranks.front().call.signature.refused; }
 };
 
-/// Groups ranks by `key` and describes each group. Groups that have refused the call come first, then small ones,
-/// because their ranks probably made the mistake.
+/// Groups the ranks whose records are equal by same(), and describes each group. Ranks that have refused the call come
+/// first, then small groups, because these ranks probably made the mistake.
 template <class Key, class Describe>
 std::vector<Alike> groups_of(std::vector<Arrived> arrived, Key&& same, Describe&& describe) {
   std::ranges::sort(arrived, {}, &Arrived::rank);
@@ -199,8 +203,8 @@ std::string ranks_text_of(const Alike& group) {
   return ranks_text(ranks);
 }
 
-/// Returns the first place at which the lists of lengths, or else of displacements, of two groups differ: "; counts
-/// differ first at rank 3: 5 and 6". Returns an empty text if the groups have no such lists.
+/// Compares the lists of lengths of two groups, or else their lists of displacements. Returns a text about the first
+/// difference, such as "; counts differ first at rank 3: 5 and 6". Returns an empty text if the groups have no lists.
 std::string first_length_text(const std::vector<Alike>& groups) {
   for (std::size_t g = 1; g < groups.size(); ++g) {
     const CallRecord &a = groups[0].ranks.front().call, &b = groups[g].ranks.front().call;

@@ -1,5 +1,5 @@
-// Implementation of signatures, the arguments of a call that ranks compare. It packs them into 64-bit words and hashes
-// them.
+// Implementation of signatures. A signature holds the arguments of a call that must be equal on all ranks, so that
+// ranks can compare them. This file packs a signature into 64-bit words, unpacks it, and computes its hash.
 #include "core/signature.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
 }
 std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }
 
-// 6 bits hold the collective, and 5 bits each the type and the op.
+// A packed signature has 6 bits for the collective, 5 bits for the type and 5 bits for the op.
 static_assert(std::size(kCollectives) <= 64 && std::size(kDataTypes) <= 32 && std::size(kReduceKinds) <= 32);
 
 SignatureWords pack(const Signature& s) noexcept {

@@ -1,5 +1,5 @@
-// Implementation of Topology, which states which ranks run on which host. Some functions make a topology from numbers
-// of ranks or from host names. Other functions answer questions about a topology, or describe it in words.
+// Implementation of Topology, the list of hosts with the ranks of each host. Some functions make a topology from
+// numbers of ranks or from host names. Others return its properties, or describe it as text.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// Implementation of the functions for tunings. A tuning holds the numbers by which the library chooses algorithms. The
-// functions read and write a tuning as JSON, and make the built-in tuning of this machine. Fields that had another name
-// in an older version are also read by that name.
+// Functions for tunings. A tuning holds the numbers by which the library chooses an algorithm for a call, such as the
+// latency of the network. The functions read and write a tuning as JSON, and make the built-in tuning of this machine.
+// Some fields had another name in an older version. JSON with the old names is also read.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@
 namespace collectives {
 namespace {
 
-/// Calls visit(name, field) for every field.
+/// Calls visit(name, field) for every field of a tuning.
 template <class AnyTuning, class Visit>
 void for_each_field(AnyTuning& tuning, Visit&& visit) {
   visit("inline_bytes", tuning.inline_bytes);
@@ -84,7 +84,7 @@ bool read(const nlohmann::json& value, double& field) {
   return true;
 }
 
-/// A field that had another name before version 0.2.
+/// Field with the name that it had before version 0.2.
 struct RenamedField {
   const char* old_name;
   const char* name;
@@ -95,8 +95,8 @@ constexpr RenamedField kRenamedFields[] = {
     {"notice_bytes", "signal_bytes"},
 };
 
-/// Returns `given` with the old names of fields replaced by the new names. Warns once per process and name. If `given`
-/// has a field under both names, the value under the new name is kept.
+/// Returns `given` with the new names of fields in place of the old ones. For each old name, logs a warning once per
+/// process. If `given` has both names of a field, keeps the value of the new name.
 nlohmann::json with_new_names(const nlohmann::json& given, std::string_view where) {
   static std::array<std::atomic_flag, std::size(kRenamedFields)> warned;
   nlohmann::json object = given;
@@ -137,7 +137,7 @@ void read_json(const nlohmann::json& given, TuningParameters& tuning, std::strin
   for (const auto& [name, value] : object.items())
     if (std::find(known.begin(), known.end(), name) == known.end())
       refuse(fmt::format("unknown field \"{}\"; known: {}", printable_text(name, 100), fmt::join(known, ", ")));
-  // These fields become sizes of memory areas, so each must lie within limits.
+  // These fields determine sizes of shared memory, so each must lie between `least` and `most`.
   for (const auto& [name, bytes, least, most] :
        {std::tuple{"inline_bytes", tuning.inline_bytes, std::size_t{0}, std::size_t{64 << 10}},
         {"chunk_bytes", tuning.chunk_bytes, std::size_t{64}, std::size_t{64 << 20}},
@@ -150,8 +150,8 @@ void read_json(const nlohmann::json& given, TuningParameters& tuning, std::strin
 
 namespace {
 
-/// Returns the size of the largest cache of a core in bytes, or 0 if the system does not report it. The function does
-/// not use sysconf(), because that adds up all caches of an AMD processor.
+/// Returns the size in bytes of the largest cache that a core can use, or 0 if the system does not report caches. Does
+/// not use sysconf(), which returns the sum of all last-level caches of an AMD processor.
 std::size_t last_level_cache() {
   std::size_t largest = 0;
   for (int index = 0;; ++index) {
@@ -165,9 +165,9 @@ std::size_t last_level_cache() {
 }  // namespace
 
 TuningParameters built_in_tuning() {
-  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. Stores past the
-  // caches save time once the buffers of a call evict each other from the last-level cache. The maximum is 128 MiB,
-  // because the ranks never have all of a very large cache.
+  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. Storing past the
+  // caches saves time if the buffers of a call do not fit into the last-level cache. The maximum is 128 MiB, because
+  // other programs also use a very large cache.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
   TuningParameters tuning;

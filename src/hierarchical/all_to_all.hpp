@@ -1,7 +1,8 @@
-// All-to-all: each rank sends a block of its input to each rank. Blocks for ranks of the same host go through shared
-// memory. Blocks for other hosts are messages.
+// All-to-all: each rank sends a block of its input to each rank. The ranks of one host exchange their blocks through
+// shared memory. Blocks for ranks of other hosts are messages.
 //
-// Part q of a rank's input is its block for rank q. Part q of its output takes the block from rank q.
+// A rank's input consists of parts, one per rank. Part q of the input is for rank q. Part q of the output comes from
+// rank q.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +11,11 @@
 
 namespace collectives::hierarchical {
 
-/// Number of peers to which a rank sends at one depth of a round.
+/// Number of peers to which a rank sends per depth. The depth of a Step is its place in a round.
 inline constexpr int kPeersAtOnce = 4;
 
-/// Returns the Step in which the ranks of a host exchange their blocks. A rank also takes its own block there.
+/// Returns the Step in which the ranks of a host exchange their blocks. In this Step, a rank also copies its own block
+/// to its output.
 constexpr Step exchange_inside(const RankView& view, const RoundArgs& args) {
   return {.kind = Step::Kind::host_all_to_all,
           .destination = Place::output,
@@ -24,11 +26,12 @@ constexpr Step exchange_inside(const RankView& view, const RoundArgs& args) {
 
 /// Emits an all-to-all in which each pair of ranks on different hosts exchanges messages directly.
 ///
-/// Steps: p ranks meet in p turns. In turn k, rank r exchanges blocks with rank (k - r) mod p, which meets rank r in
-/// the same turn. A rank sends its block before it receives the block of the same peer. The output may therefore be the
-/// input. A rank sends to at most kPeersAtOnce * (1 + kRoundsOnTheWire) peers before it receives from the first.
+/// The p ranks exchange blocks in p turns. In turn k, rank r exchanges blocks with rank (k - r) mod p, which has rank r
+/// as its peer in the same turn. A rank sends the block for a peer before it receives the block from that peer. The
+/// output may therefore be the input buffer. A rank sends to at most kPeersAtOnce * (1 + kRoundsOnTheWire) peers before
+/// it receives from the first of them.
 ///
-/// Each rank sends and receives one message per rank of the other hosts: the bytes that the call requires.
+/// Each rank sends one message to each rank of the other hosts, and receives one. No byte is sent twice.
 struct Pairwise {
   static constexpr int groups(int ranks) { return (ranks + kPeersAtOnce - 1) / kPeersAtOnce; }
   static constexpr int depths(int ranks) { return groups(ranks) + kRoundsOnTheWire; }

@@ -1,10 +1,10 @@
 // Algorithms between hosts. A rail is one rank of every host, all with the same local number. A slice is the range of
-// the vector that one rail handles. An algorithm of this file reduces or broadcasts a slice among the ranks of its
+// the vector that one rail handles. Each algorithm of this file reduces or broadcasts a slice among the ranks of its
 // rail.
 //
-// The best algorithm depends on the length of the slice and on H, the number of hosts. A hop is a message between two
-// hosts, and takes one latency. Messages that are sent at the same time count as one hop. The table shows the cost of
-// an all-reduce. The rows of Doubling and Halving hold if H is a power of two.
+// The fastest algorithm depends on the length of the slice and on H, the number of hosts. A hop is the transfer of a
+// message from one host to another, which takes one network latency. Messages at the same time count as one hop. The
+// table shows the cost of an all-reduce. The costs of Doubling and Halving are those for an H that is a power of two.
 //
 //   algorithm  hops       slices out of each host   suits
 //   Ring       2(H-1)     2(H-1)/H, the minimum     long slices
@@ -13,16 +13,15 @@
 //   Halving    2 log2(H)  2(H-1)/H                  slices of medium length
 //   Unsummed   2          2(H-1)/H                  messages that a codec encodes
 //
-// Each algorithm is a type. It has three functions for all-reduce. A Step is one action of a rank, such as a send. A
-// round performs all Steps for one segment, a range of the slice. The depth of a Step is a number that orders
-// the Steps of its round (steps/schedule.hpp). Several Steps may have one depth. The function depths(hosts) returns the
-// highest depth of an all-reduce plus one. The function
-// pieces(hosts) returns n such that no message of an all-reduce is longer than 1/n of the slice. The function
-// all_reduce() emits the Steps.
+// Each algorithm is a type with three functions for all-reduce. The function all_reduce() emits Steps. A Step is one
+// action of a rank, such as a send. A round performs all Steps for one segment, a range of the slice. The depth of a
+// Step is a number that orders the Steps of its round (steps/schedule.hpp). The function depths(hosts) returns the
+// number of depths of an all-reduce. The function pieces(hosts) returns a number n: no message of an all-reduce is
+// longer than 1/n of the slice.
 //
-// All types but Unsummed have broadcast(). The Steps of a broadcast all have depth 0. Depths are not needed, because
-// each rank forwards a segment as soon as that segment arrives. OneShot and Doubling have barrier(). No rank leaves a
-// barrier before all ranks have entered.
+// All types but Unsummed also have a function broadcast(). All Steps of a broadcast have depth 0, because each rank
+// forwards a segment as soon as the segment arrives. OneShot and Doubling also have barrier(), a synchronization: no
+// rank leaves it before all ranks have entered it.
 #pragma once
 
 #include <algorithm>

@@ -2,18 +2,18 @@
 //
 // A Step is one action of a rank. A host Step is a collective that the ranks of one host perform together through
 // shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, host Steps
-// reduce or gather inside each host. Messages carry the results between hosts.
+// reduce or gather the data of each host, and messages carry the results between hosts.
 //
 // The local number of a rank is its index in its host. An all-reduce, broadcast or reduce divides the vector into
 // slices, as many as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
 // s, and only they send the slice between hosts. In a reduce-scatter or all-gather, the ranks of a host send parts
-// instead. A part is the range that belongs to one rank. The network thus carries one sum or one copy per host, not one
-// per rank. Several ranks of a host send at the same time.
+// instead of slices. A part is the range of the vector that belongs to one rank. In all these collectives, the network
+// carries one sum or one copy per host, not one per rank. Several ranks of a host send at the same time.
 //
-// The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may let only one
-// rank of each host exchange messages. In an all-reduce or broadcast, the whole vector is then one slice. In a
-// reduce-scatter or all-gather, the rank is the leader of its host (leaders.hpp). If every host has one rank, only
-// reduce and barrier have host Steps.
+// The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may choose that
+// only one rank of each host exchanges messages. In an all-reduce or broadcast, the whole vector is then one slice. In
+// a reduce-scatter or all-gather, that rank is the leader of its host (leaders.hpp). If every host has only one rank,
+// host Steps are left out, except in reduce and barrier.
 //
 // Price: if hosts have different numbers of ranks, the additional ranks of larger hosts send nothing in an all-reduce.
 #pragma once

@@ -1,17 +1,18 @@
 // Reduce-scatter and all-gather of short vectors through one rank per host, the leader.
 //
-// The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts. If
-// H, the number of hosts, is a power of two, a leader thus sends log2(H) messages to other hosts. With 512 hosts, it
-// sends 9 messages. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp,
-// each rank sends H - 1 messages of one part each, if hosts are equally large. Few messages are better for short
-// vectors, because each message costs a latency and work of a core. If hosts are equally large and parts equally long,
-// a message holds at most half of the vector.
+// The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts, so
+// few messages suffice. If H, the number of hosts, is a power of two, each leader sends log2(H) messages: 9 with 512
+// hosts. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank
+// sends H - 1 messages of one part each if hosts are equally large. Short vectors profit from few messages, because
+// each message costs one latency and time of a core. If all hosts are equally large and all parts equally long, a
+// message holds at most half of the vector.
 //
-// A message holds the parts of consecutive hosts. Ranks must therefore be numbered host by host. The vector is not cut
-// into segments: all of it is handled at once.
+// A message holds the parts of consecutive hosts. The algorithms therefore require that ranks are numbered host by
+// host: the ranks of each host have consecutive numbers. The vector is not divided into segments, as it is in other
+// algorithms.
 //
-// Price: in a reduce-scatter, the leader stores partial sums of the whole vector. The algorithms are only for vectors
-// that fit in one message. The leader alone does work that the ranks of its host could share.
+// Price: in a reduce-scatter, the leader stores partial sums of the whole vector. The vector must fit in one message.
+// The leader alone does work that the ranks of its host could share.
 #pragma once
 
 #include <algorithm>

@@ -5,14 +5,14 @@
 // each byte enters a domain once, not once for each rank of the domain.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
-// domain. A host Step is a collective that ranks perform together through shared memory. Here an exchange along a rail
-// is a host Step, too, because all domains share memory. A subgroup is a domain or a rail. Each subgroup has memory of
-// its own in the shared memory of the host (shared_memory/subgroup_memory.hpp).
+// domain. The ranks of a domain or a rail perform a host Step: a collective through shared memory. Rails can do so,
+// because all domains share memory. A subgroup is a domain or a rail. Each subgroup has an area of its own in the
+// shared memory of the host (shared_memory/subgroup_memory.hpp).
 //
-// Price: a collective takes several host Steps, and each one synchronizes ranks. Short vectors therefore use one host
-// Step of all ranks. Values that must be added in rank order use one host Step of all ranks, too. All domains must have
-// equally many ranks. With several hosts, the collectives inside a host do not use domains. The tuning has additional
-// costs of data between domains: domain_us and domain_us_per_byte. Both are guesses until they are measured.
+// Price: a collective takes several host Steps, and each host Step synchronizes its ranks. Short vectors therefore use
+// one host Step of all ranks. So do values that must be added in rank order. All domains must have equally many ranks.
+// With several hosts, the collectives inside a host do not use domains. The cost of data between domains is in two
+// fields of the tuning, domain_us and domain_us_per_byte. Their built-in values are guesses, not measurements.
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"

@@ -1,5 +1,6 @@
-// Implementation of the parser of faults, which a program asks the library to cause. A scanner splits the text into
-// words and keeps the position of each. Tables state which settings each fault needs or takes.
+// Implementation of the parser of faults. A fault is a failure that the user asks the library to cause for a test, such
+// as "kill rank=2 call=17" (faults.hpp). A scanner splits the text into words, and stores the position of each word for
+// error texts. Tables list the settings that each kind of fault needs or permits.
 #include "injection/faults.hpp"
 
 #include <fmt/format.h>
@@ -16,17 +17,17 @@
 namespace collectives {
 namespace {
 
-/// Word of the text, and its position in characters from 1.
+/// Word of the text, with its position: the number of its first character, counted from 1.
 struct Word {
   std::string_view text;
   std::size_t position = 0;
 };
 
-/// Words in the order of their enumerators.
+/// Words of the text for Fault::Kind and Fault::Phase, in the order of the enumerators.
 constexpr std::array<std::string_view, 6> kKindWords = {"delay", "stop", "kill", "disconnect", "drop", "cut"};
 constexpr std::array<std::string_view, 4> kPhaseWords = {"begin", "sent", "wait", "end"};
 
-/// Settings of each fault, in the order of kKindWords.
+/// Settings that a fault needs, and settings that it permits.
 struct Settings {
   std::vector<std::string_view> needed, optional;
 };
@@ -73,7 +74,7 @@ class FaultParser {
   bool is_at_end() const { return at_ >= text_.size(); }
   bool is_blank_to_end() const { return std::ranges::all_of(text_.substr(at_), is_space); }
 
-  /// Returns the words up to the next semicolon, and goes behind it.
+  /// Returns the words up to the next semicolon. Skips the semicolon.
   std::vector<Word> next_fault() {
     std::vector<Word> words;
     while (!is_at_end() && text_[at_] != ';') {
@@ -138,7 +139,7 @@ class FaultParser {
     return value;
   }
 
-  /// Refuses combinations that have no meaning on any wire.
+  /// Refuses combinations of settings that no wire (transport between hosts) can perform.
   void check(const Fault& fault, std::size_t position) const {
     using Kind = Fault::Kind;
     if (fault.rank == fault.to) refuse(position, fmt::format("rank {} sends itself no messages", fault.rank));

@@ -1,7 +1,8 @@
-// Implementation of Injection, which causes faults that the program has asked for.
+// Implementation of Injection, which causes faults: failures that the user asks for in a test, such as the end of a
+// rank (faults.hpp).
 //
-// A rank that is killed or stopped sends the signal to its own process, so the fault happens at an exact point of a
-// call. A drop begins before its call and ends with it: the wire loses the next datagrams of that call only.
+// To kill or stop a rank, the rank sends the signal to its own process. The fault thus happens at an exact point. For a
+// fault `drop`, the wire loses the next UDP datagrams of one call. The wire is the transport between hosts.
 #include "injection/injection.hpp"
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ std::unique_ptr<Injection> Injection::of_rank(const std::vector<Fault>& faults, 
   return std::unique_ptr<Injection>(new Injection(std::move(own), self, threads));
 }
 
-/// Returns why a fault has no meaning in this communicator. Empty if it has one.
+/// Returns the reason why this communicator cannot cause a fault. Returns an empty text if it can.
 std::string Injection::why_not(const Fault& fault) const {
   if (fault.kind == Kind::delay) return {};
   if (fault.kind == Kind::stop || fault.kind == Kind::kill)
@@ -67,7 +68,7 @@ void Injection::connect(Wire* wire, std::vector<Rank> remote) {
 }
 
 void Injection::cause(const Fault& fault) {
-  if (threads_ && (fault.kind == Kind::stop || fault.kind == Kind::kill)) return;  // connect() refuses it
+  if (threads_ && (fault.kind == Kind::stop || fault.kind == Kind::kill)) return;  // connect() has refused such a fault
   log_warning(self_, "injected: {}", fault.text());
   switch (fault.kind) {
     case Kind::delay: std::this_thread::sleep_for(fault.delay); break;
@@ -89,7 +90,8 @@ void Injection::enter(std::uint64_t call, Phase phase) {
       planned.happened = true;
       cause(fault);
     } else if (fault.kind == Kind::drop && phase == Phase::end) {
-      // The call sent less than `datagrams` datagrams to the peer if the wire still has some to lose.
+      // lose() returns the number of datagrams that the wire still had to lose. If it is above 0, the call sent fewer
+      // datagrams than the fault asked for.
       const unsigned left = wire_->lose(fault.to, 0);
       if (left > 0)
         log_warning(self_, "injected: {}: the call sent only {} datagrams to rank {}", fault.text(),

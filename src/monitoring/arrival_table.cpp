@@ -1,5 +1,6 @@
-// Functions of ArrivalTable, which stores the calls that each rank has entered. They also list the ranks for which a
-// call waits, as numbers and as text.
+// Functions of ArrivalTable. A rank that enters a call publishes an arrival record: the number and the arguments of the
+// call. The table holds the newest records of all ranks. This file also finds the ranks for which a call waits, and
+// describes them in texts for errors.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>
@@ -17,11 +18,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Age of a heartbeat above which its rank counts as silent. A heartbeat is the time at which a waiting rank last
-// checked its peers.
+// Age of a heartbeat from which a rank is silent. A heartbeat is the time at which a waiting rank has last checked its
+// peers. A silent rank is thus not waiting in the library.
 constexpr auto kSilent = 200ms;
 
-/// Returns the running hash with a call of a local rank. Returns none if the record has been replaced.
+/// Returns the running hash of the calls of local rank `local` up to call `sequence`. Returns none if a later call has
+/// replaced the record of that call.
 std::optional<std::uint64_t> hash_of_local(const Arena& arena, int local, std::uint64_t sequence) noexcept {
   const ArrivalRecord& record = arena.block(local).records[sequence % kRecords];
   if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
@@ -133,7 +135,8 @@ std::optional<CallRecord> ArrivalTable::record_of(Rank rank, std::uint64_t seque
 
 void append_records(const ArrivalTable& table, Rank rank, std::size_t most, std::vector<Arrived>& to) {
   const std::uint64_t newest = table.newest_of(rank);
-  // Counts records, not numbers of calls, because a peer may send the largest number.
+  // Counts the records that are left. The number `newest` comes from a peer and may be the largest possible one, so a
+  // loop over call numbers might not end.
   for (std::uint64_t left = std::min<std::uint64_t>(newest, most); left > 0; --left)
     if (auto record = table.record_of(rank, newest - left + 1)) to.push_back({rank, *std::move(record)});
 }
@@ -213,8 +216,8 @@ std::vector<Rank> ArrivalTable::ranks_waiting_for_gpu(std::uint64_t sequence) co
 }
 
 Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
-  // A missing rank with a recent heartbeat waits in an earlier call, probably for a rank whose heartbeat is old. The
-  // rank with the oldest heartbeat is the first choice.
+  // A missing rank has not entered this call. If its heartbeat is recent, it waits in an earlier call, probably for a
+  // silent rank. The text first names the rank with the oldest heartbeat.
   const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
   const auto longest_silent = std::ranges::min_element(silent, {}, [this](Rank rank) {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);

@@ -1,4 +1,7 @@
-// Implementation of first_difference(), which searches the arrival records of all ranks for a call that differs.
+// Implementation of first_difference(), which searches for the first call in which ranks differ. An arrival record
+// holds the number and the arguments of one call of a rank. A rank keeps only the records of its newest calls. A record
+// also holds the running hash, the hash of all calls of the rank so far. The hash shows a difference in calls whose
+// records are gone.
 #include "monitoring/call_difference.hpp"
 
 #include <algorithm>
@@ -7,9 +10,9 @@
 namespace collectives {
 namespace {
 
-/// Returns a difference between ranks of which no call has records of both. One rank is then so far ahead that its
-/// oldest record follows the newest record of the other. The record holds the hash before its call, which shows the
-/// difference.
+/// Returns a difference between two ranks that have no records of the same call. One rank is then so far ahead that its
+/// oldest record belongs to a later call than the newest record of the other one. The hash before that later call shows
+/// whether earlier calls differ.
 std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all) {
   for (const Arrived& newest : all) {
     const std::uint64_t next = newest.call.sequence + 1;
@@ -29,8 +32,8 @@ std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all
   return std::nullopt;
 }
 
-/// Returns a difference between this rank and a rank that is kRecords or more calls behind. This rank has only the
-/// hashes of its calls of that time.
+/// Returns a difference between this rank and a rank that is kRecords or more calls behind. This rank has overwritten
+/// its records of those calls, but still has the running hashes.
 std::optional<CallDifference> overwritten_difference(const ArrivalTable& table, const std::vector<Arrived>& all) {
   for (const Arrived& one : all) {
     const std::uint64_t sequence = one.call.sequence;
@@ -62,7 +65,7 @@ std::optional<CallDifference> first_difference(const ArrivalTable& table) {
       CallDifference found{.records = {first, end}};
       found.earlier =
           std::any_of(first, end, [&](const Arrived& one) { return one.call.hash.before != first->call.hash.before; });
-      // A rank may enter the call after its records were read, so only records that were read count.
+      // A rank may enter the call after this function has read its records. Only the records that were read count.
       found.complete = std::ranges::all_of(table.world().members, [&](Rank rank) {
         return std::ranges::count(found.records, rank, &Arrived::rank) > 0 ||
                std::ranges::count(all, rank, &Arrived::rank) == kRecords;

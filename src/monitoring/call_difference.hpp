@@ -1,8 +1,7 @@
-// Call difference: the first call in which the ranks of a communicator are known to differ.
+// Call difference: the first call in which the ranks of a communicator differ, as far as this rank knows.
 //
-// A rank enters the same calls as the other ranks, with the same arguments. The arrival table holds the records of the
-// newest calls of each rank. The function first_difference() compares these records. The failure detector turns the
-// result into the text of an error.
+// All ranks must make the same calls with the same arguments. The arrival table holds the newest records of each rank.
+// The function first_difference() compares these records. The failure detector reports the result in an error.
 #pragma once
 
 #include <optional>
@@ -13,12 +12,12 @@
 
 namespace collectives {
 
-/// The first call in which ranks are known to differ.
+/// First call in which ranks differ, to this rank's knowledge.
 struct CallDifference {
-  std::vector<Arrived> records;  ///< Records of this call.
-  bool earlier = false;          ///< Whether calls before this one differ, of which there are no records.
-  bool complete = false;         ///< Whether further records would change nothing.
-  Rank unrecorded = kNoRank;     ///< Rank that made another call than the records show, but whose record is gone.
+  std::vector<Arrived> records;  ///< Records of this call, one per rank that is known to have entered it.
+  bool earlier = false;          ///< Whether earlier calls without records differ, too.
+  bool complete = false;         ///< Whether all records that can exist are known, so that waiting for more is useless.
+  Rank unrecorded = kNoRank;     ///< Rank whose call differs, but whose record is gone.
 };
 
 /// Returns the first call that differs in the records of `table`. Returns none if no call differs.

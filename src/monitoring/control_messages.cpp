@@ -1,5 +1,6 @@
-// Functions of the control messages, which failure detectors of different hosts send to one another. They convert
-// messages to bytes, and check and convert received bytes.
+// Functions of the control messages, which failure detectors of different hosts send to one another. A message reports
+// a failure, or arrival records (the calls that ranks have entered). The functions convert messages to bytes, and
+// received bytes to messages. They check all bytes, because another process has sent them.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Reads the parts of a message one after another. A function that returns false has not found the expected part.
+/// Reads the parts of a message one after another. A function returns false if the message does not continue with the
+/// expected part.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -88,7 +90,8 @@ void append(std::string& bytes, const std::vector<Arrived>& records) {
   }
 }
 
-/// Reads a record of the first form, after its space.
+/// Reads an arrival record that has all fields. The space before the record has already been read. (A record that
+/// begins with "=" has only the fields that differ from the record before it.)
 bool read_record(Reader& reader, Arrived& record) {
   CallRecord& call = record.call;
   if (!reader.number(record.rank) || record.rank < 0) return false;
@@ -105,7 +108,7 @@ bool read_record(Reader& reader, Arrived& record) {
   return true;
 }
 
-/// Reads records up to the end of the message.
+/// Reads arrival records up to the end of the message.
 bool read_records(Reader& reader, std::vector<Arrived>& records) {
   while (!reader.at_end()) {
     if (!reader.skip(" ") || records.size() == kMostRecords) return false;

@@ -1,5 +1,6 @@
-// Functions of ControlProtocol, which informs ranks of other hosts about calls, failures and departures. They send
-// control messages, and store the contents of received ones.
+// Functions of ControlProtocol, which tells ranks of other hosts which calls this rank has entered, whether it has
+// failed, and that it leaves. They send these facts in control messages, short texts apart from the data. They also
+// store the contents of control messages that arrive.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>
@@ -14,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Time for which a rank waits in a call before it sends arrival records to other hosts. An arrival record states that a
-// rank has entered the call, and with which arguments.
+// Time for which a rank waits in a call before it sends its arrival records to other hosts. An arrival record holds the
+// number and the arguments of a call that a rank has entered.
 constexpr auto kSendRecordsAfter = 100ms;
 
 }  // namespace
@@ -31,8 +32,8 @@ void ControlProtocol::poll() {
 void ControlProtocol::receive(Rank from, std::string_view bytes) {
   ControlMessage message = decode_control_message(bytes);
   if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
-    // This rank passes the failure on, because it may leave before a host has the failure of the first sender. A wire
-    // that detects no failed peers must not be given a message for a rank that has ended.
+    // This rank also sends the failure to other hosts, because the message of the first sender may not reach all of
+    // them. If the wire cannot detect failed peers, this rank sends nothing, because a peer may already have ended.
     if (!wire_.detects_peer_failure()) failure_sent_ = true;
     Failure failure = abort->failure;
     if (failure.peer >= view_.world.size()) failure.peer = kNoRank;
@@ -90,7 +91,7 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
   for (const Rank rank : view_.world.members)
     if (view_.host_of(rank) != view_.grid.host) try {
         wire_.post_control(rank, bytes);
-      } catch (const std::exception&) {  // This rank throws the failure in any case.
+      } catch (const std::exception&) {  // The error is ignored, because this rank throws the failure in any case.
       }
 }
 

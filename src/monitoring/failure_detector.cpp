@@ -1,5 +1,6 @@
-// Functions of FailureDetector, which finds lost peers, calls with different arguments, and passed deadlines. They make
-// the checks of a waiting rank, report failures, and wait after a failure.
+// Functions of FailureDetector. A rank that waits in a call checks for three failures: a lost peer, a mismatch, and a
+// passed deadline. A mismatch is another rank's call with other arguments. This file makes these checks and reports a
+// failure to all ranks. After a failure, it waits until peers no longer access memory of this rank.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
@@ -18,21 +19,21 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Minimum time between two checks for lost peers. One rank of the host makes one system call per rank for each check.
+// Minimum time between two checks for lost peers. In a check, one rank of the host makes one system call per rank.
 constexpr auto kCheckLostEvery = 10ms;
-// Minimum time between two reads of control messages by check_control_throttled(). Ranks of other hosts send control
-// messages. A read usually costs one system call.
+// Minimum time between two reads of control messages by check_control_throttled(), because a read usually costs one
+// system call. Control messages are short texts from ranks of other hosts.
 constexpr auto kCheckControlEvery = 1ms;
-// Longest wait, after a failure, for a rank that reads or writes buffers of its peers.
+// Maximum time that a rank waits after a failure until its peers no longer read or write its buffers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
-// Longest time for which a rank that has found a mismatch waits for arrival records of late ranks. The error names the
-// arguments of each rank whose record has arrived.
+// Maximum time that a rank waits after a mismatch for the arrival records of late ranks. An arrival record holds the
+// arguments of a rank's call. The error names the arguments of each rank whose record has arrived.
 constexpr auto kGatherRecords = 300ms;
-// Longest wait for a record that shows a difference, if data had the tag of another call. The peer may have lost its
-// core before it wrote the record.
+// Maximum time that a rank waits for an arrival record after it has received data with the tag of a different call. The
+// peer may have lost its core before it wrote the record.
 constexpr auto kLateRecord = 500ms;
-// Longest wait for such a record of a rank on another host. A rank that gives data and needs none, such as the root of
-// a broadcast, may compute between two calls. It sends its records in the second call.
+// Maximum of that wait for a peer on another host. It is longer, because a peer sends its records only while it waits
+// in a call. The root of a broadcast, for example, needs no data. It may compute before it enters its next call.
 constexpr auto kLateRecordOfHost = 5s;
 // Time for which the ranks of a host let those of the host before report a mismatch.
 constexpr auto kTurn = 300ms;

@@ -1,5 +1,6 @@
-// Functions of FirstFailure, which holds the first failure of a communicator. They write and read the abort block, the
-// part of shared memory that stores the failure.
+// Functions of FirstFailure. After a failure, all ranks of a communicator throw the error that a rank has reported
+// first. This file writes that error to the abort block, a part of the host's shared memory. The ranks of the host read
+// it there.
 #include "monitoring/first_failure.hpp"
 
 #include <cstring>
@@ -13,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Copies text and cuts it to `kSpace` bytes, including a zero byte at the end. Makes it printable, so that the text
-/// stays on one line.
+/// Copies `text`, cut to kSpace bytes including a zero byte at the end. Replaces bytes that are not printable, so that
+/// the text is one line.
 template <std::size_t kSpace>
 void copy_printable(char (&to)[kSpace], std::string_view text) noexcept {
   const std::size_t bytes = text.copy(to, kSpace - 1);
@@ -22,7 +23,7 @@ void copy_printable(char (&to)[kSpace], std::string_view text) noexcept {
   to[bytes] = '\0';
 }
 
-/// Returns the text in an array, up to the first zero byte. Without a zero byte, returns the whole array.
+/// Returns the text in an array, up to the first zero byte. If there is none, returns the whole array.
 template <std::size_t kSpace>
 std::string text_in(const char (&from)[kSpace]) {
   return {from, ::strnlen(from, kSpace)};

@@ -1,6 +1,6 @@
-// Functions of FlightRecorder, which keeps the last 64 operations of a communicator. They convert these operations to
-// OperationRecords and to text. They write the text to a file after a failure. When a signal arrives, they write it to
-// a file or to stderr.
+// Functions of FlightRecorder, which keeps a record of the last 64 operations of a communicator. They return the
+// operations as OperationRecords, for programs, and as text. After a failure they write the text to a file. After a
+// signal they write it to file or stderr.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fmt/format.h>
@@ -39,8 +39,8 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
   return static_cast<OperationRecord::State>(entry.state) == state;
 }
 
-/// Text in memory that the caller provides. Only numbers and strings can be appended. Formatting numbers and strings
-/// allocates no memory and takes no lock. A signal handler may therefore use this class.
+/// Text in memory of the caller. A signal handler may use this class, because appending a number or a string allocates
+/// no memory and takes no lock.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -72,10 +72,10 @@ class Text {
   std::size_t used_ = 0;
 };
 
-/// Maximum size in bytes of the text with the last operations of a communicator.
+/// Maximum number of bytes of the text about the operations of one communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Minimum length in bytes of calls that are all timed. A call of this length takes some microseconds, so two clock
-/// readings hardly slow it down. Shorter blocking calls are timed by sampling if they complete in their first attempt.
+/// Length in bytes from which every call is timed. A call of this length takes some microseconds, so two clock readings
+/// hardly slow it down. Only some of the shorter calls are timed, unless they must wait.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {

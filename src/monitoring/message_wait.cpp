@@ -1,4 +1,6 @@
-// Text about ranks that wait for point-to-point messages of one another.
+// Implementation of waits_text(), which describes ranks that wait for point-to-point messages of one another. It starts
+// with one rank, continues with the rank for which that rank waits, and so on. The text thus shows ranks that wait in a
+// cycle.
 #include "monitoring/message_wait.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Implementation of PeerStates. It reads the arena, the shared memory of this host, and the control messages of other
-// hosts.
+// Implementation of PeerStates, which tells point-to-point calls whether a peer has ended, has left or waits. For ranks
+// of this host, it reads the arena, the shared memory of the host. For ranks of other hosts, it uses control messages:
+// short texts that these ranks send.
 #include "monitoring/peer_states.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +12,8 @@
 namespace collectives {
 namespace {
 
-// Minimum time between two searches for ended ranks, as in the checks of collectives.
+// Minimum time between two searches for ended ranks. Collectives use the same time (kCheckLostEvery), because a search
+// makes system calls.
 constexpr std::chrono::milliseconds kSearchEvery{10};
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Functions of the process page, with which other processes can watch this process. They allocate the page, give its
-// blocks to communicators, and copy recorded operations.
+// Functions of the process page, shared memory through which `collectives_info watch` shows the communicators of this
+// process. Each communicator has one block of the page, for counters and its last operations. This file allocates the
+// page, gives blocks to communicators, and copies pages.
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>
@@ -29,10 +30,10 @@ std::mutex mutex;  // Protects the page and its blocks. fork() waits until the m
 std::atomic<ProcessPage*> page{nullptr};
 std::optional<OwnerProcess> page_owner;
 Descriptor page_file;
-std::uint32_t communicators = 0;  // Number of communicators of this process so far.
+std::uint32_t communicators = 0;  // Number of communicators that this process has made so far.
 
-/// Returns zeroed memory for a page. Other processes can read this memory, unless the system refuses to make a shared
-/// file. Throws std::bad_alloc.
+/// Returns zeroed memory for a page. If the system permits a shared file, other processes can read the memory. Throws
+/// std::bad_alloc.
 ProcessPage* make_page() {
   const auto map = [](int flags, int file) {
     void* const memory = ::mmap(nullptr, sizeof(ProcessPage), PROT_READ | PROT_WRITE, flags, file, 0);
@@ -71,7 +72,7 @@ ProcessPage& usable_page() {
   return *now;
 }
 
-/// Reads bytes at an offset of a file. Returns false if the file has fewer.
+/// Reads `bytes` bytes at offset `at` of a file. Returns false if the file is shorter.
 bool read_at(int file, std::ptrdiff_t at, void* to, std::size_t bytes) noexcept {
   auto* const begin = static_cast<char*>(to);
   for (std::size_t done = 0; done < bytes;) {
@@ -83,7 +84,8 @@ bool read_at(int file, std::ptrdiff_t at, void* to, std::size_t bytes) noexcept 
   return true;
 }
 
-/// Ends a text by a zero byte, and makes it printable.
+/// Writes a zero byte to the end of `text`, and replaces bytes that are not printable. The text may come from another
+/// process.
 template <std::size_t kSpace>
 void make_valid(char (&text)[kSpace]) noexcept {
   text[kSpace - 1] = '\0';

@@ -1,5 +1,6 @@
-// Functions of Trace and TraceFile, which record when the operations of a communicator ran. They convert events to
-// JSON, and write the trace files.
+// Functions of Trace and TraceFile, which record when the operations of a communicator ran. The result is a JSON file
+// that trace viewers show as a time line. An event is one entry of that file. This file stores events in a buffer,
+// converts them to JSON, and writes them.
 #include "monitoring/trace.hpp"
 
 #include <fmt/format.h>
@@ -22,13 +23,13 @@
 namespace collectives {
 namespace {
 
-/// Number of events in the buffer of a trace.
+/// Number of events that the buffer can hold.
 constexpr std::size_t kBufferedEvents = 1024;
 /// Sizes in bytes of the buffer for JSON text, and of the longest event as text.
 constexpr std::size_t kTraceTextBytes = 64 << 10, kLongestEvent = 2048;
 
-/// Appends `text`, escaped for a JSON string. Replaces all bytes that are not printable ASCII by question marks,
-/// because a name that was cut may end inside a multi-byte letter.
+/// Appends `text`, escaped for a JSON string. Writes a question mark for each unprintable byte. Reason: long names are
+/// cut, and the cut may leave a part of a multi-byte letter, which JSON does not permit.
 char* add_escaped(char* to, std::string_view text) {
   for (const char c : text)
     if (c == '"' || c == '\\')
@@ -79,7 +80,8 @@ void TraceFile::append(std::string_view events) noexcept {
       end("it is as long as COLLECTIVES_TRACE_BYTES allows");
     return;
   }
-  // Removes an event that was written only in part, unless another rank has written after it.
+  // The write failed after a part of an event. Removes this part from the file, unless another rank has already written
+  // behind it.
   const std::size_t event = events.substr(0, written).rfind(",\n");
   const std::size_t whole = event == events.npos ? 0 : event;
   if (seen && ::lseek(fd_, 0, SEEK_CUR) == file.st_size)
@@ -155,9 +157,9 @@ void Trace::flush() noexcept {
   flushed_ = coarse_now();
 }
 
-/// Adjusts the times of an event so that events are nested or disjoint, as viewers require. The buffer of events is
-/// written several times, and each time the ticks of the clock are converted to nanoseconds with a newly measured
-/// scale. Events of two writes might therefore overlap, by less than a microsecond.
+/// Adjusts the times of an event so that any two events are nested or disjoint, as viewers require. Each write of the
+/// buffer converts clock ticks to nanoseconds with a newly measured scale. Events of two writes might therefore overlap
+/// by less than a microsecond.
 void Trace::fit(const Event& event, std::uint64_t& from, std::uint64_t& to) noexcept {
   if (event.kind == Event::Kind::program) return;
   from = std::max(from, operations_until_);

@@ -1,7 +1,10 @@
-// Implementation of direct copies of long messages inside a host.
+// Implementation of direct copies, by which ranks of one host transfer long messages. The data are copied once, from
+// the buffer of the sender to the buffer of the receiver. If each rank has a core, both ranks copy. The receiver
+// divides the message into pieces, and both ranks claim pieces until none is left.
 //
-// A word of claims holds the number of the copy in its upper half, and the number of claimed pieces in its lower half.
-// Claims of an older copy therefore fail.
+// Ranks claim pieces by incrementing a word in shared memory. The upper half of the word is the number of the copy, and
+// the lower half is the number of claimed pieces. A late claim for an earlier copy fails, because the number of the
+// copy differs.
 #include "point_to_point/direct_copy.hpp"
 
 #include <algorithm>
@@ -12,19 +15,20 @@
 namespace collectives {
 namespace {
 
-// Length from which sender and receiver copy together. A shorter copy takes less time than the receiver needs to
-// publish the SharedCopy and the sender to find it.
+// Length in bytes from which both ranks copy. For a shorter message, it takes longer to let the sender take part than
+// to copy alone.
 constexpr std::size_t kSharedBytes = 128 << 10;
-// Pieces have a sixteenth of the message, in these limits. A short piece costs one system call if the kernel copies. A
-// long piece delays the checks of a wait.
+// Limits of the length of a piece in bytes. Between them, a piece is a sixteenth of the message. Short pieces are slow,
+// because the kernel may need one system call per piece. Long pieces delay the checks for failures between two pieces.
 constexpr std::size_t kShortestPiece = 64 << 10, kLongestPiece = 512 << 10;
-constexpr std::uint64_t kClosed = 0xffffffff;  // number of claimed pieces of a copy that takes no claims
+constexpr std::uint64_t kClosed = 0xffffffff;  // lower half of the word if claims are closed
 
 std::size_t piece_of(std::size_t bytes) {
   return std::clamp<std::size_t>(round_up(bytes / 16, 4096), kShortestPiece, kLongestPiece);
 }
 
-/// Calls copy() while the flag of this rank is up. Does nothing if the communicator has failed.
+/// Raises this rank's flag, calls copy(), and lowers the flag. The flag tells peers that this rank accesses their
+/// buffers. Does not call copy() if the communicator has failed.
 template <class Copy>
 bool while_flagged(const Arena& arena, Copy&& copy) {
   struct Flag {
@@ -99,7 +103,8 @@ bool DirectCopy::send_piece(const MessageOperation& send, int receiver) {
   const RemoteBuffer to{copy.address.load(std::memory_order_acquire), copy.name.load(std::memory_order_acquire)};
   const std::uint64_t pieces = copy.pieces.load(std::memory_order_acquire);
   const std::size_t piece = copy.piece_bytes.load(std::memory_order_acquire);
-  // The receiver closes the claims before it changes a field. A claim therefore succeeds only with fields of its copy.
+  // The receiver sets the lower half of the word to kClosed before it changes a field. If the claim below succeeds, all
+  // fields that were read belong to this copy.
   if ((word & kClosed) >= pieces) return false;
   std::byte* const place = memory().pointer(receiver, to, send.bytes);
   if (place == nullptr && !kernel_) return false;

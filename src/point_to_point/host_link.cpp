@@ -1,4 +1,6 @@
-// Implementation of the message link between two ranks of one host: payloads of several lines, and payloads in the
+// Implementation of the host link, which carries point-to-point messages between two ranks of one host. A channel in
+// shared memory has 64 cache lines (lines) and a ring of bytes for each direction. An envelope is the header of a
+// message. It takes one line. A short payload follows in the same line and the next ones. A longer payload is in the
 // ring.
 #include "point_to_point/host_link.hpp"
 
@@ -22,7 +24,8 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
     if (bytes > 0) std::memcpy(out_.ring + place % kMessageRingBytes, payload, bytes);
     ring_sent_ = after(place, bytes);
     header.unused = kInRing;
-    // The length of a piece of data differs from that of its message. The name is unused in both kinds.
+    // The field `bytes` holds the length of the whole message. The payload may be only a piece of it, so the unused
+    // field `name` holds the length of the payload.
     header.name = bytes;
   }
   MessageLine* line = &out_.lines[sent_ % kMessageLines];
@@ -45,7 +48,7 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
   return true;
 }
 
-/// Reads the envelope of the next message. Returns false while the sender still writes the lines of its payload.
+/// Reads the envelope of the next message. Returns false if the sender has not yet written all lines of the payload.
 bool HostLink::read_header() {
   const MessageLine& line = in_.lines[received_ % kMessageLines];
   std::memcpy(static_cast<void*>(&envelope_), line.payload, kHeader);

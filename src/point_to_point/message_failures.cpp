@@ -1,4 +1,6 @@
-// Implementation of MessageFailures: deadlines and ended peers of point-to-point calls, and their texts.
+// Implementation of MessageFailures, which finds unfinished point-to-point calls that have failed: the deadline has
+// passed, or the peer has ended. It reports them with texts that describe the state of the call. It also publishes the
+// wait of this rank, that is, the peer for which it waits. Errors on other ranks name this wait.
 #include "point_to_point/message_failures.hpp"
 
 #include <fmt/format.h>
@@ -14,14 +16,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Time for which a rank waits before it sends its wait to other hosts.
+// Time for which a rank waits before it also sends its wait to ranks of other hosts.
 constexpr auto kSendWaitAfter = 100ms;
-// Time for which messages of a lost rank of another host may still arrive. They travel apart from the news of the loss.
+// Time after the loss of a rank of another host in which its last messages may still arrive. They may travel apart from
+// the report of the loss.
 constexpr auto kPatienceWithLost = 1s;
-// Maximum number of stored messages that a text lists.
+// Maximum number of stored messages (messages without a receive) that a text lists.
 constexpr int kListed = 4;
 
-/// Returns the rank for which an operation waits; any_source if it may be any.
+/// Returns the rank for which an operation waits, or any_source if any rank may send the message.
 Rank awaited_by(const MessageOperation& operation) noexcept {
   return operation.source != kNoRank ? operation.source : operation.call.peer;
 }

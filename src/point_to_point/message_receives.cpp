@@ -1,4 +1,6 @@
-// Implementation of MessageReceives, the receiving side of point-to-point messages.
+// Implementation of MessageReceives, the receiving side of point-to-point messages. A receive first takes a stored
+// message, one that has arrived before the receive. Otherwise the receive waits for a message. A short message arrives
+// with its data. A long one is announced by a request. The receiver copies the data, or asks the sender for them.
 #include "point_to_point/message_receives.hpp"
 
 #include <fmt/format.h>
@@ -81,7 +83,7 @@ const Envelope* MessageReceives::next_from_host(Rank from) {
 void MessageReceives::take(Rank from, const Envelope& arrived) {
   if (arrived.kind == MessageKind::eager) return take_eager(from, arrived);
   if (arrived.kind == MessageKind::data) return take_data(from, arrived);
-  const Envelope request = arrived;  // the link may reuse its memory after take()
+  const Envelope request = arrived;  // copied, because the link may reuse its memory after take()
   links_[from].link->take(nullptr);
   take_request(from, request);
 }

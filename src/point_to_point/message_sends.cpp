@@ -1,4 +1,6 @@
-// Implementation of MessageSends, the sending side of point-to-point messages.
+// Implementation of MessageSends, the sending side of point-to-point messages. A short message travels at once. A long
+// one is announced by a request. After that, the receiver copies the data itself, or asks this rank to send them in
+// pieces. A send that finds no space in the link to its receiver waits in a list.
 #include "point_to_point/message_sends.hpp"
 
 #include <algorithm>
@@ -53,7 +55,8 @@ void MessageSends::hand_over_waiting(Receiver& receiver) {
   }
 }
 
-/// Sends data of the oldest send whose receiver wants them. The next one begins when this one has handed over all.
+/// Sends data of the sends whose receivers have asked for them, the oldest send first. The next send begins when the
+/// link has taken all data of the one before.
 void MessageSends::push_data(Receiver& receiver, Rank to) {
   MessageLink& link = *links_[to].link;
   while (MessageOperation* const send = receiver.streams.front()) {
@@ -70,7 +73,8 @@ void MessageSends::push_data(Receiver& receiver, Rank to) {
   }
 }
 
-/// Copies one piece of a message that its receiver copies at this time.
+/// Copies one piece of a message that the receiver is copying from this rank's buffer. Both ranks then share the work
+/// (direct_copy.hpp).
 void MessageSends::copy_piece(Receiver& receiver, Rank to) {
   if (links_[to].host == nullptr) return;
   for (MessageOperation* send = receiver.open.front(); send != nullptr; send = MessageList::after(*send))

@@ -1,4 +1,4 @@
-// Implementation of the texts about point-to-point calls.
+// Implementation of texts about point-to-point calls, for errors and the log, such as "send #4 to rank 1 (tag 7)".
 #include "point_to_point/message_texts.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Texts about point-to-point calls and messages, for errors and the log.
+// Texts that describe point-to-point calls and messages, for errors and the log.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace collectives {
 
-/// Returns the operation as text: "send #4 to rank 1 (tag 7)".
+/// Returns a send or receive as text, such as "send #4 to rank 1 (tag 7)". #4 is the number of the call.
 std::string text_of(const MessageOperation& operation);
-/// Returns the rank at the other end of a call as text: "rank 1" or "any rank".
+/// Returns the peer of a call as text: "rank 1" or "any rank".
 std::string end_text(const MessageCall& call);
 /// Returns count and type of a message as text: "100 x f32".
 std::string shape_text(std::uint64_t bytes, DataType type);

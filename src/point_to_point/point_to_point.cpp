@@ -1,4 +1,6 @@
-// Implementation of PointToPoint: calls, progress, waits, and the end.
+// Implementation of PointToPoint, which performs the sends and receives of a communicator. This file begins calls,
+// progresses them without blocking, waits for them, and ends them. Other classes do the sending, the receiving and the
+// search for failures (point_to_point.hpp).
 #include "point_to_point/point_to_point.hpp"
 
 #include <fmt/format.h>
@@ -16,13 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Number of times for which a blocking receive polls the link of its source before it is posted. 100 polls take 2 to 5
-// us, in which the answer to a short message arrives.
+// Number of times that a blocking receive checks the link of its source before it enters a list. 100 checks take 2 to 5
+// us. The answer to a short message arrives within that time.
 constexpr int kPolls = 100;
-// Maximum number of messages that a rank takes from one peer before it looks at the next peer.
+// Maximum number of messages that a rank takes from one peer before it checks the next peer.
 constexpr int kMessagesPerTurn = 64;
 
-/// Returns whether an envelope is for the sending side.
+/// Returns whether an envelope (header of a message) is an answer of a receiver, and thus for the sending side.
 bool is_answer(MessageKind kind) noexcept {
   return kind == MessageKind::go || kind == MessageKind::finished || kind == MessageKind::credit;
 }
@@ -96,15 +98,15 @@ void PointToPoint::start(Operations operations) {
   throw_failure_of(operations);
 }
 
-/// Reads control messages of other hosts, at most once per millisecond. A call that waits for no peer would otherwise
-/// read none. Throws the failure of the communicator.
+/// Reads control messages of other hosts, which report failures, at most once per millisecond. Otherwise a rank whose
+/// calls never wait would not read them. Throws the failure of the communicator.
 void PointToPoint::read_controls() {
   if (control_ == nullptr) return;
   if (const Control control(control_); control.granted()) failure_detector_.check_control_throttled();
 }
 
-/// Lets later waits of this thread send the answers for which a link had no space, and what the wire has not sent.
-/// Peers wait for both.
+/// Lets later waits of this thread send answers for which a link had no space, and messages that the wire has not sent
+/// yet. Peers wait for both.
 void PointToPoint::leave_unsent() {
   if (is_idle() || has_progress_thread_) return;
   const Guard guard(lock_);
@@ -136,13 +138,14 @@ void PointToPoint::take_arrived(Rank from) {
       receives_.take(from, *arrived);
       continue;
     }
-    const Envelope answer = *arrived;  // the link may reuse its memory after take()
+    const Envelope answer = *arrived;  // copied, because the link may reuse its memory after take()
     links_[from].link->take(nullptr);
     sends_.take_answer(from, answer);
   }
 }
 
-/// Does not use the control messages between hosts, because the caller may hold the communicator's lock.
+/// Progresses messages in a wait of another call of this thread. Reads no control messages, because the caller may hold
+/// the communicator's lock, which protects them.
 bool PointToPoint::progress_as_member(bool check_failures) noexcept {
   if (is_idle()) return false;
   const Guard guard(lock_, std::try_to_lock);
@@ -208,8 +211,8 @@ bool PointToPoint::wait_until(MessageOperation& operation, Deadline until) {
   return operation.ended();
 }
 
-/// Waits for one turn. A sleep ends with an event of the wire if the operation waits for another host. The wire must
-/// not be used by two threads, so the lock is held in this case.
+/// Waits for one turn of a wait. If the operation waits for another host, an event of the wire ends the sleep. In this
+/// case the function holds the lock, because two threads must not use the wire.
 bool PointToPoint::wait_turn(const MessageOperation& operation, CollectiveBackoff& backoff) {
   Wire* const wire = links_.wire_to(operation.call.peer);
   if (wire == nullptr) return backoff.wait();

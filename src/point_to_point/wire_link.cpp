@@ -1,4 +1,6 @@
-// Implementation of the message link between hosts.
+// Implementation of the wire link, which carries point-to-point messages to one rank of another host. A short message
+// travels with its envelope (header) in one frame, memory of the wire. The data of a long message travel without an
+// envelope. The tag of the wire then holds the kind and the number of the message.
 #include "point_to_point/wire_link.hpp"
 
 #include <fmt/format.h>

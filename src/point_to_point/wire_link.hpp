@@ -1,7 +1,9 @@
-// Wire link: a message link between ranks of different hosts, over a wire that carries point-to-point messages only.
+// Wire link: carries point-to-point messages to one rank of another host. It uses a wire (transport between hosts) that
+// carries no other messages.
 //
-// An envelope and the payload of an eager message travel in one frame of the wire. A piece of data travels without an
-// envelope: the wire reads it in the buffer of the sender, and may write it to that of the receiver. The tag of the
+// An envelope is the header of a message. An eager message is short and travels at once. Its envelope and its payload
+// are in one frame, memory of the wire for one message. Long messages travel in pieces without an envelope. The wire
+// reads a piece from the buffer of the sender, and may write it directly to the buffer of the receiver. The tag of the
 // wire then holds the number of the message.
 #pragma once
 
@@ -16,8 +18,8 @@ namespace collectives {
 
 class WireLink final : public MessageLink {
  public:
-  /// Longest payload of an eager message. A longer message would take longer to copy than an answer of the receiver
-  /// takes to arrive.
+  /// Maximum payload in bytes of an eager message. To copy a longer one to a frame would take longer than to wait for
+  /// an answer of the receiver.
   static constexpr std::size_t kLongestEager = 32 << 10;
 
   WireLink(Wire& wire, Rank peer) : wire_(wire), peer_(peer) {}
@@ -32,8 +34,9 @@ class WireLink final : public MessageLink {
   bool ended() const noexcept override { return wire_.is_blocked_on_failed_peer(peer_); }
 
  private:
-  static constexpr std::size_t kHeader = 64;  // bytes before the payload of a frame, which is aligned to 64 bytes
-  static constexpr unsigned kKindAt = 56;     // place of the kind in a tag of the wire
+  // bytes before the payload in a frame; 64, so that the payload is aligned to a cache line
+  static constexpr std::size_t kHeader = 64;
+  static constexpr unsigned kKindAt = 56;  // lowest bit of the kind in a tag
   [[noreturn]] void refuse() const;
 
   Wire& wire_;

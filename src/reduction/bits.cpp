@@ -1,5 +1,5 @@
-// Loops of bitwise and logical ops on bytes. They also serve bitwise ops on longer integers, and all ops on booleans
-// (equal_reduction.hpp).
+// Loops that combine vectors of bytes by bitwise and logical ops. Bitwise ops on longer integers use the same loops,
+// because they give the same bits byte by byte. All ops on booleans also use these loops (equal_reduction.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Kernel of an op on bytes. If kTruth, each byte first becomes 1, unless it is 0.
+/// Kernel (arithmetic) of one op on bytes. If kTruth is set, every byte that is not 0 becomes 1 before the op.
 template <ReduceOp::Kind kKind, bool kTruth>
 struct OfBytes : Sum<Same<std::uint8_t>> {
   template <class D>

@@ -1,8 +1,8 @@
-// Arithmetic of reductions on single elements, as code for both CPUs and GPUs. User ops are not included. The results
-// have the same bits as those of fold(), which combines whole vectors on the CPU (reduction.hpp). Only the payload of a
-// NaN may differ.
+// Arithmetic of reductions on single elements, in code that compiles for CPUs and for GPUs. It covers all ops except
+// user ops. The function fold() combines whole vectors on the CPU (reduction.hpp). This file gives the same bits as
+// fold(), except for the payload of a NaN.
 //
-// A kernel is the arithmetic of one op on one type. It has two types and three functions:
+// A kernel is a class with the arithmetic of one op on one element type. It has two types and three functions:
 //
 //   Stored                    an element in memory
 //   Wide                      the type in which elements are combined
@@ -30,13 +30,14 @@ inline constexpr bool kSmallFloat = kFloat8<T> || std::is_same_v<T, float16> || 
 template <class T>
 inline constexpr bool kFloating = kSmallFloat<T> || std::is_floating_point_v<T>;
 
-/// Complex number, laid out as std::complex.
+/// Complex number with the memory layout of std::complex.
 template <class T>
 struct Complex {
   T real, imaginary;
 };
 
-/// Pair of a value and an index, laid out as ValueIndex. Its padding is a member, so that it can be 0.
+/// Pair of a value and an index, with the memory layout of ValueIndex. The padding is a member, so that results can set
+/// its bytes to 0.
 template <class T, std::size_t kBytes = sizeof(T)>
 struct Pair {
   T value;
@@ -54,9 +55,9 @@ struct Pair<T, 8> {
   std::int32_t index, padding;
 };
 
-/// Type in which elements are added and multiplied. For floats of 16 and 8 bits it is f32. For integers it is the
-/// unsigned type of the same size. For f32 and f64 it is the type itself. Sums and products of integers wrap on
-/// overflow, which C++ defines only for unsigned integers.
+/// Type in which elements are added and multiplied. Floats of 16 and 8 bits are combined as f32, and f32 and f64 in
+/// their own type. Integers are combined as unsigned integers of the same size. Reason: sums and products wrap on
+/// overflow, and C++ defines that only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kSmallFloat<T>, float,

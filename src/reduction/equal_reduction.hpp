@@ -1,5 +1,6 @@
-// Equal reductions: many reductions of one type give the bits of a reduction of another type. There are loops and GPU
-// kernels only for the latter. An example is a sum of complex64, which is a sum of twice as many f32.
+// Equal reductions. A reduction is an op on an element type. Many reductions give the same bits as an op on another
+// type. For example, a sum of complex64 is a sum of twice as many f32. The library then has only one loop and one GPU
+// kernel for both, here those of f32.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +9,15 @@
 
 namespace collectives {
 
-/// Reduction with the bits of another one: `kind` of `type`. Each element of the other type is `times` elements of
-/// `type`.
+/// Reduction that gives the same bits as a given one: op `kind` on `type`. One element of the given type consists of
+/// `times` elements of `type`.
 struct EqualReduction {
   ReduceOp::Kind kind;
   DataType type;
   std::size_t times = 1;
 };
 
-/// Returns the unsigned integer of the same size.
+/// Returns the unsigned integer type of the same size as `type`.
 constexpr DataType unsigned_of(DataType type) noexcept {
   switch (size_of(type)) {
     case 1: return DataType::u8;
@@ -26,7 +27,7 @@ constexpr DataType unsigned_of(DataType type) noexcept {
   }
 }
 
-/// Returns the op of booleans that gives the same results: logical_and, logical_or or logical_xor.
+/// Returns the logical op that gives the same results as `kind` on booleans: logical_and, logical_or or logical_xor.
 constexpr ReduceOp::Kind logical_of(ReduceOp::Kind kind) noexcept {
   using Kind = ReduceOp::Kind;
   if (kind == Kind::bitwise_xor || kind == Kind::logical_xor) return Kind::logical_xor;
@@ -34,8 +35,8 @@ constexpr ReduceOp::Kind logical_of(ReduceOp::Kind kind) noexcept {
   return all ? Kind::logical_and : Kind::logical_or;
 }
 
-/// Returns the reduction whose loop performs `kind` of `type`. Requires that `type` supports `kind`, which is no user
-/// op.
+/// Returns the reduction whose loop performs op `kind` on `type`. Requires that `type` supports `kind`, and that `kind`
+/// is no user op.
 ///
 ///   booleans            logical ops of u8
 ///   complex numbers     the same op of their floats, except for product

@@ -1,8 +1,10 @@
-// Loops that reduce f8e4m3 and f8e5m2 elements, and the conversion of such elements to f32 and back.
+// Loops that reduce vectors of f8e4m3 and f8e5m2, the floats of 8 bits. The file also converts these elements to f32
+// and back.
 //
-// A reduction works block by block. It widens the elements of a block to f32, on the stack. The loops of f32 then
-// combine them in rank order, and the results are rounded to 8 bits once. Only the conversion is compiled once per
-// instruction set. Price: the widened elements are written to the first-level cache and read again.
+// A reduction works block by block. It widens (converts) the elements of a block to f32 in a buffer on the stack. The
+// loops for f32 combine them in rank order. Each result is rounded to 8 bits only once. The conversion is compiled once
+// per instruction set, whereas the rest of this file is compiled once. Price: the widened elements are written to the
+// first-level cache and read again.
 #include "reduction/float8.hpp"
 
 #include <algorithm>
@@ -20,7 +22,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Converts elements in vectors of tag D, then the rest in smaller ones. If kNarrow, from f32, otherwise to f32.
+/// Converts `count` elements: from f32 if kNarrow is set, otherwise to f32. Most elements are converted in vector
+/// registers with the length that tag D selects. The last elements are converted in shorter registers.
 template <class Format, bool kNarrow, class D>
 HWY_INLINE void convert_all(D d, const std::byte* from, std::byte* to, std::size_t count) {
   constexpr std::size_t kLanes = hn::MaxLanes(D());
@@ -73,8 +76,8 @@ FoldLoop loop_of_f32(ReduceOp::Kind kind) noexcept {
   return extreme ? loop_of_min_max(kind, DataType::f32) : loop_of_floats(kind, DataType::f32);
 }
 
-/// Combines the elements [begin, begin + count) of all sources in f32, some sources at a time. The first row of
-/// `values` holds the result. An average is divided after the last sources.
+/// Combines the elements [begin, begin + count) of all sources in f32. Widens at most kSourcesAtOnce sources at a time
+/// into the rows of `values`. The first row holds the result. An average is divided after the last source.
 void fold_widened(ReduceOp::Kind kind, DataType type, const Operands& all, std::size_t begin, std::size_t count,
                   float (&values)[kSourcesAtOnce][kElements]) {
   const auto bytes = [&](std::size_t row) { return reinterpret_cast<std::byte*>(values[row]); };

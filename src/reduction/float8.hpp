@@ -7,7 +7,8 @@
 
 namespace collectives {
 
-/// Convert `count` elements of `type`, f8e4m3 or f8e5m2. Addresses may be unaligned, except those of floats.
+/// Convert `count` elements of `type`, which is f8e4m3 or f8e5m2, to float (widen) or from float (narrow). The pointers
+/// to float must be aligned.
 void widen_float8(DataType type, const std::byte* from, float* to, std::size_t count) noexcept;
 void narrow_float8(DataType type, const float* from, std::byte* to, std::size_t count) noexcept;
 

@@ -1,5 +1,5 @@
-// Loops that reduce f32 and f64 elements by sum, average, product or pre_scaled_sum. Elements are combined in their own
-// type.
+// Loops that reduce f32 and f64 elements by sum, average, product or pre_scaled_sum. The loops compute in the type of
+// the elements.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

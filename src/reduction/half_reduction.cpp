@@ -1,8 +1,9 @@
-// Loops that reduce f16 and bf16 elements by sum, average, product or pre_scaled_sum. Elements are combined in f32. The
-// result is rounded to 16 bits once.
+// Loops that reduce f16 and bf16 elements by sum, average, product or pre_scaled_sum. The loops convert elements to f32
+// and combine them there. Each result is rounded to 16 bits only once.
 //
-// types.hpp defines the bits of the results. Processor instructions give these bits for f16, but not for bf16, because
-// those for bf16 replace denormals by 0. Rounding to bf16 therefore uses integer arithmetic (formats.hpp).
+// The header collectives/types.hpp defines the bits of the results. For f16, the processor's conversion instructions
+// give these bits. The instructions for bf16 do not, because they replace denormals by 0. The rounding to bf16
+// therefore uses integer arithmetic (formats.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE

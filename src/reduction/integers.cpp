@@ -1,5 +1,6 @@
 // Loops that reduce integers by sum, product or average. Sums and products wrap on overflow, so signed integers are
-// combined as unsigned ones. An average is the exact mean, truncated toward zero. Its sum is computed in a wider type.
+// combined as unsigned ones. An average is the exact mean, truncated toward zero. The sum for an average is computed in
+// a wider type, so that it cannot overflow.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,8 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Format of 8-bit integers for products: the conversion to 16 bits and back. Reason: CPUs have no vector instruction
-/// that multiplies bytes.
+/// Conversion of bytes to 16 bits and back, for products. Reason: CPUs have no vector instruction that multiplies
+/// bytes.
 struct WidenedBytes {
   using Stored = std::uint8_t;
   using Wide = std::uint16_t;
@@ -26,9 +27,9 @@ struct WidenedBytes {
   }
 };
 
-/// Format of integers of 8, 16 and 32 bits for averages, which are computed in floating point. `Wide` holds the sums
-/// exactly. Rounding a quotient never raises its magnitude to the next whole number. The conversion back truncates, so
-/// the result is exact.
+/// Conversion of integers of 8, 16 and 32 bits to floating point and back, for averages. The floating-point type `Wide`
+/// holds the sums exactly. The rounding of a quotient never raises its magnitude to the next whole number. The
+/// conversion back truncates the quotient, so the result is the exact mean, truncated.
 template <class T, class WideType>
 struct Averaged {
   using Stored = T;

@@ -1,14 +1,13 @@
-// The loop that reduces elements, and the arithmetic of sum, average, product and pre_scaled_sum. Only user ops and
-// averages of 64-bit integers have loops of their own. The loop works with vector registers of any length that the CPU
-// has. The elements of such a register are its lanes.
+// The loop that reduces elements, and the arithmetic of sum, average, product and pre_scaled_sum. The loop works with
+// vector registers, whose length depends on the CPU. A lane is one element of such a register.
 //
-// Sources are the operands, and outs are the destinations of the result. The loop loads four registers from the first
-// source. It combines them with the same elements of all other sources, and stores the result to all outs. Enough loads
-// are thus in flight to use the whole bandwidth of the memory. Two registers that overlap, or smaller registers,
-// process the last elements. No access is thus out of bounds. Each byte is loaded once, except those in the overlap.
-// Both overlapping registers are loaded before either is stored, because an out may be a source.
+// Sources are the vectors that are combined, and outs are the destinations of the result. Each turn loads four
+// registers from the first source. It combines them with the same elements of all other sources, and stores the result
+// to all outs. Four loads are thus in flight at a time, enough to use the whole bandwidth of the memory. The last
+// elements may not fill four registers. Registers that overlap, or shorter ones, then process them, so that no access
+// is out of bounds. Both overlapping registers are loaded before either is stored, because an out may be a source.
 //
-// A kernel is the arithmetic of one op on one type. It has two types and three functions:
+// A kernel is a class with the arithmetic of one op on one element type. It has two types and three functions:
 //
 //   Stored                       an element in memory, as a lane
 //   Wide                         the type in which elements are combined
@@ -16,13 +15,14 @@
 //   combine(a, b)                Wide x Wide -> Wide; `a` comes before `b` in the order of the sources
 //   result(d, value)             vector of Wide -> vector of Stored
 //
-// A vector is the content of one register. The tag d is an object of the library Highway. The type of d selects the
-// element type and the length of the vector of Stored. A kernel is constructed from the operands, or without arguments.
+// A vector is the content of one register. The argument d is a tag, an empty object of the library Highway. Its type
+// selects the element type and the length of the vector of Stored. A kernel is constructed from the operands, or
+// without arguments.
 //
-// Highway includes this file once per instruction set, so the file has no usual include guard. The version for the CPU
-// is chosen at run time. All instruction sets give the same bits. Operations are neither reordered nor fused
-// (-ffp-contract=off), and each conversion is exact or rounds by one rule. Only the payload bits of a NaN may differ,
-// if several NaN are combined.
+// Highway includes this file once per instruction set, so the file has an include guard for each of them. At run time,
+// the library chooses the loops for the instruction set of the CPU. All instruction sets give the same bits, because
+// operations are neither reordered nor fused (-ffp-contract=off). Only the payload bits of a NaN may differ, if several
+// NaN are combined.
 //
 // Price: the build requires Highway. The choice at run time takes some 3 ns per call.
 #if defined(COLLECTIVES_REDUCTION_LOOPS) == defined(HWY_TARGET_TOGGLE)

@@ -1,8 +1,8 @@
 // Loops that compute min and max, for integers, and for floats of 16 bits or more.
 //
-// Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer, and keys have
-// the order of the floats. If the op is min, all bits of the keys are inverted. The element with the greatest key is
-// the result of both ops.
+// Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer that is computed
+// from its bits. A greater float has a greater key. For min, all bits of the keys are inverted, which reverses their
+// order. The element with the greatest key is therefore the result of max and of min.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,8 +31,8 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// Kernel of min and max for floats: the maximum of their keys. -0 is below +0. Every NaN becomes one quiet NaN, whose
-/// key is above those of the infinities for both min and max.
+/// Kernel (arithmetic) of min and max for floats: the greatest of their keys. The key of -0 is below that of +0. Every
+/// NaN is replaced by one quiet NaN. Its key is above all others for both min and max, so a NaN is always the result.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;

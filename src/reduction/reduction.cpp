@@ -1,6 +1,6 @@
 // Implementation of folds. A fold combines several sources element by element, and writes the result to one or more
-// destinations, the outs. This file chooses the loop by op and type, and contains the loop of user ops. dispatch.hpp
-// declares the functions that return the other loops.
+// destinations, the outs. A loop performs one op on one element type. This file chooses the loop, and contains the loop
+// of user ops. The functions of dispatch.hpp return the other loops.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -16,9 +16,9 @@
 namespace collectives {
 namespace {
 
-/// Performs a fold by a user op, block by block. Combines each block in a buffer on the stack, because an out may be
-/// any of the sources. Copies unaligned elements, because a user op receives only aligned ones. A block holds whole
-/// elements of the op.
+/// Performs a fold by a user op, block by block. Combines each block in a buffer on the stack, because an out may also
+/// be a source. Copies elements at unaligned addresses into an aligned buffer, because a user op may require aligned
+/// elements. An element of a user op may consist of several elements of `type`, and a block holds only whole ones.
 void fold_by_user(const ReduceOp& reduction, DataType type, const Operands& all) {
   constexpr std::size_t kBlockBytes = 8 * UserOp::kMaxElementBytes, kMostAligned = 64;
   alignas(64) std::byte accumulated[kBlockBytes];
@@ -41,7 +41,8 @@ void fold_by_user(const ReduceOp& reduction, DataType type, const Operands& all)
   }
 }
 
-/// Returns the loop of a reduction that is its own equal_reduction().
+/// Returns the loop of an op `kind` on `type`. Requires a reduction that equal_reduction() does not replace by another
+/// one.
 FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
   using Kind = ReduceOp::Kind;
   switch (class_of(type)) {
@@ -60,14 +61,15 @@ FoldLoop loop_of(ReduceOp::Kind kind, DataType type) noexcept {
   return loop_of_single_elements(kind, type);
 }
 
-/// Returns the op whose loop is used. An average without division uses the loop of sum.
+/// Returns the op whose loop performs `op`. If `finish_ranks` is 0, an average is not divided, so the loop of sum
+/// performs it.
 ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
   return op.kind() == ReduceOp::Kind::average && finish_ranks == 0 ? ReduceOp::Kind::sum : op.kind();
 }
 
-/// Runs the loop, with streaming stores for the outs that allow them. Streaming stores bypass the caches. An out that
-/// is also a source is stored normally, because its lines are in the cache. An out whose offset within a cache line
-/// differs from that of the first streamed out is stored normally, too. Only whole lines can be streamed.
+/// Runs the loop, with streaming stores for the outs that permit them. Streaming stores bypass the caches and need
+/// whole cache lines. An out that is also a source gets normal stores, because its lines are already in the cache. So
+/// does an out whose offset within a cache line differs from that of the first streamed out.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;

@@ -1,6 +1,6 @@
-// Loops of reductions that have no loops of vectors: products of complex numbers, min_loc and max_loc, and logical ops
-// on u16, u32 and u64. They use the arithmetic of single elements (elements.hpp). A loop works block by block, and
-// source by source in each block, so that the compiler can use vector instructions.
+// Loops of the reductions that have no hand-written vector code: products of complex numbers, min_loc and max_loc, and
+// logical ops on u16, u32 and u64. The loops call the arithmetic for single elements (elements.hpp). They combine one
+// block of elements at a time, source by source, so that the compiler can use vector instructions.
 #include <algorithm>
 #include <cstring>
 

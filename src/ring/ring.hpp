@@ -1,25 +1,27 @@
-// Ring algorithms: a rank receives only from the rank before it, and sends only to the rank after it. In a
-// reduce-scatter or an all-gather, all ranks send at the same time.
+// Ring algorithms: the ranks form a ring. A rank receives only from the rank before it, and sends only to the rank
+// after it. In a reduce-scatter or an all-gather, all ranks send at the same time.
 //
-// In an all-reduce, the ring sends the fewest bytes possible, for any number of ranks. The proof is in Patarasuk and
-// Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. A hop is one message from a rank
-// to the next. Price: the number of hops grows with n, the number of ranks.
+// In an all-reduce by a ring, each rank sends the fewest bytes that any algorithm permits, for any number of ranks. The
+// proof is in Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. A hop
+// is the transfer of one message from a rank to the next. Price: the number of hops grows with n, the number of ranks,
+// and each hop takes one network latency.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::ring {
 
-/// Emits a reduce-scatter. A part is a range of the vector. The sum of part p ends at its owner, rank p. Rank p is the
-/// rank at position p of the ring.
+/// Emits the Steps (actions of ranks) of a reduce-scatter. The vector is divided into n parts. Rank p, the rank at
+/// position p of the ring, gets the sum of part p.
 ///
-/// The sum of part p starts at the rank after p and passes around the ring. Each rank adds its term, and rank p adds
-/// the last one.
+/// The partial sum of part p starts at rank p+1 and passes around the ring. Each rank adds its own values of part p.
+/// Rank p is the last to add.
 ///
-/// Steps: n - 1 hops. Each rank sends and receives n - 1 parts. If parts are equal, that is (n - 1)/n of the buffer.
+/// Cost: n - 1 hops. Each rank sends and receives n - 1 parts. If all parts have equal length, they are (n - 1)/n of
+/// the buffer.
 ///
-/// The sum of part p begins with the term of rank p+1. Then come rank p+2 and so on, around the ring to rank p. The
-/// order is fixed, so equal runs give equal bits. The op must commute.
+/// Order of the sum of part p: rank p+1, rank p+2 and so on, around the ring to rank p. The order is the same in every
+/// run, so equal inputs give equal bits. This is not rank order, so the op must commute.
 template <class Run>
 constexpr void reduce_scatter(const RankGroup& ring, const Parts& parts, const Reduction& how, Run&& run) {
   const int n = ring.size();

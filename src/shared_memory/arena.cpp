@@ -1,6 +1,10 @@
-// Implementation of the arena, the memory that the ranks of one host share. This file computes where each area of the
-// arena lies. It creates, joins and leaves the arena. A mapping is the address range at which a process sees the arena.
-// A rank's place is the byte of the arena's file that this rank keeps locked while it is a member.
+// Implementation of the arena, the memory that the ranks of one host share. The arena is one memfd (anonymous file)
+// with several areas, such as counters and staging memory. This file computes the offset of each area, and it creates,
+// joins and leaves arenas.
+//
+// A mapping is the address range at which a process sees the arena. Each rank keeps one byte of the memfd locked while
+// it uses the arena. This byte is the place of the rank. The lock shows the peers that the process of the rank still
+// runs.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -32,7 +36,8 @@
 
 namespace collectives {
 
-/// Random number of 128 bits that names one arena. Only ranks that got the handle know it.
+/// Random number of 128 bits that identifies one arena. The creator of the arena sends it to the other ranks of the
+/// host. Other processes do not know it.
 struct ArenaToken {
   std::uint64_t high = 0, low = 0;
   auto operator<=>(const ArenaToken&) const = default;
@@ -40,8 +45,9 @@ struct ArenaToken {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x20616e657261636cULL;  // first word of every arena: "lcarena " in ASCII
-constexpr std::string_view kArenaName = "an arena";      // name of the memory in error texts
+// first word of an arena: "lcarena " in ASCII
+constexpr std::uint64_t kMagic = 0x20616e657261636cULL;
+constexpr std::string_view kArenaName = "an arena";  // name of the memory in error texts
 
 struct ArenaHeader {
   std::uint64_t magic;
@@ -50,13 +56,14 @@ struct ArenaHeader {
   std::uint64_t bytes;
 };
 
-/// Fields of a handle.
+/// Fields of a handle, the text by which the ranks of a host find the arena of its creator. `pid` and `fd` are the
+/// process and the descriptor of the creator.
 struct ArenaHandle {
   int pid = 0, fd = -1;
   ArenaToken token;
 };
 
-/// Reads "PID FD TOKEN", whose token has 32 hexadecimal digits. Returns nothing for any other text.
+/// Parses a handle, "PID FD TOKEN". TOKEN has 32 hexadecimal digits. Returns nothing for any other text.
 std::optional<ArenaHandle> parse_handle(std::string_view text) {
   ArenaHandle handle;
   const char* at = text.data();
@@ -90,7 +97,7 @@ std::optional<ArenaHandle> parse_handle(std::string_view text) {
 namespace {
 std::mutex arenas_mutex;  // protects the registries below; fork() waits until it is free
 
-/// Arenas of this process, in which ranks hold their places.
+/// All arenas that this process uses.
 std::set<const Arena*>& arenas() {
   static auto& all = *new std::set<const Arena*>;  // threads may outlive static objects
   return all;

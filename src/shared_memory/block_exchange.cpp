@@ -1,5 +1,9 @@
-// Implementation of the block exchange, which block_exchange.hpp explains. A Spot is a place in a buffer of any rank.
-// If this process has mapped the buffer, bytes move by a pointer, otherwise by a copy of the kernel.
+// Implementation of the block exchange, which performs an all-to-all between the buffers of ranks of one host. A block
+// is the elements that one rank sends to another. The source is the buffer that a rank sends from. The destination is
+// the buffer that it receives into.
+//
+// A Spot is a position in the source or the destination of any rank. This process may have mapped the buffer into its
+// address space. In this case, it copies the bytes through a pointer. Otherwise it asks the kernel to copy them.
 #include "shared_memory/block_exchange.hpp"
 
 #include <algorithm>
@@ -17,14 +21,15 @@ constexpr std::size_t kSwappedBytes = 16 << 10;
 
 }  // namespace
 
-/// Returns the range of the block for rank `to` in the source of rank `local`. One of the two must be this rank unless
-/// all blocks are equally long.
+/// Returns the range of the block for rank `to` in the source of rank `local`. Unless all blocks are equally long,
+/// `local` or `to` must be this rank, because a rank knows only the lengths of its own blocks.
 Range BlockExchange::outgoing(int local, int to) const {
   if (task_->blocks.empty() || local == self_) return task_->slice(to);
   return task_->blocks[static_cast<std::size_t>(local)].peer_source;
 }
 
-/// Returns the range of the block from rank `from` in the destination of rank `local`, with the same condition.
+/// Returns the range of the block from rank `from` in the destination of rank `local`. Unless all blocks are equally
+/// long, `local` or `from` must be this rank.
 Range BlockExchange::incoming(int local, int from) const {
   if (task_->blocks.empty() || local == self_) return task_->incoming(from);
   return task_->blocks[static_cast<std::size_t>(local)].peer_destination;
@@ -49,7 +54,8 @@ bool BlockExchange::exchange(int a, int b, Range part) {
   return move_block(b, a) && ((!any_rank_ && !in_place(b)) || move_block(a, b));
 }
 
-/// Swaps a part of the blocks of two ranks that work in place.
+/// Swaps a part of the blocks that ranks `a` and `b` exchange. Both ranks work in place: source and destination are
+/// equal.
 bool BlockExchange::swap(int a, int b, Range part) {
   const std::size_t element = task_->element;
   const bool mapped = peer(a).source_at != nullptr && peer(b).source_at != nullptr;
@@ -73,14 +79,14 @@ BlockExchange::Spot BlockExchange::destination_spot(int local, int from, const R
   return {local, true, incoming(local, from).first + part.first};
 }
 
-/// Returns a pointer to a place; null if the buffer is not mapped.
+/// Returns a pointer to a Spot, or null if this process has not mapped the buffer.
 std::byte* BlockExchange::pointer_to(const Spot& spot) const {
   const PeerBuffers& one = peer(spot.local);
   std::byte* const base = spot.destination ? one.destination_at : one.source_at;
   return base == nullptr ? nullptr : element_at(base, spot.first, task_->element);
 }
 
-/// Returns the address of a place in the process of its rank.
+/// Returns the address of a Spot in the address space of the rank that owns the buffer.
 std::uint64_t BlockExchange::address_of(const Spot& spot) const {
   const PeerBuffers& one = peer(spot.local);
   const RemoteBuffer& buffer = spot.destination ? one.destination : one.source;
@@ -97,7 +103,7 @@ bool BlockExchange::store(const Spot& to, const std::byte* from, std::size_t byt
   return peer_memory_.write(subgroup_.local(to.local), address_of(to), from, bytes);
 }
 
-/// Moves bytes between two buffers of any ranks. Returns false if a peer has ended.
+/// Copies `bytes` bytes from one Spot to another. Returns false if a peer has ended.
 bool BlockExchange::move(const Spot& to, const Spot& from, std::size_t bytes) {
   const std::byte* const source = pointer_to(from);
   std::byte* const destination = pointer_to(to);

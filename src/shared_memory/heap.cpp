@@ -1,6 +1,7 @@
-// Implementation of the heap, which allocates memory that other ranks can map. A segment is memory from the system. A
-// block is the heap's record of one segment. A block is whole if its segment serves one request only. The segment of
-// any other block is common. It is divided into pieces, whose lengths are multiples of kGrain.
+// Implementation of the heap, which allocates memory that other ranks can map. The heap takes segments, long ranges of
+// memory, from the system. A Block is the heap's record of one segment. A segment is `whole` if it serves one request.
+// Any other segment is common: it is divided into pieces for several requests. The length of a piece is a multiple of
+// kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace collectives {
 namespace {
 
 constexpr std::size_t kGrain = 64;                          // unit of the lengths of pieces in bytes: one cache line
-constexpr std::size_t kLeastCommon = std::size_t{2} << 20;  // minimum bytes of a common segment
+constexpr std::size_t kLeastCommon = std::size_t{2} << 20;  // minimum length of a common segment in bytes
 constexpr std::size_t kMost = std::size_t{1} << 46;  // maximum of a request in bytes, so that sums do not overflow
 
 constexpr std::size_t in_grains(std::size_t bytes) { return round_up(std::max<std::size_t>(bytes, 1), kGrain); }
@@ -80,7 +81,7 @@ void Heap::release(void* data, std::size_t bytes) noexcept {
   } else if (block.segment.ours()) {
     try {
       put_back(block, static_cast<std::byte*>(data), in_grains(bytes));
-    } catch (const std::bad_alloc&) {  // no memory to record the piece: it stays unused
+    } catch (const std::bad_alloc&) {  // without memory for its record, the piece stays unused
       return;
     }
     if (!empty(block)) return;
@@ -137,7 +138,7 @@ void Heap::take(std::byte* data, std::size_t bytes) {
   free_.erase(data);
 }
 
-/// Adds a free piece. Joins it with the free pieces before and behind it, if they are adjacent and in the same segment.
+/// Adds a piece to the free pieces. If the piece before it or behind it in the segment is free, joins the two.
 void Heap::put_back(const Block& block, std::byte* data, std::size_t bytes) {
   auto after = free_.upper_bound(data);
   if (after != free_.begin()) {

@@ -1,7 +1,8 @@
-// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. The chunk
-// counters, buffer records and slots of the collectives form rings of kCollectivesAhead places. A collective begins
-// when its places are free: all ranks have finished the collective that used them before. The HostTask names the
-// protocol (inline, staged ...) that performs the collective.
+// Implementation of intra-host collectives, which the ranks of a host perform through shared memory. A HostTask
+// describes one collective. It names the protocol that performs the collective, such as inline or staged.
+//
+// Each collective needs memory for its counters and its data. This memory is a ring of kCollectivesAhead places. A
+// collective uses one place. It begins when all ranks have finished the collective that used this place before.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ void HostCollective::begin() {
     begin_as_planned();
 }
 
-/// Begins the task by the protocol that the task names, without zero copy.
+/// Begins the task with the protocol that the task names. Ignores its flag for zero copy.
 void HostCollective::begin_as_planned() {
   if (task_->protocol == HostProtocol::inlined) {
     performer_ = Performer::inlined;

@@ -1,10 +1,10 @@
-// Implementation of host tasks, the descriptions of intra-host collectives. This file computes the slices of the
-// vector. It also chooses the protocol. A protocol is a way in which the ranks of a host exchange data
-// (host_collective.hpp).
+// Implementation of host tasks. A host task describes a collective that the ranks of one host perform through shared
+// memory. This file computes the slice of each rank, its range of the vector. It also chooses the protocol, the way in
+// which the ranks exchange data. The head of host_collective.hpp lists the protocols.
 //
-// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. Zero
-// copy is not a protocol here but a flag of the task. If the flag is set and all buffers are mapped, zero copy replaces
-// the chosen protocol.
+// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. In
+// zero copy, ranks access the buffers of their peers by pointers. It is a flag of the task, and not one of the chosen
+// protocols. If the flag is set and every rank can map all buffers, zero copy replaces the chosen protocol.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -18,23 +18,25 @@
 namespace collectives {
 namespace {
 
-/// Returns the maximum number of bytes that one rank publishes by the inline protocol. A rank publishes its whole
-/// vector, or only its slice if nothing is combined. In an all-to-all, it publishes whole lines for each rank.
+/// Returns the maximum number of bytes that one rank publishes by the inline protocol. This protocol carries values in
+/// cache lines, called lines. A rank publishes its whole vector if values are combined. Otherwise it publishes only its
+/// slice. In an all-to-all, the values for each rank begin with a new line.
 std::size_t shown_bytes(const HostTask& task) {
   if (task.deals())
     return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
   if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
-  std::size_t bytes = 0;  // each slice begins with a new line
+  std::size_t bytes = 0;  // sum over all slices but that of the root; each slice begins with a new line
   for (int local = 0; local < task.ranks(); ++local)
     if (local != task.root) bytes += round_up(task.slice(local).count * task.element, kLinePayload);
   return bytes;
 }
 
-/// Returns the maximum payload in bytes for the inline protocol. The lines of this protocol cost more per byte than
-/// staging memory. Every peer reads these lines, so the limit of the tuning is divided by the number of peers. The
-/// limit is halved if every rank both publishes values and needs all values, because each rank then writes and reads.
+/// Returns the maximum number of bytes that a rank may publish by the inline protocol. For longer data, staging memory
+/// is faster, because lines cost more per byte. Every peer reads the lines of a rank, so the function divides
+/// TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes values and
+/// needs the values of all ranks.
 ///
-/// In a scatter, each line is read by one rank only, so the limit of the tuning is not divided.
+/// In a scatter or all-to-all, only one rank reads each line. The function then returns inline_bytes undivided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);

@@ -1,5 +1,6 @@
-// Implementation of the collapse of small pages into huge pages. This file reads the load of the machine, requests the
-// collapse from the kernel, and checks the four limits of huge_page_collapse.hpp.
+// Implementation of the collapse, in which the kernel joins small pages of 4 KiB into huge pages of 2 MiB. The head of
+// huge_page_collapse.hpp lists four limits, so that a busy machine does not delay a rank. This file checks these limits
+// and requests the collapse.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>
@@ -15,14 +16,14 @@ namespace {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
 
-/// Maximum number of threads per core that want to run. 8 ranks on 2 cores are half as many, and other programs may run
-/// beside them.
+/// Maximum number of threads per core that want to run while pages are collapsed. Example: 8 ranks on 2 cores are 4 per
+/// core. The limit is twice as high, because other programs may run, too.
 constexpr long kThreadsPerCore = 8;
 
 /// Returns whether at most kThreadsPerCore threads per core want to run now. Returns true if the number of cores is
 /// unknown.
 bool cores_suffice() {
-  std::string averages, running;  // "0.20 0.18 0.12 1/80 11206": 1 of 80 threads runs, this one
+  std::string averages, running;  // example of the file: "0.20 0.18 0.12 1/80 11206", in which 1 of 80 threads runs
   std::ifstream("/proc/loadavg") >> averages >> averages >> averages >> running;
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   return cores < 1 || std::strtol(running.c_str(), nullptr, 10) <= kThreadsPerCore * cores;

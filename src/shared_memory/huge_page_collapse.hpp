@@ -1,17 +1,17 @@
 // Collapse of small pages into huge pages of 2 MiB, which the kernel performs on request (MADV_COLLAPSE, Linux 6.1).
 //
 // MADV_COLLAPSE waits for a kernel worker on every core. Busy cores may keep the workers waiting, and nothing can
-// interrupt that wait. So a collapse has four limits:
+// interrupt that wait. A collapse therefore has four limits:
 //
 //   bytes      one call takes at most 8 MiB, about 1 ms while cores are free
 //   cores      no call begins while more than eight threads per core want to run
 //   deadline   no call begins after the deadline of the memory
 //   slowness   after one call of more than 100 ms, this process makes no other
 //
-// Memory that is not collapsed keeps its small pages. The only disadvantage is slower access. On a virtual machine
-// whose hypervisor keeps page tables of its own, the first access of a process to a page takes about 3 us. Example: 8
-// ranks on 2 cores allocate 16 MiB each. A collapse then takes 20 to 100 ms. With small pages, the first 60 all-reduces
-// take 0.8 s longer in total.
+// If a limit prevents the collapse, the memory keeps its small pages and is slower to access. The first access of a
+// process to each page takes about 3 us on a virtual machine whose hypervisor keeps page tables of its own. Example: 8
+// ranks on 2 cores allocate 16 MiB each. The collapse takes 20 to 100 ms. Without it, the first 60 all-reduces take 0.8
+// s longer.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class HugePageCollapse {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kBytesPerCall = std::size_t{8} << 20;
-  /// Time from which a call is slow: the usual maximum while four threads per core want to run.
+  /// Duration from which a call of MADV_COLLAPSE is slow. With four threads per core, calls usually take less.
   static constexpr std::chrono::milliseconds kSlow{100};
   static constexpr std::chrono::milliseconds kDeadline{100};  ///< Time in which all calls for one memory must begin.
   static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Addition to kDeadline per MiB of the memory.
@@ -38,7 +38,7 @@ class HugePageCollapse {
     std::function<bool()> cores_suffice;
     std::function<void(std::byte* begin, std::size_t bytes)> collapse;
   };
-  /// Returns these functions for Linux.
+  /// Returns the functions that call Linux.
   static System linux_system();
 
   explicit HugePageCollapse(System system = linux_system()) : system_(std::move(system)) {}

@@ -1,8 +1,9 @@
-// Implementation of the inline protocol, by which the ranks of one host exchange short vectors in cache lines. The head
-// of inline_protocol.hpp explains the protocol.
+// Implementation of the inline protocol, by which the ranks of one host exchange short vectors. The values travel
+// inside the cache lines of shared memory that ranks poll. To poll is to read repeatedly until a value changes.
 //
-// A line is a cache line of shared memory: kLinePayload bytes of payload and a tag. A slot holds the lines of one rank
-// for one collective. A span is a range of bytes in a payload.
+// A line is a cache line with kLinePayload bytes of values (the payload) and a tag. The writer stores the tag last, so
+// a reader that sees the tag of the collective can read the payload. A slot holds the lines of one rank for one
+// collective. A span is a range of bytes in a payload.
 #include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>
@@ -19,21 +20,21 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of times that progress() looks for the missing lines of one peer before it returns. Returning and
-/// being called again takes as long as 8 looks. With 32 looks, a rank thus looks during most of its wait.
+/// Maximum number of times that progress() checks the missing lines of one peer before it returns. A return and the
+/// next call of progress() together take about as long as 8 checks. With 32 checks, a rank misses little of its wait.
 constexpr int kLooks = 32;
 
-/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow, because a reader's
-/// processor prefetches the lines behind those that it reads. The prefetch would take the next slot's lines from the
-/// writer, which has just fetched them for the next collective. The number of slots is a power of two, so an odd
-/// distance uses every slot.
+/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow, because the processor
+/// of a reader also prefetches the lines that follow. The prefetch would move the lines of the next slot out of the
+/// writer's cache, shortly before the writer needs them. The distance is odd and the number of slots is a power of two,
+/// so every slot is used.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
 /// Returns the number of lines that hold a payload of `bytes`.
 constexpr std::size_t lines_for(std::size_t bytes) { return (bytes + kLinePayload - 1) / kLinePayload; }
 
-/// Returns the tag of a line. The tag marks the payload of the line as complete.
+/// Returns a line's tag, which marks the payload as complete.
 std::atomic_ref<std::uint64_t> tag_of(std::byte* line) {
   return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(line + kLinePayload));
 }

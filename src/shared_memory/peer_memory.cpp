@@ -1,6 +1,9 @@
-// Implementation of the access to buffers of peers, by pointers or by copies of the kernel. The reason of the first
-// refused copy is kept for an error text. A later call throws an error if its peer still lives 300 ms after that
-// refusal.
+// Implementation of the access to buffers of peers. If this process has mapped a buffer, it uses a pointer. Otherwise
+// the kernel copies the bytes (process_vm_readv, process_vm_writev).
+//
+// The kernel refuses a copy if the process of the peer is ending. This file therefore reports no error at the first
+// refusal, but stores its reason. A later call throws an error with this reason if its peer still runs 300 ms after the
+// first refusal.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -18,9 +21,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLookEvery = 10ms;  // time between two checks whether a peer lives; a check is a system call
-// Time after the first refused copy in which a peer may still end. After that time, a call throws an error if its peer
-// lives.
+// time between two checks whether a peer still runs, because each check is a system call
+constexpr auto kLookEvery = 10ms;
+// Time after the first refused copy for which a call does not throw, because its peer may be about to end.
 constexpr auto kPatience = 300ms;
 
 }  // namespace
@@ -62,8 +65,8 @@ bool PeerMemory::transfer(Direction direction, int local, std::byte* here, std::
   return true;
 }
 
-/// Returns true if the peer has ended. The process id of an ended peer may later belong to another process. Checks
-/// every kLookEvery suffice, because the system needs longer to reuse an id.
+/// Returns true if the process of the peer has ended. Checks at most once per kLookEvery. The system takes longer to
+/// give the process id of an ended peer to a new process, so no later check is too late.
 bool PeerMemory::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();
@@ -86,7 +89,8 @@ bool PeerMemory::refuse(int local, std::string why) {
 std::string PeerMemory::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
-    // For this test, every rank publishes the address and the value of a word in its own memory.
+    // Every rank has published the address and the value of one word of its memory. This rank copies that word and
+    // compares the value.
     const RankBlock& block = arena.block(local);
     std::uint64_t seen = 0;
     const iovec here{&seen, sizeof seen};
@@ -95,7 +99,8 @@ std::string PeerMemory::kernel_refuses(const Arena& arena) {
       return fmt::format("process_vm_readv: {}", std::strerror(errno));
     if (seen != block.probe.load(std::memory_order_acquire))
       return "process_vm_readv: the process has another number here";
-    // A call that writes nothing always succeeds, unless a filter forbids all calls of the function.
+    // This call writes no bytes. It fails only if the system forbids process_vm_writev altogether, for example by a
+    // filter of system calls.
     if (::process_vm_writev(arena.process(local), nullptr, 0, nullptr, 0, 0) < 0)
       return fmt::format("process_vm_writev: {}", std::strerror(errno));
   }
@@ -103,7 +108,8 @@ std::string PeerMemory::kernel_refuses(const Arena& arena) {
 }
 
 bool PeerMemory::kernel_permits(int process) noexcept {
-  // No process has memory at address 0. The kernel checks the permission first and the address afterwards.
+  // No process has memory at address 0. The kernel checks the permission before the address, so the error tells whether
+  // the permission is missing.
   char byte = 0;
   const iovec here{&byte, 1}, there{nullptr, 1};
   return ::process_vm_readv(process, &here, 1, &there, 1, 0) == -1 && errno == EFAULT;

@@ -1,14 +1,14 @@
-// Prefetching for a write: requests exclusive ownership of a cache line before it is written.
+// Prefetching for a write: a core requests a cache line before it writes to the line.
 //
-// A store to a cache line waits while another core holds a copy of the line. All later stores of the rank wait, too.
-// During a call, a rank knows which lines it will probably write in the next call. It requests these lines early.
-// Between cores without a common cache, early requests about halve the time of a short call.
+// A store to a cache line waits until no other core has a copy of the line. All later stores of the core wait, too.
+// During a call, a rank knows which lines it will probably write in the next call, so it requests them early. Between
+// cores without a common cache, this about halves the time of a short call.
 #pragma once
 
 namespace collectives {
 
-/// Prefetches a line for writing. The assembler instruction is needed, because the compiler's builtin fetches a copy
-/// for reading only, unless it compiles for newer processors. A processor that lacks the instruction ignores it.
+/// Prefetches a line for writing. Uses assembler, because __builtin_prefetch only prefetches for reading unless the
+/// compiler may assume a newer processor. A processor without the instruction ignores it.
 inline void prefetch_for_write(const void* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));

@@ -1,6 +1,7 @@
-// Implementation of segments, memory of the system that other processes of the host can map. A segment of 2 MiB or more
-// gets reserved huge pages if the pool has enough. Any other segment gets small pages, which the kernel is asked to
-// collapse. To collapse is to join small pages into one huge page.
+// Implementation of segments. A segment is memory from the system that other processes of the host can map: an
+// anonymous file (memfd). A segment of 2 MiB or more gets huge pages if the administrator has reserved enough of them.
+// Any other segment gets small pages. The kernel is then asked to collapse them, that is, to join small pages into huge
+// ones.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -35,10 +36,10 @@ namespace {
 constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
 // Maximum number of bytes that a rank allocates between two checks of the available memory. Several ranks may check at
-// the same time and see the same number. A rank therefore takes a sixteenth of the available memory, but at least 2 MiB
-// and at most kMostAtOnce.
+// the same time and find the same memory available. A rank therefore takes only a sixteenth of that memory, but at
+// least 2 MiB.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
-// Number of available bytes that no rank takes, so that the ranks together do not exceed the memory limit.
+// Number of available bytes that ranks leave unused, so that all ranks together do not exceed the memory limit.
 constexpr std::size_t kLeft = std::size_t{8} << 20;
 
 constexpr unsigned kHugePages = MFD_HUGETLB | 21u << 26;  // flags of a memfd with pages of 2^21 bytes
@@ -47,8 +48,8 @@ constexpr std::string_view kSegmentName = "a segment";  // name of the memory in
 
 std::string file_name(std::uint64_t token) { return fmt::format("collectives {:016x}", token); }
 
-/// Makes a memfd. Returns an empty descriptor if the system refuses. If the system refuses even without `flags`, logs a
-/// warning, once per process.
+/// Makes a memfd with `flags`. Returns an empty descriptor if the system refuses. Without `flags`, also logs a warning,
+/// once per process.
 Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   SealedFile made = make_sealed_file(kSegmentName, file_name(token), bytes, flags);
   static std::atomic_flag said;
@@ -60,8 +61,8 @@ Descriptor make_file(std::uint64_t token, std::size_t bytes, unsigned flags) {
   return std::move(made.file);
 }
 
-/// Maps `file`, or private memory if there is no file. From 2 MiB up, the address is a multiple of 2 MiB, so that huge
-/// pages fit.
+/// Maps `file`, or private memory if `file` is empty. Memory of 2 MiB or more gets an address that is a multiple of 2
+/// MiB, because huge pages need such an address.
 Mapping map(const Descriptor& file, std::size_t bytes) {
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::size_t space = bytes + alignment - kPage;

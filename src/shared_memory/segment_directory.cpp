@@ -1,8 +1,9 @@
-// Implementation of segment directories: announces the segments of this rank to its peers, and maps the segments of the
-// peers.
+// Implementation of segment directories. They tell the peers where the segments of this rank are, and map the segments
+// of the peers.
 //
-// A segment is memory of allocate(), one anonymous file (memfd) that other processes can map. The directory of a rank
-// is a table in the arena, the shared memory of the host. A segment is announced if it has a place in this table.
+// A segment is memory of allocate(): one anonymous file (memfd) that other processes can map. The directory of a rank
+// is a table in the arena, the shared memory of the host. To announce a segment is to write its address to a place of
+// this table.
 #include "shared_memory/segment_directory.hpp"
 
 #include <algorithm>
@@ -31,8 +32,8 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Fills table_ with the address ranges of those segments of the heap that peers can map. The heap manages the memory
-/// of allocate().
+/// Fills table_ with the address ranges of all segments that peers can map. The heap, which manages the memory of
+/// allocate(), lists the segments.
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();
@@ -64,8 +65,8 @@ SegmentDirectory::Interval SegmentDirectory::look_up(std::uintptr_t at) {
   return before;
 }
 
-/// Gives the segment a place in the directory, unless it has one. Returns the name of the segment's first byte, or 0 if
-/// every place is taken. Requires the heap's lock.
+/// Gives the segment a place in the directory, unless it has one. Returns the name of its first byte for peers. Returns
+/// 0 if every place is taken. Requires the heap's lock.
 std::uint64_t SegmentDirectory::announce(const Segment& segment) {
   const SegmentAddress address = segment.address();
   auto at = slots_.find(address.token);
@@ -89,9 +90,9 @@ void SegmentDirectory::segment_removed(const Segment& segment) noexcept {
   slots_.erase(at);
 }
 
-/// Writes a segment's address to a place of the directory; an address of zeros withdraws the segment. Requires the
-/// heap's lock, so there is one writer. The sequence number is odd during the write. A reader that sees a new field
-/// also sees the odd number or a later one. It therefore rejects a mixture of old and new fields.
+/// Writes a segment's address to place `slot` of the directory. An address of zeros withdraws the segment. Requires the
+/// heap's lock, so only one thread writes. The place's sequence number is odd during the write. A reader compares the
+/// numbers before and after its read. It thus rejects a mixture of old and new fields.
 void SegmentDirectory::write(std::size_t slot, const SegmentAddress& address) noexcept {
   SegmentRecord& record = arena_.segment(arena_.self(), slot, which_);
   const std::uint64_t sequence = record.sequence.load(std::memory_order_relaxed);

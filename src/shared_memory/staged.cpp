@@ -1,4 +1,6 @@
-// Implementation of the staged protocol. The head of staged.hpp explains the protocol, its slices and its chunks.
+// Implementation of the staged protocol, by which ranks of one host exchange long vectors. Each rank has a staging ring
+// in shared memory. To stage is to copy values into this ring. The vector passes through the rings in chunks. A slice
+// is the range that one rank combines.
 //
 // A rank performs up to three actions on each chunk, called moves. One function performs each move:
 //

@@ -1,4 +1,5 @@
-// Implementation of the staging rings, which staging_rings.hpp explains.
+// Implementation of the staging rings: shared memory through which the ranks of a host copy long vectors. Each rank
+// writes to its own ring and reads the rings of its peers.
 #include "shared_memory/staging_rings.hpp"
 
 #include "base/round_up.hpp"
@@ -7,7 +8,7 @@
 namespace collectives {
 namespace {
 
-/// Number of bytes of a ring that are prefaulted together. To prefault is to allocate pages before they are needed.
+/// Number of bytes that are prefaulted together. To prefault pages is to allocate them before their first access.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace
@@ -29,7 +30,7 @@ void StagingRings::prefault_pages(int local, const Chunk& chunk) {
   prefault(subgroup_.staging(local) + from, upto - from);
 }
 
-/// Returns whether all peers have published that they need no data before `position` any more.
+/// Returns whether all peers have finished reading the data before `position` of this rank's ring.
 bool StagingRings::all_have_left(std::uint64_t position) {
   for (int local = 0; local < ranks_; ++local) {
     std::uint64_t& left = left_[static_cast<std::size_t>(local)];

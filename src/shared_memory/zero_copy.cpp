@@ -1,9 +1,11 @@
-// Implementation of zero copy and single copy, which zero_copy.hpp explains. In zero copy, ranks of one host access one
-// another's buffers directly. In single copy, the kernel copies between these buffers.
+// Implementation of zero copy and single copy, by which the ranks of one host access the buffers of one another. In
+// zero copy, a rank maps the buffers of its peers and uses pointers. In single copy, the kernel copies between the
+// buffers.
 //
-// A share is the range of the vector that one rank normally works on. A rank works on one piece of a share at a time.
-// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. To claim a
-// piece, a rank increments a shared counter. A buffer is hidden if peers need it and cannot map it.
+// A share is the range of the vector that one rank normally combines or copies. A rank divides its share into pieces.
+// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share, by incrementing
+// a shared counter. The ranks that run thus do the work of ranks that lack a core. A buffer is hidden if peers need it
+// and cannot map it.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>
@@ -15,10 +17,10 @@
 namespace collectives {
 namespace {
 
-/// Maximum length in bytes of a piece that is combined. A piece of this size fits into the second-level cache.
+/// Maximum length in bytes of a piece whose values are combined, so that it fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
-/// Maximum length in bytes of a piece that is only copied. Copied data need not fit into a cache, and each system call
-/// that copies costs one or two microseconds.
+/// Maximum length in bytes of a piece that is only copied. It is longer, because each system call for a copy costs one
+/// or two microseconds, and copied data need not fit into a cache.
 constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
@@ -40,7 +42,7 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
   if (task_->deals()) return claims_ || !destination || blocks_.in_place(local);
   // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
-  // root. Only if any rank may take any piece, peers access the other buffers, too.
+  // root. If any rank may claim any piece, peers access all other buffers, too.
   if (task_->gathers() || task_->scatters())
     return claims_ || (local == task_->root && destination == task_->gathers());
   if (claims_ || task_->root >= 0)
@@ -212,8 +214,8 @@ bool ZeroCopy::work_on_blocks() {
   return true;
 }
 
-/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the rank's blocks from itself and
-/// from all ranks with higher numbers, and the blocks that it sends to these.
+/// Returns the number of pieces of a rank's share. In an all-to-all, the share is the block from the rank to itself,
+/// and all blocks that it exchanges with ranks with higher numbers.
 std::uint64_t ZeroCopy::pieces_of(int local) const {
   const auto in_pieces = [this](std::size_t count) { return (count + piece_ - 1) / piece_; };
   if (task_->deals()) return static_cast<std::uint64_t>(ranks_ - local) * in_pieces(task_->longest);

@@ -1,13 +1,13 @@
-// Direct exchange: a reduction without partial sums. The vector is cut into parts. Each part has one rank as its
-// owner. Every rank sends its contribution (its unreduced input) to the owner of each part.
+// Direct exchange: a reduction in which no partial sums travel. The vector is divided into parts, and each part belongs
+// to one rank, its owner. Every rank sends its contribution, the unreduced input, directly to the owner of each part.
 //
-// The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Without a
-// codec, the result therefore has the same bits on every backend. Between hosts, all backends with Steps use a direct
-// exchange if needs_direct() returns true (reduction/reduction.hpp). The function returns true for integer averages and
-// for ops that do not commute. It also returns true for floats of 16 and 8 bits, and for all floats in
-// `deterministic` calls.
-// Only min and max of floats are exceptions. In a reduce-scatter, a rank sends as many bytes as in a ring. explain()
-// prints "contributions travel unsummed".
+// The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Unless a
+// codec changes the values, the result therefore has the same bits on every backend.
+//
+// Between hosts, all backends use a direct exchange if needs_direct() returns true (reduction/reduction.hpp). That
+// function returns true for integer averages, and for ops that do not commute. It also returns true for floats of 16
+// and 8 bits, and for all floats in `deterministic` calls, except for min and max. For these plans, explain() prints
+// "contributions travel unsummed". In a reduce-scatter, a rank sends as many bytes as in a ring.
 //
 // Price: each of p ranks exchanges messages with p - 1 peers. In a ring, a rank has only two neighbours.
 #pragma once

@@ -1,23 +1,23 @@
-// StepPlayer: plays the Steps of all ranks of a call in one process. The order is one that the messages between ranks
-// permit. A Step is one action of a rank. A host Step is a collective of ranks of one host, without messages.
+// StepPlayer: simulates a call in one process. A Step is one action of a rank. A host Step is a collective that the
+// ranks of one host perform without messages. The player goes through the Steps of all ranks in an order that the
+// messages between ranks permit.
 //
-// The player only decides which Step is ready. A visitor, the caller's object, performs the Step. There are three
-// visitors:
+// The player only decides which Step can run next. It passes the Step to a visitor of the caller. There are three
+// visitors, which compute different results:
 //
 //   the critical path (planning/critical_path.cpp)   the time of each Step of one round, without limits on frames
 //   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
 //   the prover in the tests                          contributions in place of numbers
 //
 // A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
-// one message. The number of frames of a channel may be limited. A frame is in use from the send of a message until the
-// receiver has taken the message. An exchange is a Step that is no host Step. It is ready if each of its incoming
-// channels has a message and each of its outgoing channels has a free frame. A host Step is ready when all its ranks
-// have reached it. If no rank can advance, and first_unfinished() returns a rank, the ranks are in a deadlock.
+// one message. It is in use from the send of the message until the receiver has taken the message. The number of frames
+// of a channel may be limited. A host Step is ready when all its ranks have reached it. Any other Step is ready if each
+// of its incoming channels has a message, and each of its outgoing channels has a free frame. If no Step is ready and
+// first_unfinished() returns a rank, the ranks are in a deadlock.
 //
-// The caller decides in which order ranks advance. The critical path and the simulator advance ranks in the order of
-// simulated time. Reason: a link carries messages in that order. The prover advances ranks in any order. The caller
-// calls progress() for each rank at the start. It calls again when the player reports that the rank no longer has to
-// wait.
+// The caller decides which rank advances next. The critical path and the simulator take ranks in the order of simulated
+// time, because links carry messages in that order. The prover takes ranks in any order. At the start, the caller calls
+// progress() for each rank. It calls progress() again when the player reports that the rank no longer has to wait.
 //
 // `StepData` and `ChannelData`: types of the data that the caller keeps for each Step and each channel.
 #pragma once

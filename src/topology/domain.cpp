@@ -1,5 +1,5 @@
-// Implementation of domain.hpp: finds the NUMA domain of a thread by the library hwloc. In a build without hwloc,
-// domain_of_this_thread() returns an empty name.
+// Finds the NUMA domain of a thread by the library hwloc. The cores of a domain share a last-level cache and a memory
+// node. In a build without hwloc, domain_of_this_thread() returns an empty name.
 #include "topology/domain.hpp"
 
 #ifdef COLLECTIVES_HAVE_HWLOC
@@ -26,8 +26,8 @@ struct Destroy {
 using Machine = std::unique_ptr<hwloc_topology, Destroy>;
 using Cores = std::unique_ptr<hwloc_bitmap_s, Destroy>;
 
-/// Loads hwloc's description of this machine, or of the synthetic machine `made_up` if that is not null. Returns null
-/// if hwloc fails.
+/// Loads the description of a machine by hwloc. The machine is `made_up`, a synthetic one in hwloc's notation, or this
+/// machine if `made_up` is null. Returns null if hwloc fails.
 Machine load(const char* made_up) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;
@@ -47,7 +47,7 @@ std::string domain_in(hwloc_topology_t machine, hwloc_const_bitmap_t cores) {
       if (hwloc_bitmap_isincluded(cores, object->cpuset) != 0)
         name += fmt::format("{}{} {}", name.empty() ? "" : ", ", word, i);
       else if (i + 1 == count && name.find(word) == name.npos)
-        return {};  // no object of this type contains all cores, so the cores lie in several domains
+        return {};  // no object of this type contains all cores of the thread, so it may run in several domains
     }
   }
   return most > 1 ? name : std::string();

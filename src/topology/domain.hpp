@@ -1,4 +1,5 @@
-// Finds the NUMA domain of a rank: the last-level cache and the memory node that its cores share, according to hwloc.
+// Finds the NUMA domain of a rank: the last-level cache and the memory node that the cores of the rank share. The
+// library hwloc describes them. Data moves faster inside a domain than between domains.
 #pragma once
 
 #include <string>
@@ -6,14 +7,14 @@
 
 namespace collectives {
 
-/// Returns a name that is equal for ranks of one domain, such as "L3 1, NUMA node 0". Returns an empty string if the
-/// calling thread may run in several domains, or if the machine has only one domain. Without hwloc the string is always
-/// empty. Reads /sys, which takes some milliseconds on a large machine.
+/// Returns the name of the domain of the calling thread, such as "L3 1, NUMA node 0". Returns an empty string if the
+/// thread may run in several domains, or if the machine has only one. In a build without hwloc, always returns an empty
+/// string. Reads /sys, which takes some milliseconds on a large machine.
 std::string domain_of_this_thread();
 
-/// Returns the name for a thread on `cores` of a synthetic machine. `machine` is in hwloc's notation, such as
-/// "package:2 l3:2 core:4 pu:1". Throws Error{invalid_argument} if hwloc does not understand `machine`, and
-/// Error{unsupported} without hwloc.
+/// Returns the name of the domain of a thread that may run on `cores` of a synthetic machine, for tests. `machine` is
+/// in hwloc's notation, such as "package:2 l3:2 core:4 pu:1". Throws Error{invalid_argument} if hwloc does not
+/// understand `machine`, and Error{unsupported} without hwloc.
 std::string domain_on(const std::string& machine, const std::vector<unsigned>& cores);
 
 }  // namespace collectives

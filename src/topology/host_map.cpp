@@ -1,5 +1,5 @@
-// Implementation of the host map, which tells which ranks share a host. Each rank describes its host, and computes the
-// map from the descriptions of all ranks.
+// Implementation of the host map, which tells which ranks share a host. Each rank sends a description of itself to all
+// ranks: the name of its host, its cores and its NUMA domain. From these descriptions, each rank computes the map.
 #include "topology/host_map.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Returns the first line of a file that every Linux has. Throws Error{system} if the file cannot be read.
+/// Returns the first line of a file in /proc or /sys. Throws Error{system} if the file cannot be read.
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -40,10 +40,10 @@ std::string inode_of(const char* path) {
 }
 
 /// Returns the name of this rank's host. Ranks with equal names share an arena, the shared memory of a host. The
-/// bootstrap or COLLECTIVES_HOST_ID may set the name. If neither sets it, the name identifies the kernel, the PID
-/// namespace, the user namespace and the network namespace. A rank opens an arena through /proc, which requires equal
-/// PID and user namespaces. The name contains the network namespace, because tests use one network namespace per host.
-/// With another transport than shared memory, the name contains the number of the rank.
+/// bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name identifies the kernel and three namespaces.
+/// PID and user namespace must be equal, because ranks open the arena through /proc. The network namespace is included,
+/// because tests use one network namespace per host. If shared memory must not be used, the name also contains the
+/// number of the rank.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;
@@ -55,8 +55,9 @@ std::string host_name(const Bootstrap& bootstrap, const Environment& settings, s
   return name;
 }
 
-/// Returns the name of this rank's NUMA domain, as the bootstrap or COLLECTIVES_DOMAIN sets it. If neither sets it,
-/// asks hwloc, but only with four or more ranks. Reason: algorithms with domains need two domains of two ranks.
+/// Returns the name of this rank's NUMA domain. The bootstrap or COLLECTIVES_DOMAIN may set the name. Otherwise the
+/// library hwloc finds the domain. With fewer than four ranks, the name stays empty, because algorithms with domains
+/// need at least two domains of two ranks.
 std::string domain_name(const Bootstrap& bootstrap, const Environment& settings) {
   std::string name = bootstrap.domain();
   if (name.empty() && settings.domain) name = *settings.domain;

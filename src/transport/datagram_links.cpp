@@ -1,6 +1,7 @@
-// Implementation of the datagram links, which carry short messages by UDP beside the TCP connections. A handshake tests
-// whether datagrams arrive. The control channel, a TCP connection for short texts, carries the reports of the handshake
-// and the retransmissions.
+// Implementation of the datagram links, which carry short messages between ranks by UDP. Other messages use the stream,
+// a TCP connection for data. During construction, a handshake tests whether datagrams arrive at all. A second TCP
+// connection, the control channel, carries the reports of the handshake. It also carries copies of messages whose
+// datagrams were lost.
 #include "transport/datagram_links.hpp"
 
 #include <exception>
@@ -17,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Time for which a rank waits for a probe after the peer's report that a probe was sent. A probe is a datagram that
-/// fills one packet and carries no message.
+/// Time for which a rank waits for a probe after the peer has reported that it sent one. A probe is a datagram of the
+/// handshake: it fills one packet and carries no message.
 constexpr auto kProbePatience = std::chrono::milliseconds(100);
 /// Time between two probes to the same peer.
 constexpr auto kProbeAgain = std::chrono::milliseconds(20);
@@ -31,14 +32,15 @@ void DatagramLinks::add(Rank rank, const tcp::Socket& stream, const std::uint32_
   added.expected = &expected;
 }
 
-/// Handshake with all peers. open() calls each public function once, in the order of this class.
+/// Handshake with all peers. DatagramLinks::open() calls each public function of this class once, in the order of their
+/// definitions.
 class DatagramLinks::Handshake {
  public:
   Handshake(DatagramLinks& links, const PeerAddresses& peers, const WireSecret& secret,
             const DatagramSettings& settings, const Progress& progress)
       : links_(links), peers_(peers), secret_(secret), settings_(settings), progress_(progress) {}
 
-  /// Binds a socket for each peer, and exchanges the ports.
+  /// Opens a UDP socket for each peer, and exchanges the ports of these sockets with the peers.
   void exchange_ports() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (settings_.on)
@@ -61,9 +63,9 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Sends probes until one has arrived from every peer. Each peer reports that it has sent a probe. Only the deadline
-  /// limits the wait for this report, because the peer may lack a core. If no probe arrives within 0.1 s after the
-  /// report, the link is dropped.
+  /// Sends probes until one has arrived from every peer. Each peer also reports on the control channel that it has sent
+  /// a probe. Only the deadline limits the wait for this report, because the peer may have no core at that time. If no
+  /// probe arrives within 0.1 s after the report, the link is not used.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
       if (one.link != nullptr) one.link->probe();
@@ -75,7 +77,8 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Reports to each peer whether its probe has arrived, and waits for the peers' reports.
+  /// Tells each peer whether its probe has arrived, and waits until each peer has reported the same about the probe of
+  /// this rank.
   void exchange_results() {
     for_each_peer([&](Rank rank, Peer& one) {
       const bool heard = one.link != nullptr && one.link->heard();

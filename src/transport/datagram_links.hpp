@@ -1,14 +1,14 @@
-// Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one link per peer.
-// This file connects the links by a handshake, and retransmits lost messages.
+// Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one such link per
+// peer, besides its TCP connections. This class tests links by a handshake, and retransmits messages.
 //
-// Handshake. The two ends of a link exchange the ports of their UDP sockets. Next, the two ends exchange probes:
-// datagrams that fill one packet and carry no message. Finally, each end reports whether it has received a probe. If
-// one of these three exchanges fails, the link is dropped. All messages to that peer then use the stream, the TCP
-// connection for data. A link sends messages only if probes arrive in both directions, because acknowledgements need
-// the other direction.
+// Handshake. First, the two ends of a link exchange the ports of their UDP sockets. Next, each end sends probes to the
+// other one: datagrams that fill one packet and carry no message. Finally, each end reports whether it has received a
+// probe. If one of these exchanges fails, the link is unused. All messages to that peer then use the stream, the TCP
+// connection for data. Probes must arrive in both directions, because the receiver of a message acknowledges it by
+// datagrams in the other direction.
 //
-// Retransmission. A lost datagram is sent again on the control channel. That channel is a second TCP connection to each
-// peer, for short texts.
+// Retransmission. If a datagram is lost, its message is sent again on the control channel. The control channel has a
+// second TCP connection to each peer, for short texts.
 #pragma once
 
 #include <poll.h>

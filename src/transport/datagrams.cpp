@@ -1,9 +1,9 @@
-// Implementation of DatagramLink, which carries short messages by UDP between two ranks. The head of datagrams.hpp
-// describes how losses and acknowledgements are handled.
+// Implementation of DatagramLink, which carries short messages by UDP between two ranks. It acknowledges messages,
+// detects losses and sorts messages that arrive out of order (datagrams.hpp).
 //
 // A message is sent in one or several pieces, each in one packet (datagram_pieces.hpp). All pieces but the last have
-// `piece_` bytes of payload. A slot holds the copy of a sent message until the peer acknowledges it. The reorder buffer
-// holds messages that have arrived, whole or in part, until the caller takes them.
+// `piece_` bytes of payload. A slot holds a copy of a sent message until the peer acknowledges the message. The reorder
+// buffer holds arrived messages, complete or in part, until the caller takes them.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -25,13 +25,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLargestPacket = 9000;                     // Bytes of an Ethernet jumbo packet.
-constexpr std::size_t kUsualPacket = 1500;                       // Bytes of an Ethernet packet.
+constexpr std::size_t kLargestPacket = 9000;                     // Maximum bytes of an Ethernet jumbo packet.
+constexpr std::size_t kUsualPacket = 1500;                       // Maximum bytes of a usual Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
-// Limits of one call, so that a flood of datagrams holds no rank: datagrams that are dropped, and reads in all.
+// Maximum numbers of dropped datagrams and of all reads in one call, so that the call ends even if datagrams arrive
+// without end.
 constexpr int kDropsAtOnce = 64, kReadsAtOnce = 1024;
-// Maximum time for which a link with losses uses only the stream.
+// Maximum time for which a link that has lost datagrams sends by the stream only. The stream is the TCP connection for
+// data.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {
@@ -47,8 +49,8 @@ struct SocketAddress {
 
 [[noreturn]] void refuse(const char* what) { throw Error(Errc::system, what + (": " + tcp::error_text(errno))); }
 
-/// Returns the address of `socket` by getsockname or getpeername. Converts an IPv4 address in IPv6 form to IPv4.
-/// Reason: an IPv6 socket takes 0.25 us more per message to such an address.
+/// Returns the own or the peer's address of `socket`. `ask` is getsockname or getpeername. Converts an IPv4 address in
+/// IPv6 form to a plain IPv4 address, because sending to the IPv6 form takes 0.25 us more per message.
 SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
   SocketAddress address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");

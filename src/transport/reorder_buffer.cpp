@@ -1,5 +1,5 @@
-// Implementation of the reorder buffer, which stores messages that have arrived by UDP until the receiver takes them. A
-// message may arrive in pieces, one per packet.
+// Implementation of the reorder buffer, which stores messages that have arrived by UDP until the receiver takes them in
+// order. Datagrams may arrive in any order. A message may arrive in several pieces, one per packet.
 #include "transport/reorder_buffer.hpp"
 
 #include <algorithm>

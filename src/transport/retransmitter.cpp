@@ -1,5 +1,7 @@
-// Implementation of the retransmission thread, which sends lost UDP datagrams again. It wakes up once per tick,
-// a period of 10 ms, while any datagram may have to be sent again.
+// Implementation of the retransmission thread, which sends lost UDP datagrams again. One thread serves all
+// communicators of the process. A Retransmitter registers the function of one communicator that finds and resends lost
+// datagrams. The thread calls these functions every 10 ms (a tick). It sleeps while all datagrams are acknowledged or
+// retransmitted.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>
@@ -16,9 +18,9 @@
 
 namespace collectives {
 
-static constinit std::mutex of_the_process;  // Guards the pointer to the one Thread of the process.
+static constinit std::mutex of_the_process;  // Guards `known`, the pointer to the Thread of this process.
 
-/// Retransmission thread. It ends when the last Retransmitter is destroyed.
+/// The retransmission thread and its list of Retransmitters. The thread ends when the last Retransmitter is destroyed.
 class Retransmitter::Thread {
  public:
   static std::shared_ptr<Thread> of_this_process() {
@@ -26,14 +28,14 @@ class Retransmitter::Thread {
     const std::lock_guard lock(of_the_process);
     static std::weak_ptr<Thread>& known = *new std::weak_ptr<Thread>;
     std::shared_ptr<Thread> thread = known.lock();
-    // A forked child has the object of its parent, but not the thread.
+    // A forked child inherits this object from its parent, but fork() does not copy the thread.
     if (thread == nullptr || !thread->owner_process_.is_current()) known = thread = std::make_shared<Thread>();
     return thread;
   }
 
   Thread() {
     sigset_t all, before;
-    sigfillset(&all);  // The program's own threads handle its signals.
+    sigfillset(&all);  // Signals are blocked here, so that threads of the program handle them.
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread([this] { run(); });
@@ -86,7 +88,8 @@ class Retransmitter::Thread {
   }
 
   const OwnerProcess owner_process_;
-  // Guards retransmitters_. The function run() holds the mutex during look(). Therefore, remove() waits for look().
+  // Guards retransmitters_. The function run() holds this mutex while it calls look(). Therefore, remove() blocks until
+  // look() has returned.
   std::mutex mutex_;
   std::condition_variable woken_;
   std::vector<Retransmitter*> retransmitters_;
@@ -102,11 +105,11 @@ Retransmitter::~Retransmitter() { thread_->remove(*this); }
 
 void Retransmitter::wake() { thread_->wake(*this); }
 
-/// Calls the registered function, unless it has returned false and no datagram was sent since. Returns whether the
-/// thread has to call it again at the next tick.
+/// Calls the registered function, unless its last call returned false and no datagram has been sent since then. Returns
+/// whether the thread must call look() again at the next tick.
 bool Retransmitter::look() {
-  // Sets the flag before the call. A datagram that is sent after this line clears the flag. The call sees all datagrams
-  // that were sent before.
+  // Sets the flag before the call. The function sees all datagrams from before this line. Sending a later datagram
+  // clears the flag, so the next tick calls the function again.
   if (rests_.exchange(true)) return false;
   bool left = true;
   try {

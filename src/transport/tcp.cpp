@@ -1,5 +1,6 @@
-// Implementation of the TCP transport, which exchanges messages with the ranks of other hosts. This file sends,
-// receives, waits for events, and reports lost peers.
+// Implementation of the TCP transport, which exchanges messages with the ranks of other hosts. The transport has a data
+// connection and a control connection to each peer. It may also send short messages by UDP datagrams (tcp.hpp). This
+// file sends, receives, waits for events of the sockets, and reports lost peers.
 #include "transport/tcp.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     }
     const auto rank = static_cast<Rank>(index);
     auto added = std::make_unique<TcpPeer>(rank, std::move(links[index].data), frame_bytes);
-    // Edge-triggered: the caller tries all reads and writes before it sleeps, so only new events have to wake it.
+    // Edge-triggered (EPOLLET): the caller tries all reads and writes before it sleeps, so only a new event must wake
+    // it.
     epoll_add(everything_, added->stream.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
     controls_.add(rank, std::move(links[index].control));
     datagrams_.add(rank, added->stream.socket(), added->expected);
@@ -107,7 +109,7 @@ void TcpTransport::flush(Deadline deadline) {
     if (deadline.passed())
       throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
                   kNoRank, waiting.front());
-    read_controls();  // Notices peers that have left, because they take no more messages.
+    read_controls();  // Finds peers that have left. They take no messages, so flush() must not wait.
     ::poll(nullptr, 0, 1);
   }
 }
@@ -119,7 +121,7 @@ const Message* TcpTransport::receive_into(Rank rank, std::byte* place, std::size
   if (from.open) return &from.message;
   if (abandoned_ || from.starved) return nullptr;
   const bool has_datagrams = from.datagrams != nullptr;
-  // The retransmission of a lost datagram arrives on the control connection.
+  // A lost datagram is sent again on the control connection.
   if (has_datagrams && ++from.looks % kLooksPerControl == 0) read_controls();
   from.open = from.take(place, bytes, controls_);
   if (from.open) return &from.message;
@@ -131,7 +133,8 @@ void TcpTransport::release(Rank rank) { peers_[rank].open = false; }
 
 // ---- control messages and lost peers ----
 
-/// Reads the control channel, and handles the messages of the transport itself. Messages for the caller stay stored.
+/// Reads the control connections, which carry short texts. Handles the texts of the transport itself, and stores texts
+/// for the caller.
 void TcpTransport::read_controls() {
   controls_.read();
   while (auto end = controls_.take_ended()) peers_.note_end(end->first, std::move(end->second));
@@ -147,7 +150,7 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
 }
 
 std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
-  // A text of any peer may state why connections have ended, so it comes first.
+  // A peer may have sent a text with the reason why connections end. The caller gets all texts before a lost peer.
   read_controls();
   if (controls_.has_texts()) return std::nullopt;
   return peers_.next_lost();
@@ -160,7 +163,8 @@ bool TcpTransport::can_cause(WireFault fault, Rank to) const noexcept {
   return peer != nullptr && (fault == WireFault::cut || peer->datagrams != nullptr);
 }
 
-/// Ends both connections in both directions. The kernels of both ranks report that as the end of the other rank.
+/// Ends both connections to a peer in both directions, to simulate a failure. Both ranks then find that the other one
+/// is lost.
 void TcpTransport::cut(Rank to) noexcept {
   TcpPeer& cut_off = peers_[to];
   cut_off.datagrams = nullptr;
@@ -188,9 +192,10 @@ std::string TcpTransport::link(Rank to) const {
   return fmt::format("{} to {}", text(::getsockname), text(::getpeername));
 }
 
-/// Sleeps by one ppoll of the epoll and of the datagram sockets. No epoll watches the datagram sockets, because the
-/// kernel would look for waiters at each datagram. That would cost the sender a fifteenth of the time of a message. If
-/// `at_most` is 0, the caller has just read the datagram sockets. They are then not polled.
+/// Sleeps in one ppoll of the epoll and of the datagram sockets. The epoll, an object of the kernel, watches the other
+/// sockets. It does not watch the datagram sockets, because the kernel would then search for sleeping processes at each
+/// datagram. The search would take a fifteenth of a message's time. If `at_most` is 0, does not poll the datagram
+/// sockets, because the caller has just read them.
 void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});
   if (at_most.count() > 0) datagrams_.append_sockets(polled_);

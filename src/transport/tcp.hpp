@@ -1,4 +1,4 @@
-// TCP transport: a wire over TCP, which exchanges messages with the ranks of other hosts.
+// TCP transport: exchanges messages with other hosts over TCP.
 //
 // Connections. Each pair of ranks on different hosts has two connections: one for data, and one for control messages
 // (short texts apart from the data). A control message therefore never waits behind data that the peer does not read.
@@ -6,17 +6,17 @@
 //
 // Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
 // control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages
-// of one peer in order. TcpPeers has all peers, and finds the lost ones. TcpTransport chooses the part for each
-// message, and waits for events of all parts.
+// of one peer in order. TcpPeers holds all peers, and finds the lost ones. TcpTransport decides whether a message is
+// sent by stream or by datagram, and waits for events of all sockets.
 //
-// Messages. A message is a header and its payload. The transport sends the payload from a frame, which is its own
-// memory for one message, or from the caller's memory. The transport reads a message only when the caller asks for it.
-// The kernel can copy the payload directly to its destination. Unread bytes stay in the kernel. If the buffer
+// Messages. A message is a header and its payload. The transport sends the payload from the caller's memory, or from a
+// frame: memory of the transport for one message. It reads a message only when the caller asks for the message, so that
+// the kernel can copy the payload directly to its destination. Until then, the bytes stay in the kernel. If the buffer
 // of the kernel is full, TCP makes the sender wait.
 //
-// Datagrams. Short messages go as UDP datagrams if test datagrams arrived during construction (datagrams.hpp). All
-// messages to a peer are numbered. The receiver takes them in that order, from the stream (the data connection) and
-// from the datagrams.
+// Datagrams. Short messages go as UDP datagrams if test datagrams arrived during construction (datagrams.hpp). The
+// messages to a peer have consecutive numbers, because some arrive on the stream (the data connection) and others by
+// datagrams. The receiver takes them in the order of the numbers.
 //
 // Failures. The kernel closes the connections of a process that ends, and the peers notice the closing at once. The
 // kernel's timers report a host that does not answer after kSilence (15 s). The deadline of a call may end the call

@@ -1,5 +1,5 @@
-// Implementation of the addresses of the TCP network. This file lists the interfaces of this host, and reads and writes
-// the texts by which ranks publish their addresses.
+// Implementation of the addresses of the TCP network. This file lists the network interfaces of this host. It writes
+// and reads the text by which a rank publishes its addresses, so that other ranks can connect to it.
 #include "transport/tcp_addresses.hpp"
 
 #include <arpa/inet.h>
@@ -27,8 +27,8 @@ using nlohmann::json;
 constexpr std::size_t kMostAddresses = 256;  // Maximum number of addresses that a rank may publish.
 constexpr int kLastPort = 65535;
 
-/// Returns a text that identifies the network namespace of this process: boot id and inode. Processes with the same
-/// text can connect over loopback.
+/// Returns a text that identifies the network namespace of this process: the boot id of the kernel and the inode of the
+/// namespace. Processes with the same text can connect over loopback.
 std::string network_of_this_process() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -100,7 +100,8 @@ std::vector<NetworkInterface> interfaces_up() {
     const int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     NetworkInterface one{at->ifa_name, text_of(at->ifa_addr), address_bytes(at->ifa_addr), 0};
-    if (family == AF_INET6 && one.bytes[0] == 0xfe && (one.bytes[1] & 0xc0) == 0x80) continue;  // Link-local.
+    // link-local address: valid on one link only
+    if (family == AF_INET6 && one.bytes[0] == 0xfe && (one.bytes[1] & 0xc0) == 0x80) continue;
     if (at->ifa_netmask != nullptr)
       for (const std::uint8_t byte : address_bytes(at->ifa_netmask)) one.prefix += __builtin_popcount(byte);
     found.push_back(std::move(one));

@@ -1,7 +1,8 @@
-// Addresses of the TCP network: those of this host's interfaces, and the text by which a rank publishes its own.
+// Addresses of the TCP network: the addresses of this host's interfaces, and the text by which a rank publishes its
+// addresses to other ranks.
 //
-// The text is a JSON object with the port, the addresses, and the network namespace of the process. Another rank makes
-// it, so all its fields are checked.
+// The text is a JSON object with the port, the addresses, and the network namespace of the process. It comes from
+// another process, so all fields are checked.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,12 +14,12 @@
 
 namespace collectives {
 
-/// Network interface of this host that is up and is no loopback. It has one address; an interface with several
-/// addresses has several entries.
+/// Network interface of this host that is up and is no loopback, with one address. An interface with several addresses
+/// has several entries.
 struct NetworkInterface {
   std::string name, address;
   std::vector<std::uint8_t> bytes;  ///< the address in binary
-  int prefix = 0;                   ///< length of the network prefix in bits
+  int prefix = 0;                   ///< length in bits of the prefix that all addresses of the network have in common
 };
 
 /// Address and port of a rank.
@@ -29,11 +30,12 @@ struct TcpAddress {
 };
 
 std::vector<NetworkInterface> interfaces_up();
-/// Returns whether `interfaces` is empty, or has the name of the interface or a beginning of its address.
+/// Returns whether the user permits the interface: `interfaces` is empty, or contains its name or the beginning of its
+/// address.
 bool is_allowed(const NetworkInterface&, const std::vector<std::string>& interfaces);
 
 /// Returns the addresses of this host's interfaces as text, such as "10.77.0.1" or "fd00::1". Omits loopback,
-/// interfaces that are down and interfaces that `interfaces` does not allow.
+/// interfaces that are down, and interfaces that the user does not permit by `interfaces`.
 std::vector<std::string> own_addresses(const std::vector<std::string>& interfaces);
 
 /// Returns the text by which this rank publishes its port and its addresses.

@@ -1,10 +1,12 @@
-// Implementation of the connect phase of the TCP network. A rank accepts connections from higher ranks and connects to
-// lower ones, in one loop. No call blocks, except for a poll of some milliseconds.
+// Implementation of the connect phase of the TCP network, in which each rank connects to the ranks of other hosts. In
+// one loop, a rank accepts connections from higher ranks and connects to lower ranks. The loop blocks only in poll(),
+// at most kTurn milliseconds.
 //
-// An arrival is an accepted connection without proof, and an attempt is a connection that this rank has begun.
-// Strangers may make many arrivals. Their number is bounded, and the loop reads only those that have new bytes.
+// An arrival is an accepted connection that has not yet proven that it belongs to the job. An attempt is a connection
+// that this rank has begun. Any process may connect, so arrivals are limited. The loop reads only arrivals with new
+// bytes.
 //
-// A probe is an attempt to connect to a higher rank. It is closed at once, and shows that the rank still listens.
+// A probe is an attempt to connect to a higher rank. If it succeeds, that rank still listens. The probe is then closed.
 #include "transport/tcp_connecting.hpp"
 
 #include <fcntl.h>
@@ -40,14 +42,15 @@ using namespace std::chrono_literals;
 using namespace tcp_greeting;
 using tcp_control::would_block;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time after which the next address of a peer is tried too.
-constexpr auto kFirstProbe = 200ms;        // Time after which higher ranks are probed.
+constexpr auto kNextAddressAfter = 250ms;  // Time after which a rank also tries the next address of a peer.
+constexpr auto kFirstProbe = 200ms;        // Time after which a rank first probes higher ranks.
 constexpr auto kNextProbe = 1s;            // Time from a probe that was accepted to the next one.
-constexpr auto kAgainAfter = 200ms;        // Extra time after the last address, before the first is tried again.
-constexpr auto kProofPatience = 5s;        // Maximum time in which an accepted connection must prove itself.
-constexpr auto kAnswerPatience = 5s;       // Maximum time of one attempt to connect.
-constexpr int kTurn = 10;                  // Longest sleep of the loop in milliseconds.
-// Age of an arrival at which it counts as silent. Silent arrivals are closed if no descriptor is left.
+// Additional time after the last address of a peer, before a rank tries the first one again.
+constexpr auto kAgainAfter = 200ms;
+constexpr auto kProofPatience = 5s;   // Maximum age of an arrival without proof.
+constexpr auto kAnswerPatience = 5s;  // Maximum time of one attempt to connect.
+constexpr int kTurn = 10;             // Longest sleep of the loop in milliseconds.
+// Age from which an arrival may be closed if the process has no file descriptor left.
 constexpr auto kSilent = 500ms;
 constexpr std::size_t kArrivalsOfStrangers = 256;  // Maximum number of arrivals besides four of each rank.
 constexpr int kArrivalsAtOnce = 64;                // Maximum number of connections that one turn accepts.
@@ -209,8 +212,8 @@ class Connecting {
     Target& to = target(rank);
     to.codes[address] = code;
     const bool all_failed = std::ranges::all_of(to.codes, [](int one) { return one != 0; });
-    const bool is_refused = to.proven ? to.codes[*to.proven] == ECONNREFUSED
-                                      : all_failed && std::ranges::count(to.codes, ECONNREFUSED) > 0;
+    const bool is_refused =
+        to.proven ? to.codes[*to.proven] == ECONNREFUSED : all_failed && std::ranges::count(to.codes, ECONNREFUSED) > 0;
     watch_.note_refused(rank, is_refused, Clock::now());
   }
   [[noreturn]] void refuse_descriptors(int code) const {

@@ -1,8 +1,8 @@
 // Control messages of the TCP transport itself: their kinds and contents. A control message is a short text between two
-// ranks. Control messages have a TCP connection of their own, apart from the data.
+// ranks. It travels on a TCP connection apart from the data, the control connection.
 //
-// A message of the transport itself begins with its kind. All kinds serve the datagrams, the UDP packets that carry
-// short messages. A probe is a datagram that tests whether datagrams arrive.
+// The transport uses control messages for its datagrams, the UDP packets that carry short messages. Its control
+// messages begin with their kind. A probe is a datagram that tests whether datagrams arrive.
 #pragma once
 
 #include <cerrno>
@@ -14,13 +14,14 @@
 
 namespace collectives::tcp_control {
 
-// Kinds of messages. Each kind begins with a zero byte. A text of the transport's caller never begins with one.
+// Kinds of messages. Each kind begins with a zero byte, because texts of the transport's caller never begin with a zero
+// byte.
 inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's UDP socket; 0 if it has none.
 inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
 inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether the sender has received a probe.
 inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
 inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
-/// Payload of kAcknowledged.
+/// Content of a message kAcknowledged, after the kind.
 struct Acknowledged {
   std::uint32_t next = 0;  // Number of the next message that the acknowledging rank takes.
   std::uint32_t lost = 0;  // 1 if the message had not arrived as a datagram, else 0.

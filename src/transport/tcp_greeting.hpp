@@ -1,15 +1,17 @@
-// Greeting: the first bytes on a TCP connection between two ranks. By them, each end proves that it belongs to the job.
+// Greeting: the first bytes on a TCP connection between two ranks. In it, each end proves that it belongs to the job.
+// The connector is the rank that connects, and the listener is the rank that accepts the connection. A greeting has
+// three messages:
 //
 //   hello       connector to listener   the two ranks, the channel, and a nonce
 //   challenge   listener to connector   another nonce, and the listener's proof
 //   answer      connector to listener   the connector's proof
 //
-// A nonce is 128 random bits. A proof is a hash of hello, challenge nonce and side under the secret of the job
-// (wire_secret.hpp). The connector sends its proof only after it has checked that of the listener. Neither end shows
-// the secret. A proof that another process has recorded proves nothing on the next connection, because the nonces
-// differ.
+// A nonce is 128 random bits. A proof is a hash of the hello, the nonce of the challenge, and the side (connector or
+// listener). The key of the hash is the secret of the job (wire_secret.hpp), which neither end sends. The connector
+// sends its proof only after it has checked the proof of the listener. Recorded proofs are useless elsewhere, because
+// the nonces differ.
 //
-// Price: a process that relays the bytes between two ranks is not noticed.
+// Price: the ranks do not detect a process between them that relays their bytes.
 #pragma once
 
 #include <array>
@@ -23,7 +25,8 @@ namespace collectives::tcp_greeting {
 using Nonce = std::array<std::uint64_t, 2>;
 inline Nonce make_nonce() { return {random_word(), random_word()}; }
 
-/// Both ends run the same version of the library, because an exchange through the bootstrap has compared the versions.
+/// First message of a greeting. It has no version number, because the ranks have already compared their versions
+/// through the bootstrap.
 struct Hello {
   std::array<char, 8> magic{'c', 'o', 'l', 'l', 'w', 'i', 'r', '2'};
   Nonce nonce{};
@@ -37,7 +40,7 @@ struct Challenge {
 
 enum class Side : std::uint64_t { connector = 1, listener };
 
-/// Returns the proof of one side. The hash covers all bytes of the greeting that are no proofs.
+/// Returns the proof of one side: a hash of the side and of all bytes of the greeting except the proofs.
 inline std::uint64_t proof_of(Side side, const WireSecret& secret, const Hello& hello, const Nonce& challenge) {
   struct Proven {
     Side side;

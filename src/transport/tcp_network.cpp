@@ -1,5 +1,5 @@
-// Implementation of the network over TCP, which connects ranks of different hosts. This file listens, checks settings,
-// and makes the transport of the connections (tcp_connecting.hpp).
+// Implementation of the network over TCP, which connects ranks of different hosts. This file checks the settings and
+// opens the listening socket. It makes the transport from the connections of tcp_connecting.hpp.
 #include "transport/tcp_network.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ std::string what_matches_nothing(const TcpSettings& settings) {
   if (settings.congestion_control != "system") {
     const tcp::Socket any(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!choose_congestion_control(any, settings.congestion_control)) {
-      // Root may use everything that the kernel has. Other users may use what root allows.
+      // The user root may use every algorithm of the kernel. Other users may use only those that root permits.
       std::string known, allowed;
       std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_available_congestion_control"), known);
       std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_allowed_congestion_control"), allowed);
@@ -78,7 +78,7 @@ TcpNetwork::TcpNetwork(TcpSettings settings) : settings_(std::move(settings)) {
 std::string TcpNetwork::address() const { return published_address(port_, settings_.interfaces); }
 
 std::unique_ptr<Wire> TcpNetwork::connect(const PeerAddresses& peers) {
-  // Each peer takes two connections and the socket of its datagrams.
+  // Each peer needs two connections and a UDP socket.
   make_space_for_descriptors(3 * static_cast<std::size_t>(peers.size()));
   const WireSecret secret(peers.token);
   auto wire = std::make_unique<TcpTransport>(make_tcp_links(listener_, settings_, peers, secret), peers.frame_bytes);

@@ -3,12 +3,12 @@
 // Every rank listens at a port and publishes its addresses. In each pair of ranks on different hosts, the higher rank
 // connects to the lower one. Some addresses of a host cannot be reached: container bridges, links that are down,
 // networks behind a firewall. A rank therefore tries the next address of a peer at most 250 ms after the previous one,
-// and uses the first address that answers. The process that answers may be on a different host that has the same
-// address. Each end therefore proves to the other one that it knows the secret of the job (tcp_greeting.hpp). An end
-// that meets another process does not show that secret.
+// and uses the first address that answers. The address may also belong to a different host, so a process of another job
+// may answer. Each end therefore proves to the other end that it knows the secret of the job, without sending the
+// secret (tcp_greeting.hpp).
 //
-// Strangers may also connect to the listener. It keeps a bounded number of connections without proof, and closes the
-// oldest one for a new one.
+// Other processes may also connect to a rank's port. The rank keeps a limited number of connections without proof. For
+// a new one, it closes the oldest one.
 //
 // Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
 // ranks.

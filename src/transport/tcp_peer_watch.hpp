@@ -1,14 +1,14 @@
-// TcpPeerWatch: notices that another rank has ended while the ranks connect over TCP.
+// TcpPeerWatch: detects that another rank has ended while the ranks connect over TCP.
 //
-// A bootstrap, by which ranks exchange bytes before they are connected, may not notice the end of a rank. Two signs
-// show it on the network:
+// Before they are connected, ranks exchange bytes through a bootstrap. Some bootstraps do not detect the end of a rank.
+// Two signs on the network show that end:
 //
 //   closed     the rank has closed a connection after it had proven that it belongs to the job
 //   refused    each address of the rank has failed, and at least one of them refuses connections
 //
-// Each rank listens before it publishes its addresses, and until all ranks have connected. A refusal therefore means
-// that no process listens there any more. A rank that has another error also closes its connections. A sign therefore
-// counts after half a second, in which the bootstrap may report a better reason.
+// Each rank listens from before it publishes its addresses until all ranks have connected. A refused connection thus
+// means that the process no longer listens. A rank that fails otherwise also closes its connections. A sign therefore
+// counts only after half a second, in which the bootstrap may report that reason.
 #pragma once
 
 #include <chrono>
@@ -25,17 +25,17 @@ namespace collectives {
 class TcpPeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Time from the first sign until it counts.
+  /// Time from the first sign of a rank until the rank counts as ended.
   static constexpr std::chrono::milliseconds kPatience{500};
 
   explicit TcpPeerWatch(std::size_t ranks) : closed_(ranks), refused_(ranks) {}
 
-  /// Notes that a connection of the rank has been closed.
+  /// Stores that the rank has closed a connection, which is the sign `closed`.
   void note_closed(Rank rank, Clock::time_point now) {
     if (!has_closed(rank)) closed_[index(rank)] = now;
   }
   bool has_closed(Rank rank) const { return closed_[index(rank)].has_value(); }
-  /// Notes whether connections to the rank are refused.
+  /// Stores whether connections to the rank are refused, which is the sign `refused`.
   void note_refused(Rank rank, bool is_refused, Clock::time_point now) {
     std::optional<Clock::time_point>& since = refused_[index(rank)];
     if (!is_refused)
@@ -46,9 +46,9 @@ class TcpPeerWatch {
 
   struct Lost {
     Rank rank;
-    bool is_refused;  ///< whether connections are refused; false: a connection was closed
+    bool is_refused;  ///< true: sign `refused`; false: sign `closed`
   };
-  /// Returns the rank with the earliest sign, if it counts.
+  /// Returns the rank with the earliest sign, if that sign is older than kPatience.
   std::optional<Lost> lost(Clock::time_point now) const {
     std::optional<Lost> earliest;
     Clock::time_point at = now - kPatience;

@@ -1,4 +1,5 @@
-// Implementation of the peers of the TCP transport: takes the messages of a peer in order, and finds lost peers.
+// Implementation of the peers of the TCP transport. The messages of a peer arrive by UDP datagrams or on the stream, a
+// TCP connection. This file takes them in the order of their numbers, and finds lost peers.
 #include "transport/tcp_peers.hpp"
 
 #include <chrono>
@@ -12,17 +13,18 @@ using namespace tcp_control;
 
 namespace {
 
-/// Maximum time between the end of a data connection and the report that the peer is lost. A leaving peer sends a leave
-/// message on the control connection, and then closes both connections. The leave message may still arrive last, if TCP
-/// has to retransmit it. If a process is killed, the kernel closes both connections at once. In this case, the peer is
-/// reported at once.
+/// Maximum time from the end of a data connection until the peer is reported lost. A peer that leaves the communicator
+/// sends a leave message on the control connection, and then closes both connections. The leave message may arrive
+/// after the end of the data connection, if TCP must retransmit it. If a process is killed, the kernel closes both
+/// connections at once, and the peer is reported at once.
 constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 
 }  // namespace
 
 // ---- messages ----
 
-/// Tries first the kind by which the last message came, datagram or stream: each attempt costs a system call.
+/// First tries the last message's source, datagrams or stream. The next message often has the same source, and each
+/// attempt costs a system call.
 bool TcpPeer::take(std::byte* place, std::size_t bytes, TcpControlChannel& controls) {
   const auto by_datagram = [&] { return datagrams != nullptr && take_datagram(place, bytes, controls); };
   const auto by_stream = [&] { return take_from_stream(place, bytes); };

@@ -1,10 +1,11 @@
 // Peers of the TCP transport: the ranks of other hosts, with which this rank exchanges messages.
 //
-// A TcpPeer has the stream and the link for datagrams to one peer. All messages of a peer are numbered. The function
-// take() takes them in that order from the stream and from the datagrams.
+// A TcpPeer holds the stream (the TCP connection for data) and the link for UDP datagrams to one peer. The messages of
+// a peer are numbered. The function take() takes them from the stream and from the datagrams in the order of the
+// numbers.
 //
-// TcpPeers has the peers by rank, and finds the lost ones. A peer is lost if its control connection has ended. If only
-// its data connection has ended, the peer is lost some seconds later.
+// TcpPeers holds all peers, and finds the lost ones. A peer is lost if its control connection, which carries short
+// texts, has ended. If only its data connection has ended, the peer counts as lost three seconds later.
 #pragma once
 
 #include <cstddef>
@@ -27,13 +28,13 @@ namespace collectives {
 struct TcpPeer {
   TcpPeer(Rank of, tcp::Socket data, std::size_t frame_bytes) : rank(of), stream(std::move(data), frame_bytes) {}
 
-  /// Takes the next message, if it has arrived, and stores it in `message`. Returns whether it has arrived. `place`:
-  /// see Transport::receive_into(). `controls`: takes the acknowledgement of a retransmitted message.
+  /// Takes the next message and stores it in `message`. Returns false if it has not arrived. `place` and `bytes` have
+  /// the meaning of Transport::receive_into(). `controls` sends the acknowledgement of a retransmitted message.
   bool take(std::byte* place, std::size_t bytes, TcpControlChannel& controls);
 
   const Rank rank;
   TcpStream stream;
-  DatagramLink* datagrams = nullptr;  // Null if no datagrams can be exchanged.
+  DatagramLink* datagrams = nullptr;  // Null if datagrams do not arrive.
   // Numbers of the next message to the peer and of the next message from it.
   std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
   bool writing = false;  // Whether the transport's list of peers with queued messages has this peer.

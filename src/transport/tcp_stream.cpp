@@ -1,5 +1,5 @@
-// Implementation of the stream, the TCP connection for data to one peer. The stream writes queued messages, and reads
-// messages that arrive. A frame is memory of the stream for one message.
+// Implementation of the stream, the TCP connection for data to one peer. The stream queues messages to the peer and
+// writes them without blocking. It reads messages that arrive. A frame is memory of the stream for one message.
 #include "transport/tcp_stream.hpp"
 
 #include <fmt/format.h>
@@ -26,13 +26,13 @@ std::byte* TcpStream::memory_of(AlignedBuffer& frame) const {
 
 std::byte* TcpStream::acquire_frame() {
   if (queued_ == kFrames && !write_some() && queued_ == kFrames) return nullptr;
-  if (queued_ == 0 && !acquired_) first_ = 0;  // The memory of frame 0 is most likely in the cache.
+  if (queued_ == 0 && !acquired_) first_ = 0;  // Starts again at frame 0, whose memory is most likely in the cache.
   acquired_ = true;
   return memory_of(next_out().frame);
 }
 
-/// Writes the only queued message by one plain system call, if it is short. Returns true if the whole message is
-/// written.
+/// Writes the queued message by one system call, if it is the only one and short. Returns true if the kernel has taken
+/// the whole message.
 bool TcpStream::write_now() {
   const Outgoing& message = out_[first_];
   if (queued_ > 1 || message.header.bytes > kShort) return false;
@@ -46,7 +46,7 @@ bool TcpStream::write_now() {
   return retire();
 }
 
-/// Removes completely written messages from the queue. Returns true if no message is left.
+/// Removes messages that are written completely from the queue. Returns true if the queue is then empty.
 bool TcpStream::retire() {
   while (queued_ > 0) {
     const std::size_t whole = sizeof(MessageHeader) + out_[first_].header.bytes;
@@ -99,7 +99,7 @@ bool TcpStream::reads_from(const std::byte* data, std::size_t bytes) const {
 
 // ---- receiving ----
 
-/// Reads up to `bytes` bytes. Returns 0 if there are none or the connection has ended.
+/// Reads up to `bytes` bytes. Returns 0 if none have arrived or the connection ended.
 std::size_t TcpStream::read_some(std::byte* to, std::size_t bytes) {
   const ssize_t got = ::recv(socket_.fd(), to, bytes, MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);
@@ -155,7 +155,7 @@ bool TcpStream::take(std::uint32_t number, std::byte* place, std::size_t bytes, 
   return true;
 }
 
-/// Ends the stream because the peer has broken the protocol. Its later bytes cannot be split into messages.
+/// Ends the stream because the peer has sent bytes that are no message. Later bytes cannot be split into messages.
 void TcpStream::refuse(std::string why) {
   fail(std::move(why));
   ended_ = true;

@@ -1,5 +1,5 @@
-// Functions that libcollectives_ucx exports. This shared library is the part of the project that is linked to UCX. The
-// core library loads libcollectives_ucx at run time, and looks the functions up by their C names (ucx_loader.hpp). The
+// Functions that libcollectives_ucx exports. This shared library is the only part of the project that is linked to UCX.
+// The core library loads libcollectives_ucx at run time, and finds the functions by their C names (ucx_loader.hpp). The
 // core library therefore also runs on machines without UCX.
 #pragma once
 
@@ -17,6 +17,7 @@ COLLECTIVES_EXPORT const char* collectives_ucx_version();
 /// Returns a new UcxNetwork, which the caller deletes. Returns null if UCX cannot be started, and writes the reason to
 /// `why_not` in at most `bytes` bytes.
 COLLECTIVES_EXPORT collectives::Network* collectives_ucx_network(char* why_not, std::size_t bytes);
-/// Returns UcxWorker::has_fast_device() as 0 or 1; 0 if it throws.
+/// Returns whether UCX finds a fast network device (1 or 0). See UcxWorker::has_fast_device(). If that function throws,
+/// returns 0.
 COLLECTIVES_EXPORT int collectives_ucx_has_fast_device();
 }

@@ -1,5 +1,5 @@
-// Implementation of the loader, which loads libcollectives_ucx at run time. libcollectives_ucx is the part of the
-// project that is linked to UCX.
+// Implementation of the loader of libcollectives_ucx. This shared library is the only part of the project that is
+// linked to UCX. The loader loads it at run time, so that the core library also runs without UCX.
 #include "transport/ucx_loader.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ struct Ucx {
   decltype(&collectives_ucx_network) network = nullptr;
   decltype(&collectives_ucx_has_fast_device) has_fast_device = nullptr;
 
-  /// Looks up the functions. Returns false and the reason if the component cannot be used.
+  /// Finds the functions of libcollectives_ucx. If one is missing, sets `why_not` and returns false.
   bool find(std::string& why_not) {
     if (component.find(network, "collectives_ucx_network") &&
         component.find(has_fast_device, "collectives_ucx_has_fast_device"))

@@ -1,7 +1,7 @@
-// Implementation of the choice of the wire, the object by which a rank exchanges messages with other hosts. Each rank
-// publishes its offers: for each wire, its address on this rank, or the reason why the rank cannot use it. The
-// candidates are the wires that all ranks offer. The ranks try to connect the candidates in the order that the head of
-// wires.hpp shows.
+// Implementation of the choice of the wire, the object by which a rank exchanges messages with ranks of other hosts.
+// Each rank publishes an offer for each wire: its address on that wire, or the reason why it cannot use the wire. The
+// candidates are the wires that all ranks can use. The ranks try one candidate after the other. The head of wires.hpp
+// shows the order.
 #include "transport/wires.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Maximum time in which a wire must connect. A firewall or a wrong address may leave an attempt without an answer.
+/// Maximum time for connecting by one wire. An attempt may get no answer, for example because of a firewall.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
 /// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.
@@ -58,7 +58,7 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
     const TcpSettings settings{.interfaces = said.interfaces,
                                .congestion_control = said.congestion_control.value_or("cubic"),
                                .datagrams = {.on = said.datagrams.value_or(true)}};
-    static std::once_flag warned;  // Every process warns, because the interfaces of hosts may differ.
+    static std::once_flag warned;  // Every process warns, because hosts may have different interfaces.
     std::call_once(warned, [&] {
       if (const std::string text = what_matches_nothing(settings); !text.empty())
         log_warning(rank, "transport tcp: {}", text);
@@ -73,8 +73,8 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
 }
 
-/// Returns the first result with an error. Errors that only state that a rank is missing come last, because another
-/// error is their cause.
+/// Returns the first result with an error. Prefers errors that do not just state that a rank is missing, because the
+/// missing rank probably has the cause.
 auto first_failure(const std::vector<JsonRecord>& results) {
   const auto has_cause = [](const JsonRecord& one) {
     return one.has("error") && code_in(one) != Errc::peer_lost && code_in(one) != Errc::timeout;

@@ -2,8 +2,8 @@
 // other hosts. There are three wires: "tcp", "ucx" and "mpi".
 //
 // Every rank publishes which wires it can use. All ranks then choose the same wire: the best one that every rank can
-// use. If that wire does not connect on some rank, all ranks try the next one. If the user has named a wire, the ranks
-// try no other.
+// use. If a rank cannot connect by that wire, all ranks try the next best one. If the user has named a wire, the ranks
+// try only that one.
 //
 // The bootstrap is the means by which ranks exchange bytes before they are connected. A bootstrap may provide a wire of
 // its own, such as "mpi". A fast device is a network device that may be faster than TCP, such as InfiniBand or

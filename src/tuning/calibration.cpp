@@ -1,10 +1,11 @@
-// Implementation of Calibration, which measures tuning values: numbers by which the library chooses how to perform a
-// call. The head of calibration.hpp explains how the calibration compares values.
+// Implementation of Calibration, which measures tuning values on this machine. Tuning values are numbers by which the
+// library chooses how to perform a call. To measure a value, the calibration times collectives with several candidates
+// for the value (calibration.hpp).
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is the size of vectors from
-// which another protocol is used, or streaming stores in place of normal ones. A sample is a collective of one size
-// with one tuning. In this file, a round times each sample of one list once. A list holds the samples for one cut-off,
-// or those for the length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is the size of vectors from which another
+// protocol is used. Another cut-off is the size from which streaming stores replace normal ones. A sample is a
+// collective of one size with one tuning. A list holds the samples from which one cut-off, or the length of chunks, is
+// computed. A round times each sample of one list once.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -29,14 +30,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-/// Maximum number of rounds whose times count. One round whose times do not count comes first.
+/// Maximum number of rounds whose times count. They follow a warm-up round, whose times do not count.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed times that a sample needs in forward rounds. It needs as many in backward rounds. A
-/// time is undisturbed if no rank lost its core.
+/// Minimum number of undisturbed times of a sample in forward rounds, and in backward rounds. A backward round times
+/// its samples in reverse order. A time is undisturbed if no rank lost its core.
 constexpr int kLeastRounds = 2;
-/// Time since `began_` from which kLeastRounds undisturbed times in each direction suffice.
+/// Time after the start of all measurements from which kLeastRounds undisturbed times in each direction suffice.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Time since `began_` from which no further sample is timed.
+/// Time after the start of all measurements from which no further sample is timed.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// Minimum ratio of the time with the built-in value to the time with the new value that replaces it. A smaller gain
 /// may be noise.

@@ -1,27 +1,27 @@
 // Calibration: measures tuning values when the library is first used on a machine. Tuning values are numbers by which
 // the library chooses how to perform a call.
 //
-// A protocol is a way in which ranks of one host exchange data. Chunks are the pieces in which long vectors pass
-// through shared memory. The calibration finds the sizes from which on another protocol is faster, and the best length
-// of chunks.
+// A protocol is a way in which ranks of one host exchange data. A chunk is the part of a long vector that passes
+// through shared memory at a time. The calibration finds the sizes of vectors from which another protocol is faster. It
+// also finds the best length of chunks.
 //
-// The ranks of one host first make a communicator. If several ranks share a core, all but the first move to idle cores.
-// After that, all ranks time a barrier. The time of a barrier is called the distance between the cores. It is shorter
-// if the cores share a cache. Values are valid for one distance only. Between two caches, for example, a copy by the
-// operating system may be faster than a copy through shared memory from 16 KiB on. Within one cache, the operating
-// system may be slower for all sizes. The caller does not measure values again for a known distance. A virtual machine
-// may be moved to other cores during the calibration. A second timed barrier at the end detects that.
+// First, the ranks of one host make a communicator. If several ranks share a core, all but one of them move to idle
+// cores. Then all ranks time a barrier. The distance between cores is the time of this barrier. It is shorter if the
+// cores share a cache. Values are valid for one distance only. For example, a copy by the operating system may be
+// faster from 16 KiB on if the cores have different caches. It may be slower for all sizes if the cores share a cache.
+// For a known distance, the caller does not measure again. The hypervisor may move a virtual machine to other cores
+// during the calibration. A second timed barrier at the end detects this.
 //
-// After the first timed barrier, the ranks time ordinary collectives. They change the communicator's tuning between the
-// collectives. In this class, a round times each call of a list once with each tried value. Other load on the machine
-// therefore affects all values alike. Every second round runs backward, in reverse order. Reason: the later of two
-// calls profits from data in the caches.
+// After the first barrier, the ranks time ordinary collectives, and change the tuning of the communicator between them.
+// A round times each call of a list once with each candidate value. Other load on the machine therefore affects all
+// values alike. Every second round is backward: it times the calls in reverse order. Reason: the later of two calls
+// profits from data in the caches.
 //
-// The time of a call is the time of its slowest rank. For each call and tried value, the shortest time of each
-// direction counts, forward and backward. Calls in which a rank lost its core are ignored. The built-in value stays
-// unless another one is clearly faster in both directions.
+// The time of a call is its slowest rank's. For each call and candidate value, the shortest time of all forward rounds
+// counts, and the shortest of all backward rounds. Calls in which a rank lost its core are ignored. A candidate
+// replaces the built-in value only if it is clearly faster in both directions.
 //
-// In the end every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
+// At the end, every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
 // throw, and the calibration throws the same error.
 #pragma once
 

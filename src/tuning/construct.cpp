@@ -1,6 +1,6 @@
-// Public constructor of Communicator, which may first measure missing tuning values. The measurement makes
-// communicators of its own, so the folder tuning/ includes communicator/. This constructor calls the measurement, so it
-// is in tuning/. The folder communicator/ must not include tuning/.
+// Public constructor of Communicator. If tuning values (numbers by which the library chooses how to perform a call) are
+// missing, it first measures them. The constructor is in the folder tuning/, because the folder communicator/ must not
+// include tuning/. The measurement itself makes communicators, so tuning/ includes communicator/.
 #include <memory>
 
 #include "collectives/communicator.hpp"

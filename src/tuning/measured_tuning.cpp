@@ -1,6 +1,8 @@
-// Implementation of tuning_of_machine() and measure_wire(), which look tuning values up in the file of rank 0, or
-// measure them. Some values belong to the machine, others to the wire, the transport between hosts. In this file, the
-// distance between ranks is the time of a barrier. It shows whether the cores of the ranks share a cache.
+// Implementation of tuning_of_machine() and measure_wire(). Both functions return tuning values: numbers by which the
+// library chooses how to perform a call. They take the values from a file of rank 0, or measure them. The first
+// function handles the values of the machine, and the second one those of the wire, the transport between hosts.
+//
+// The distance between ranks is the time of a barrier, which is shorter if the cores of the ranks share a cache.
 #include "tuning/measured_tuning.hpp"
 
 #include <fmt/format.h>
@@ -32,14 +34,14 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
-/// Version of the built-in values and of the measurement. Increase it when one of these changes, because the file also
-/// stores built-in values that a measurement has confirmed.
+/// Version of the built-in values and of the way in which values are measured. Increase it when one of them changes.
+/// The file contains built-in values that a measurement has confirmed, and these then become invalid.
 constexpr int kBuiltIn = 4;
 
-/// Measures the wire between the first ranks of two hosts, while the other hosts also measure in pairs. If the number
-/// of hosts is odd, the last host does not measure. The numbers of the two hosts of a pair differ by half the number of
-/// hosts. Reason: hosts with neighbouring numbers may be on one switch or one machine. The result therefore shows
-/// whether switches are too slow for all hosts at once.
+/// Measures the wire between the first ranks of two hosts, while all other hosts also measure in pairs. The result
+/// shows whether the switches of the network are too slow for all hosts at once. The numbers of the two hosts of a pair
+/// differ by half the number of hosts. Reason: hosts with neighbouring numbers may share a switch or a machine. If the
+/// number of hosts is odd, the last host does not measure.
 json measure_pair(const Topology& topology, WireEnd end, const WireSpeed& alone) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -64,10 +66,10 @@ Situation situation_of(int cores, int ranks, bool kernel_copy, std::optional<dou
 
 namespace {
 
-/// Returns the text by which a rank sends a tuning, and the source of its values, to the others.
+/// Returns a tuning and the source of its values as JSON, for a message to other ranks.
 json message_of(const TuningParameters& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
 
-/// Returns the built-in values. Their field `source` states the reason `why` nothing was measured.
+/// Returns the built-in values. Their field `source` contains `why`, the reason why nothing was measured.
 TuningParameters built_in_because(std::string_view why) {
   TuningParameters tuning = built_in_tuning();
   tuning.source += fmt::format(" ({})", why);

@@ -1,18 +1,19 @@
-// Measured tuning: finds tuning values that neither the program nor the environment gives. Tuning values are numbers by
-// which the library chooses how to perform a call.
+// Measured tuning: finds the tuning values that neither the program nor an environment variable has set. Tuning values
+// are numbers by which the library chooses how to perform a call.
 //
 // Values are measured when the library is first used on a machine, and then kept in a file of the user, the cache
 // (tuning_cache.hpp). Only the file of rank 0 is used.
 //
-// The ranks of rank 0's host measure the values of the machine. They do so only if they are two or more processes with
-// a core each. A built-in value stays unless another value is clearly better. If the machine is too busy, nothing is
-// stored, and a later communicator measures the values. The first ranks of two hosts measure the values of the wire,
-// the transport between hosts. With four hosts or more, the first ranks of the hosts also measure the wire in pairs.
+// The ranks on the host of rank 0 measure the values of the machine, if there are at least two processes with a core
+// each. A measured value replaces the built-in one only if it is clearly better. If the machine is too busy, nothing is
+// stored, and a later communicator measures again. The first ranks of two hosts measure the values of the wire, the
+// transport between hosts. With four or more hosts, all hosts also measure the wire in pairs at the same time.
 //
-// Price: a measurement of the machine takes 20 to 60 ms, or some 100 ms on a slow machine. It is made once for each
-// number of ranks and each distance between their cores, such as one common cache or two. A timed barrier shows the
-// distance. Every later construction without a given tuning times such a barrier. That takes 3 ms and nine exchanges
-// between the ranks. Values that were measured under unusual load stay until a user deletes their entry.
+// Price: a measurement of the machine takes 20 to 60 ms, or some 100 ms on a slow machine. Values are valid for one
+// number of ranks and one distance between their cores. The distance is the time of a barrier, which is shorter if the
+// cores share a cache. Later communicators without a given tuning must therefore time a barrier. That takes 3 ms and
+// nine exchanges between the ranks. Values that were measured under unusual load stay in the file until a user deletes
+// them.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// Implementation of TuningCache, a file with measured tuning values. TuningCache finds the entry for a situation, and
-// replaces the file to add an entry. A situation names the build of the library and the processor. It also names either
-// the number of ranks on one host, or the wire between hosts.
+// Implementation of TuningCache, a file with measured tuning values. Tuning values are numbers by which the library
+// chooses how to perform a call. The file has one entry per situation. A situation names the build of the library and
+// the processor. It also names the number of ranks on one host, or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
 #include <fmt/chrono.h>
@@ -50,19 +50,19 @@ Json key_of(const Situation& situation) {
           {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
 
-// Maximum ratio of two barrier times that count as the same distance between ranks. Two times that match the same entry
-// therefore differ by less than a factor of 2. The times within one cache and between two caches differ by more.
+// Maximum ratio of two barrier times that count as the same distance between ranks. Two times that match one entry thus
+// differ by less than a factor of 2 (1.4 * 1.4). The times within one cache and between two caches differ by more.
 constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
-/// Returns the ratio of the barrier times of `entry` and `key`, the larger to the smaller. Returns infinity if `entry`
-/// and `key` differ in any other field.
+/// Returns the ratio of the barrier times of `entry` and `key`: the larger time divided by the smaller. Returns
+/// infinity if another field differs.
 double distance(const Json& entry, const Json& key) {
   constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");
   if (of == entry.end() || !of->is_object()) return kOther;
-  nlohmann::json one = *of, other = key;  // compared in any order of the fields
+  nlohmann::json one = *of, other = key;  // this type compares objects without regard to the order of their fields
   double factor = 1;
   if (other.contains(kBarrier)) {
     if (!one.contains(kBarrier) || !one[kBarrier].is_number()) return kOther;
@@ -73,21 +73,21 @@ double distance(const Json& entry, const Json& key) {
   return one == other && factor >= 1 ? factor : kOther;
 }
 
-/// Replaces the file in one step. A reader never sees a partly written file, even if several processes write.
+/// Replaces the whole file in one step. Even if several processes write at once, a reader never sees a part of a file.
 void replace_file(const std::string& path, const std::string& text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   FileReplacement file(path);
   if (!file.write(text) || !file.commit(/*to_disk=*/false)) throw std::runtime_error(file_error_text(errno));
 }
 
-/// Logs once per process that the file is ignored.
+/// Logs that the file is ignored, and the reason `why`. Does so once per process.
 void warn_of_file(const std::string& path, std::string_view why) {
   static std::atomic_flag warned;
   if (!warned.test_and_set())
     log_warning(kNoRank, "the tuning cache {} is ignored, and replaced after the next measurement: {}", path, why);
 }
 
-/// Maximum number of entries. The oldest ones are dropped.
+/// Maximum number of entries in the file. If there are more, the oldest ones are dropped.
 constexpr std::size_t kMostEntries = 256;
 
 }  // namespace

@@ -2,12 +2,13 @@
 // read, edit and delete. XDG_CACHE_HOME is ~/.cache by default. Tuning values are numbers by which the library chooses
 // how to perform a call.
 //
-// An entry names the library, the processor, and the number of ranks or the wire for which its values are valid. It
-// holds the values, the date and time of the measurement, and the times that were measured on a host.
+// Each entry of the file names the library, the processor, and the number of ranks or the wire for which its values are
+// valid. The entry also holds the date of the measurement, and the times that were measured on a host.
 //
-// The file is always replaced as a whole. A reader sees the old file or the new one. If two jobs write at once,
-// one entry may get lost, and is then measured again. An invalid file is ignored, which causes one warning. A file is
-// also invalid if it is a link, belongs to another user, or exceeds kMostTuningBytes or kMostJsonDepth.
+// A process that adds an entry replaces the whole file, so a reader sees the old file or the new one. If two jobs add
+// entries at once, one entry may get lost, and its values are then measured again. An invalid file is ignored, which
+// causes one warning. A file is also invalid if it is a link, belongs to another user, or exceeds kMostTuningBytes or
+// kMostJsonDepth.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,7 +21,7 @@
 
 namespace collectives {
 
-/// Key of an entry: properties that must match before the values of the entry are used again.
+/// Key of an entry. The values of an entry are used only in a situation with these properties.
 struct Situation {
   std::string library;       ///< version and build
   std::string cpu;           ///< name of the processor

@@ -1,4 +1,5 @@
-// Function that parses the command line of collectives_run, a program that starts ranks. It uses the library CLI11.
+// Function that parses the command line of collectives_run. That program starts ranks on this host. The function uses
+// the library CLI11.
 #include "tools/run/arguments.hpp"
 
 #include <fmt/format.h>

@@ -12,8 +12,9 @@ constexpr int kUsageError = 2;  // exit status for invalid arguments
 struct Arguments {
   int ranks = 0;
   bool prefix = false;
-  double grace = 2;               // seconds from a first failure, SIGINT or SIGTERM until the other ranks are ended
-  std::optional<double> timeout;  // seconds after which all ranks are ended; empty: no limit
+  // seconds from the first failure, SIGINT or SIGTERM until the launcher kills the ranks that still run
+  double grace = 2;
+  std::optional<double> timeout;  // seconds from the start after which the launcher ends all ranks; empty: no limit
   std::vector<std::string> command;
 };
 

@@ -1,5 +1,6 @@
-// Implementation of the guard of collectives_run, a process that reads a pipe from the launcher. If the launcher is
-// killed, the pipe closes, and the guard kills the ranks.
+// Implementation of the guard of collectives_run, which starts ranks on this host. If the launcher process is killed,
+// its ranks must not go on running. The guard is a second process, which reads a pipe from the launcher. If the
+// launcher ends, the kernel closes the pipe, and the guard kills the ranks.
 #include "tools/run/guard.hpp"
 
 #include <fcntl.h>
@@ -16,7 +17,8 @@ namespace collectives::run {
 namespace {
 
 [[noreturn]] void watch(int pipe) {
-  ::setpgid(0, 0);  // a group of its own, because Ctrl-C signals the whole foreground group
+  // a process group of its own, because Ctrl-C would end the guard if it belonged to the foreground group
+  ::setpgid(0, 0);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -61,7 +63,7 @@ Guard::~Guard() {
 }
 
 void Guard::notify(pid_t word) {
-  // If the guard has already ended, the write fails with EPIPE. This error is ignored.
+  // Ignores an error of the write: EPIPE means that the guard has already ended.
   [[maybe_unused]] const ssize_t sent = ::write(pipe_, &word, sizeof word);
 }
 

@@ -8,16 +8,16 @@
 
 namespace collectives::run {
 
-/// Throws std::runtime_error with `what` and the text of errno.
+/// Throws std::runtime_error. Its text is `what` and the text of errno.
 [[noreturn]] void fail(const std::string& what);
 
-/// Returns the reading and the writing end of a new pipe. exec() closes both.
+/// Returns both ends of a new pipe, reading end first. exec() closes both, so ranks do not inherit them.
 std::array<int, 2> make_pipe();
 
-/// The guard process, as the launcher sees it. The launcher writes words to the guard through a pipe. A positive word
-/// is the id of a process group that starts. A negative word is the negated id of a group that has ended. The word 0
-/// means that the launcher ends regularly. If the pipe closes before that, the launcher was killed. The guard then
-/// kills the groups that are left.
+/// Handle of the guard process, which the launcher owns. The launcher writes numbers to the guard through a pipe. A
+/// positive number is the id of a process group that starts. A negative number is the negated id of a group that has
+/// ended. The number 0 means that the launcher ends normally. If the pipe closes without a 0, the launcher was killed.
+/// The guard then kills all groups that have not ended.
 class Guard {
  public:
   Guard();

@@ -1,5 +1,6 @@
-// Implementation of the launcher of collectives_run. It starts the ranks, forwards signals and output, and decides
-// which rank failed first.
+// Implementation of the launcher of collectives_run, which runs the ranks of a program on this host. The launcher
+// starts one process per rank, forwards signals to the ranks, and copies their output. After a failure, it reports
+// which rank failed first, and ends the other ranks.
 #include "tools/run/launcher.hpp"
 
 #include <fcntl.h>
@@ -37,10 +38,10 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127, kKilledBy = 128;
 constexpr auto kTermToKill = std::chrono::seconds(1);  // time from SIGTERM to SIGKILL of a rank
-// Time from the first failure until the launcher decides which rank failed first. If a signal has killed a rank, the
-// launcher decides at once.
+// Time from the first failure that the launcher sees until it reports which rank failed first. More ranks may fail in
+// this time. If a signal has killed a rank, the launcher reports at once.
 constexpr auto kDiagnosisDelay = std::chrono::milliseconds(200);
-constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum time until that decision while a rank is exiting
+constexpr auto kLongestDeath = std::chrono::seconds(5);  // maximum time until that report while a rank is exiting
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
@@ -55,7 +56,7 @@ class Launcher {
  public:
   explicit Launcher(const Arguments& arguments) : arguments_(arguments) {
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, waitid() does not report how ranks end
+    ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, waitid() does not return the exit status of a rank
     sigset_t watched;
     ::sigemptyset(&watched);
     ::sigaddset(&watched, SIGCHLD);
@@ -121,8 +122,9 @@ class Launcher {
     }
   }
 
-  /// Chooses a name for the job, and opens the port of 127.0.0.1 at which ranks meet. The launcher closes the socket
-  /// once rank 0 has inherited it, so no other process can take the port.
+  /// Chooses a name for the job, and listens at a port of 127.0.0.1, through which the ranks connect. Rank 0 inherits
+  /// the socket, and the launcher then closes its own copy. The port is thus always open, so no other process can take
+  /// it.
   void open_port() {
     port_socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -139,9 +141,9 @@ class Launcher {
     job_ = fmt::format("collectives_run-{}-{:08x}", ::getpid(), random());
   }
 
-  /// Starts rank `number`. Returns 0, or the errno of exec.
+  /// Starts the process of rank `number`. Returns 0, or the errno of exec().
   int start(int number) {
-    const auto failure = make_pipe();  // carries the errno of exec; a successful exec closes it
+    const auto failure = make_pipe();  // pipe for the errno of exec(); a successful exec() closes it
     std::array<std::array<int, 2>, 2> streams{};
     if (arguments_.prefix) streams = {make_pipe(), make_pipe()};
     const bool forwards = number == 0 && forwards_stdin_;
@@ -205,7 +207,7 @@ class Launcher {
     set("MASTER_PORT", port_);
     ::setenv("MASTER_ADDR", "127.0.0.1", 1);
     ::setenv("COLLECTIVES_JOB", job_.c_str(), 1);
-    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");    // an outer launcher may have set it
+    ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");  // an outer launcher may have set it
     ::unsetenv("COLLECTIVES_LISTEN_FD");
     if (number == 0) {
       ::fcntl(port_socket_, F_SETFD, 0);

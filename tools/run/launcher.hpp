@@ -1,4 +1,5 @@
-// The launcher of collectives_run: starts the ranks, finds the rank that failed first, and ends the other ranks.
+// The launcher of collectives_run: starts the ranks of a program on this host. After a failure, it finds the rank that
+// failed first, and ends the other ranks.
 #pragma once
 
 #include "tools/run/arguments.hpp"

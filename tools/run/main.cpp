@@ -6,11 +6,11 @@
 // LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and COLLECTIVES_JOB. The launcher opens the port MASTER_PORT itself. Rank
 // 0 inherits the listening socket (COLLECTIVES_LISTEN_FD), so no other process can take the port before rank 0 uses it.
 //
-// After a failure, the launcher prints the number of the rank that failed first. The other ranks have a limited time
-// (`--grace`) to report the failure and end. After this time the launcher ends the remaining ranks.
+// After a failure, the launcher prints the number of the rank that failed first. The other ranks have a limited time,
+// the grace (`--grace`), to report the failure and end. After the grace, the launcher ends the remaining ranks.
 //
-// SIGINT and SIGTERM are forwarded. Ranks that still run after the grace are killed, also if they are stopped. A second
-// SIGINT kills them at once. If the launcher is killed, a guard process kills the groups of all ranks.
+// The launcher forwards SIGINT and SIGTERM to the ranks. It kills the remaining ranks after the grace, even stopped
+// ones. A second SIGINT kills all ranks at once. If the launcher itself is killed, a guard process kills all ranks.
 #include <exception>
 
 #include "tools/run/arguments.hpp"

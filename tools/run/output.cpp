@@ -1,4 +1,5 @@
-// Functions that print the messages of collectives_run, and copy the output of its ranks line by line.
+// Functions that print the messages of collectives_run, which starts ranks, and copy the output of the ranks line by
+// line.
 #include "tools/run/output.hpp"
 
 #include <fmt/format.h>
@@ -55,7 +56,8 @@ void Forwarder::pass_on(std::string_view line) {
   for (std::size_t done = 0; done < text.size() && from_ >= 0;) {
     const ssize_t bytes = ::write(to_, text.data() + done, text.size() - done);
     if (bytes > 0) done += static_cast<std::size_t>(bytes);
-    // The reader of the output has closed it, so the rank gets SIGPIPE at its next write.
+    // The program that reads the output has closed it. If this process also stops reading, the rank gets SIGPIPE at its
+    // next write.
     if (bytes < 0 && errno != EINTR) close_source();
   }
 }

@@ -1,5 +1,5 @@
-// Output of collectives_run: its own messages, and with --prefix also the output of the ranks. Each line of a rank has
-// the rank's number in front.
+// Output of collectives_run, which starts ranks. It prints messages of its own. With the option --prefix, it also
+// copies the output of the ranks, and puts the number of the rank in front of each line.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace collectives::run {
 /// Writes a line to stderr. An error of the write is ignored.
 void say(const std::string& line);
 
-/// Copies one stream of a rank line by line, with the number of the rank in front.
+/// Copies stdout or stderr of one rank line by line, with the number of the rank in front of each line.
 class Forwarder {
  public:
   Forwarder() = default;
@@ -18,10 +18,10 @@ class Forwarder {
 
   int fd() const { return from_; }
 
-  /// Copies a block of the available output. Returns false if no output is available.
+  /// Copies at most one block of the available output. Returns false if none is available.
   bool forward();
-  /// Copies the rest of the output after the process group of the rank has ended. A process that has left the group may
-  /// write without end. At most 64 blocks of 16 KiB are therefore read, the maximum content of a pipe.
+  /// Copies the rest of the output after the process group of the rank has ended. Reads at most 64 blocks of 16 KiB,
+  /// the maximum content of a pipe. Without this limit, a process that has left the group could write without end.
   void drain();
 
  private:

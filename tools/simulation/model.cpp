@@ -1,5 +1,5 @@
-// Functions for Call, the collective of a simulation. They make the Call of a plan, and change the length of its
-// vector.
+// Functions for Call, the collective that is simulated, with its algorithm and its rounds. They make the Call of a
+// plan, and make Calls with longer vectors or fewer rounds.
 #include "tools/simulation/model.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Call: the collective of a simulation, cut into rounds. Each round performs all Steps (actions of the ranks) on one
-// segment of each part of the vector.
+// Call: the collective that is simulated, divided into rounds. Each round performs all Steps (actions of the ranks) on
+// one segment of each part of the vector.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace collectives::simulation {
 
 inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// Collective with its algorithm, cut into the rounds of its plan.
+/// Collective with its algorithm and the rounds of its plan.
 struct Call {
   const Algorithm* algorithm = nullptr;
   RoundArgs args;
@@ -31,12 +31,13 @@ struct Call {
   }
 };
 
-/// Returns the call of `request` with `plan`. If the request lists the lengths of the parts, stores their offsets in
-/// `offsets`, which must outlive the call.
+/// Returns the Call of a request and its plan. If the request lists the lengths of the parts, stores the offsets of the
+/// parts in `offsets`. `offsets` must outlive the Call.
 Call call_of(const Request& request, const Plan& plan, const Topology& topology, std::vector<std::size_t>& offsets);
-/// Returns the call with its vector lengthened to a multiple of `unit` elements, so that its parts have equal length.
+/// Returns the Call with a longer vector: the next multiple of `unit` elements, so that all parts have equal length.
 Call rounded_up(const Call& call, std::size_t unit);
-/// Returns the call with only `rounds` of its rounds. The last round of the call remains, because it may be shorter.
+/// Returns the Call with only `rounds` rounds. The last round of `call` stays the last one, because it may be shorter
+/// than the others.
 Call shortened(const Call& call, std::size_t rounds);
 
 /// Returns the maximum number of elements that one rank processes in a host Step. In a host Step, ranks of one host

@@ -1,6 +1,6 @@
-// Implementation of play(), which simulates a call event by event. It computes when Steps, the actions of ranks, begin
-// and end, and when messages pass links. StepPlayer (steps/step_player.hpp) decides which Step can run next. A channel
-// carries the messages from one rank to another. "Played" means simulated.
+// Implementation of play(), which simulates a collective event by event. It computes when Steps, the actions of ranks,
+// begin and end, and when messages pass links. The class StepPlayer (steps/step_player.hpp) decides which Step can run
+// next. A channel carries the messages from one rank to another. To play is to simulate.
 #include "tools/simulation/play.hpp"
 
 #include <fmt/format.h>
@@ -17,13 +17,13 @@
 namespace collectives::simulation {
 namespace {
 
-/// Quantities of a Step that determine its duration.
+/// Properties of a Step that determine its duration.
 struct StepWork {
   std::size_t bytes = 0;
   double work = 0;  ///< microseconds that the CPU of a rank takes to add, encode and decode
 };
-/// Links that the messages of a channel pass. If one block (group of hosts) is played for all, its ranks also stand for
-/// the ranks of other blocks.
+/// Links that the messages of a channel pass. If only one block (group of hosts) is played, its ranks also represent
+/// the ranks of the other blocks.
 struct ChannelLinks {
   int out = 0, in = 0;   // numbers of the sending and of the receiving host
   int up = 0, down = 0;  // numbers of the switches of these hosts
@@ -60,7 +60,7 @@ class Play {
     });
   }
 
-  /// Plays all events. Throws std::logic_error in a deadlock.
+  /// Plays all events. Throws std::logic_error if the ranks wait for one another forever.
   void run() {
     for (std::uint32_t p = 0; p < ranks_.size(); ++p) {
       player_.start(p, call_.rounds, call_.issue_interval, *this);
@@ -92,8 +92,9 @@ class Play {
   enum class What : std::uint8_t { done, retry, departs, at_uplink, at_downlink, at_host, arrived };
   struct Event {
     double time;
-    std::uint64_t number;  // order of events at the same time: that in which they were scheduled
-    std::uint32_t who;     // number of a played rank or of a message, depending on `what`
+    // number in the order in which events were scheduled; decides the order of events at the same time
+    std::uint64_t number;
+    std::uint32_t who;  // number of a rank or of a message, depending on `what`
     What what;
     bool operator<(const Event& other) const { return time != other.time ? time > other.time : number > other.number; }
   };

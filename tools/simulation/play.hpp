@@ -17,12 +17,14 @@ namespace collectives::simulation {
 
 struct Played {
   double finished_us = 0;  ///< time at which the last rank is done
-  std::size_t hops = 0;    ///< number of messages in the longest chain, in which each message depends on the one before
+  std::size_t hops = 0;    ///< number of messages in the longest chain of messages, each of which depends on the one
+                           ///< before
   std::size_t events = 0;
   std::vector<std::size_t> bytes_out;  ///< bytes sent to other hosts, by host
 };
 
-/// Simulates a call on the hosts of `block`, which stands for all hosts. Throws std::logic_error in a deadlock.
+/// Simulates a call on the hosts of `block`. These hosts represent all hosts. Throws std::logic_error if the ranks wait
+/// for one another forever.
 Played play(const Call& call, RankView& view, const Topology& topology, const TuningParameters& tuning,
             const Fabric& network, const Block& block);
 

@@ -1,6 +1,6 @@
-// Implementation of the comparison of blocks, groups of hosts. If all blocks do the same, only one has to be simulated.
-// Two blocks do the same if their ranks perform the same Steps (actions). A digest is a hash of all Steps of a rank in
-// one round. Blocks are compared by the digests of their ranks.
+// Implementation of the comparison of blocks. A block is a group of hosts. If the ranks of all blocks perform the same
+// Steps (actions), the simulator has to simulate only one block. A digest is a hash of all Steps of a rank in one
+// round. Blocks do the same if their ranks have equal digests.
 #include "tools/simulation/symmetry.hpp"
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 namespace collectives::simulation {
 namespace {
 
-/// Digest of a rank's Steps in one round. Numbers of peers are taken relative to the rank's block. Ranks of different
-/// blocks that do the same therefore have equal digests.
+/// Digest of a rank's Steps in one round. Numbers of peers are relative to the rank's block. Ranks of different blocks
+/// that do the same thus have equal digests.
 class Digest final : public StepSink {
  public:
   Digest(const RankView& view, const Block& block) : view_(view), block_(block), mine_(block.of(view.grid.host)) {}
@@ -26,7 +26,7 @@ class Digest final : public StepSink {
     if (step.kind != Step::Kind::exchange) return add(longest_share(step, view_));
     add(step.range.count);
     add(sent_elements(step) * 2 + (step.rows > 0 ? 1 : 0));
-    std::uint64_t from = 0, to = 0;  // sums over peers, so that their order does not matter
+    std::uint64_t from = 0, to = 0;  // sums over all peers, which do not depend on the order of the peers
     for (const Rank peer : step.from) from += mixed(relative(peer));
     for (const Rank peer : step.to) {
       to += mixed(relative(peer));
@@ -37,7 +37,7 @@ class Digest final : public StepSink {
     add(to);
   }
 
-  std::uint64_t value = 0, ordered = 0;  ///< digests; only `ordered` depends on the order of the receivers
+  std::uint64_t value = 0, ordered = 0;  ///< two digests, of which only `ordered` depends on the order of the receivers
   std::size_t events = 0;                ///< approximate number of events of these Steps
 
  private:
@@ -58,8 +58,8 @@ class Digest final : public StepSink {
   int mine_;
 };
 
-/// Returns whether the blocks do the same in the first and the last round. Compares block 0 with a few other blocks.
-/// `ordered`: whether the blocks must also send in the same order.
+/// Returns whether block 0 and a few other blocks do the same in the first and the last round. `ordered`: whether they
+/// must also send in the same order.
 bool alike(const Call& call, RankView& view, const Topology& topology, const Block& block, bool ordered) {
   const int blocks = block.all / block.hosts;
   std::vector<int> looked_at;

@@ -1,5 +1,5 @@
-// Search for blocks: groups of hosts that exchange the same messages, except for the numbers of hosts. The simulator
-// then simulates (plays) only one block.
+// Search for blocks: groups of hosts that do the same, except that their peers have other numbers. If there are such
+// blocks, the simulator plays (simulates) only one of them.
 #pragma once
 
 #include <optional>
@@ -12,32 +12,31 @@
 
 namespace collectives::simulation {
 
-/// Division of all hosts into blocks of `hosts` hosts, of which block 0 is played. Host h of block b does what host h
-/// of block 0 does, with other peers. If a rank of block 0 has a peer on host n, the corresponding rank of block b has
-/// a peer on host n + b * hosts. This sum is taken modulo the number of all hosts. If `bits` is set, exclusive or takes
-/// the place of the addition.
+/// Division of all hosts into blocks of `hosts` hosts each. The simulator plays block 0. Host h of block b does what
+/// host h of block 0 does, with other peers. A peer on host n in block 0 corresponds to a peer on host n + b * hosts in
+/// block b. This sum is taken modulo the number of all hosts. If `bits` is set, exclusive or replaces the addition.
 struct Block {
   int hosts = 0, all = 0;
   bool bits = false;
 
   int of(int host) const { return host / hosts; }
-  /// Returns the number that `host` has if `block` is numbered as block 0.
+  /// Returns the number of `host` in a numbering in which `block` is block 0.
   int seen(int host, int block) const { return bits ? host ^ (block * hosts) : (host + all - block * hosts) % all; }
 };
 
-/// Block that is played, and the call that it performs.
+/// Block to play, and the call that its ranks perform.
 struct BlockChoice {
   Call call;  ///< may be a little longer than the call of the plan
   Block block;
   bool ordered = true;  ///< whether the blocks also send in the same order
 };
 
-/// Returns the approximate number of events of a round on the first `hosts` hosts. Counts the events of some ranks and
-/// of the root.
+/// Returns about how many events a round has on the first `hosts` hosts. Counts the events of some ranks and of the
+/// root.
 double events_of_round(const Call& call, RankView& view, const Topology& topology, int hosts);
 
-/// Returns a block that stands for all hosts, or nothing if there is none. `ordered`: requires that the blocks send in
-/// the same order.
+/// Returns a block that represents all hosts, or nothing if the blocks do not do the same. `ordered`: whether the
+/// blocks must also send in the same order.
 std::optional<BlockChoice> one_block(const Call& call, RankView& view, const Topology& topology, const Fabric& network,
                                      bool ordered);
 

@@ -1,4 +1,4 @@
-// Turns errors of CUDA's libraries into exceptions.
+// Functions that check the results of calls of CUDA, cuBLAS and cuDNN, and throw exceptions for errors.
 #pragma once
 
 #include <cublas_v2.h>

@@ -7,10 +7,10 @@
 
 extern "C" {
 
-/// Returns the version with which the library was built. The trainer refuses another version than its own.
+/// Returns the version of this library. The trainer refuses a library of another version.
 const char* mnist_cuda_version();
 
-/// Implements mnist::load_cuda_device(). The caller deletes the device. Returns null and writes the reason in one line
-/// if there is no GPU.
+/// Returns a new device for mnist::load_cuda_device(), which the caller deletes. If there is no GPU, returns null and
+/// writes the reason to `why_not` in one line.
 mnist::Device* mnist_cuda_device(int local_rank, char* why_not, std::size_t bytes);
 }

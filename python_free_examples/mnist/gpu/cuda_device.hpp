@@ -1,4 +1,5 @@
-// A GPU as a device of the trainer. It has one CUDA stream, in which everything is computed.
+// GPU as a device of the trainer, which trains a model on a CPU or a GPU. All computations of the device run in one
+// CUDA stream.
 #pragma once
 
 #include <cublas_v2.h>
@@ -24,7 +25,7 @@ struct Ended {
 template <class Handle, auto end>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Ended<end>>;
 
-/// Memory of the current device, or pinned CPU memory, with an owner.
+/// Return memory of the current GPU, or pinned CPU memory. The last copy of the pointer frees the memory.
 template <class T>
 std::shared_ptr<T> device_memory(std::size_t count) {
   void* data = nullptr;
@@ -40,8 +41,8 @@ std::shared_ptr<T> pinned_memory(std::size_t count) {
 
 class CudaDevice : public Device {
  public:
-  /// Selects the GPU of this process: processes of a host take its GPUs in turn. Throws std::runtime_error in one line
-  /// without a GPU.
+  /// Selects a GPU for this process. The processes of a host use its GPUs in turn. If there is no GPU, throws
+  /// std::runtime_error with a text of one line.
   explicit CudaDevice(int local_rank);
 
   std::string_view name() const override { return "cuda"; }

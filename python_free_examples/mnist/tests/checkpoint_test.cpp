@@ -1,5 +1,5 @@
-// Tests of checkpoints. A checkpoint restores a run bit for bit. Loading a broken checkpoint, or one of another run,
-// changes nothing. A failed write leaves the old file.
+// Tests of checkpoints, files with which training can be continued. A checkpoint must restore a run bit for bit.
+// Loading a broken or foreign checkpoint must change nothing. A failed write must leave the old file.
 #include "checkpoint.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ struct State {
   std::vector<float> state() const { return {optimizer.state().begin(), optimizer.state().end()}; }
 };
 
-/// Returns a state after two updates.
+/// Returns the state of a run after two updates.
 State trained() {
   State state;
   for (std::size_t i = 0; i < state.model.parameter_count(); ++i)
@@ -50,7 +50,8 @@ std::string packed() {
   return pack_checkpoint(state.model, state.optimizer, kRun, {3, 7, 52, {1.25, 400}, 448});
 }
 
-/// Returns the error for `bytes`. The error must name the file and leave the state unchanged.
+/// Returns the error of loading `bytes` as a checkpoint. Checks that the error names the file, and that loading has not
+/// changed `state`.
 std::string refusal(const std::string& bytes, State state = State("softmax", OptimizerKind::adam, 99),
                     RunIdentity run = kRun) {
   const std::vector<float> parameters = state.parameters(), optimizer_state = state.state();

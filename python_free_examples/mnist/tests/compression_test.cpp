@@ -1,5 +1,5 @@
-// Tests of compressed training. The model learns, and replicas stay equal. A run and its continuation give the same
-// bits. Tensors without compression are unchanged.
+// Tests of training with compressed gradients. They check that the model learns, and that all ranks keep equal copies
+// of it. An interrupted and continued run gives the same bits. Tensors that are not compressed are not changed.
 #include "compression.hpp"
 
 #include <gtest/gtest.h>
@@ -35,14 +35,14 @@ struct RunSetup {
   std::string_view model = "softmax";
   OptimizerKind optimizer = OptimizerKind::sgd;
   TrainerOptions options = {};
-  std::vector<int> hosts = {0, 0};  // host of each rank
+  std::vector<int> hosts = {0, 0};  // number of the host of each rank
   std::filesystem::path resume = {}, json = {};
 };
 
 struct Result {
   std::vector<float> parameters;
   std::string plan;
-  bool kept = false;  // whether the file contained states of the compressor
+  bool kept = false;  // whether the checkpoint contained states of the compression
 };
 
 std::vector<Result> train_all(const RunSetup& setup) {
@@ -149,7 +149,7 @@ TEST(CompressedTraining, MomentumCorrectionWarmUpAndLayersLearn) {
   const std::vector<nlohmann::json> epochs = epochs_of(folder / "run.json");
   EXPECT_LT(epochs.back().at("loss"), 0.5 * epochs[0].at("loss").get<double>());
   const nlohmann::json &first = epochs[0].at("compression"), &last = epochs.back().at("compression");
-  EXPECT_EQ(last.at("chosen_per_step"), 4 + 3462 + 7);  // elements of each layer, rounded up
+  EXPECT_EQ(last.at("chosen_per_step"), 4 + 3462 + 7);  // 1 % of the elements of each layer, rounded up
   EXPECT_GT(first.at("chosen_per_step"), last.at("chosen_per_step"));
   EXPECT_GE(last.at("union_per_step"), last.at("chosen_per_step"));
   EXPECT_EQ(last.at("gradient_bytes_per_step"), 347146 * 4);
@@ -192,7 +192,7 @@ TEST(CompressedTraining, OnOneHostTheLibrarySendsEverythingAndTheRunIsAPlainOne)
 
 TEST(CompressedTraining, AContinuedRunHasTheBitsOfAnUnbrokenOne) {
   for (const std::vector<int>& hosts : {std::vector{0}, {0, 0}, {0, 0, 1, 1}})
-    for (const std::size_t stop : {3u, 9u, 21u}) {  // within the warm-up, at the end of the epoch, after it
+    for (const std::size_t stop : {3u, 9u, 21u}) {  // within the warm-up, at an epoch's end, and after it
       const Folder folder;
       RunSetup setup{.hosts = hosts};
       setup.options.batch = 50;  // 9 steps an epoch

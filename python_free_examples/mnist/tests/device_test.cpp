@@ -1,6 +1,6 @@
-// Tests that every device computes what the CPU computes. The devices are a GPU, if there is one, and a
-// device in fake_cuda/. That device is made of the GPU's sources, compiled with stand-ins for CUDA, cuBLAS and cuDNN
-// that run on a CPU.
+// Tests that all devices give the results of the CPU. The devices are a GPU, if the machine has one, and a simulated
+// GPU. The simulated GPU is the code for GPUs, compiled with replacements of CUDA, cuBLAS and cuDNN that run on a CPU
+// (fake_cuda/).
 #include "device.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ std::vector<float> drawn(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-/// Expects that values differ by at most a fraction of the largest value.
+/// Expects that the values differ from the expected ones by at most a fraction of the largest value.
 void expect_near(const std::vector<float>& got, const std::vector<float>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   float largest = 0;
@@ -69,7 +69,7 @@ class EveryDevice : public ::testing::TestWithParam<std::string_view> {
 #endif
   }
 
-  /// Copies vectors from CPU memory to the device.
+  /// Copies a vector from CPU memory to the device.
   Vector there(const std::vector<float>& values) {
     const Vector copy = device_->make(values.size());
     device_->write(values, copy.span());
@@ -111,7 +111,7 @@ TEST_P(EveryDevice, ScoresAndGradientsAreThoseOfTheProcessor) {
   for (const std::string_view name : kModelNames) {
     SCOPED_TRACE(name);
     Model theirs(name, 7, *device_), ours(name, 7);
-    // Biases are not zero, so that a missing bias is detected.
+    // Adds random numbers to all parameters, so that biases are not zero and a missing bias is detected.
     std::vector<float> weights = processor().on_host(ours.parameters()), shifts = drawn(weights.size(), 3);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += 0.02f * shifts[i];
     device_->write(weights, theirs.parameters());
@@ -240,15 +240,16 @@ TEST_P(EveryDevice, WaitingCallsTheGivenFunction) {
 INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, ::testing::Values("fake_cuda", "cuda"),
                          [](const auto& device) { return std::string(device.param); });
 
-/// While the object lives, the stand-in runs calls at once, and the CPU can access its memory.
+/// While an object of this class exists, the simulated GPU performs each call at once, and the CPU can access its
+/// memory.
 class Eager {
  public:
   Eager() { fake_cuda::machine().eager = true; }
   ~Eager() { fake_cuda::machine().eager = false; }
 };
 
-/// Device of the stand-in that declares its memory as CPU memory. Ranks that are threads can then exchange its
-/// contents.
+/// Simulated GPU that declares its memory as CPU memory. The collectives of ranks that are threads can then use that
+/// memory.
 class Hosted : public Device {
  public:
   Hosted() : device_(fake_cuda_device()) {}

@@ -52,7 +52,7 @@ inline std::string big_endian(std::uint32_t word) {
   return bytes;
 }
 
-/// Returns an IDX file of different images.
+/// Returns the contents of an IDX file with `count` different images.
 inline std::string image_file(std::uint32_t count) {
   std::string bytes = big_endian(0x803) + big_endian(count) + big_endian(28) + big_endian(28);
   for (std::size_t i = 0; i < count * kPixels; ++i) bytes.push_back(static_cast<char>(i % 251));
@@ -63,7 +63,7 @@ inline std::string label_file(const std::string& labels) {
   return big_endian(0x801) + big_endian(static_cast<std::uint32_t>(labels.size())) + labels;
 }
 
-/// Returns the text that `action` throws as `Thrown`, or an empty text.
+/// Returns the text of the exception of type `Thrown` that `action` throws, or an empty text if it throws none.
 template <class Thrown, class Action>
 std::string message_of(Action&& action) {
   try {

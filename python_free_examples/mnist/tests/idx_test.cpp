@@ -1,4 +1,5 @@
-// Tests of the reader of IDX files, with valid and broken files. Every error names the file.
+// Tests of the reader of IDX files, in which the MNIST digits are published. They read valid and broken files, and
+// check that every error names the file.
 #include "idx.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ class Idx : public Test {
     write_file(images_, image_file(3));
     write_file(labels_, label_file({7, 0, 9}));
   }
-  /// Returns the error of read_idx() about the two files. It must be one line.
+  /// Returns the error of read_idx() about the two files. Checks that the error is one line.
   std::string refusal(const std::filesystem::path& images, const std::filesystem::path& labels) {
     const std::string text = message_of<FileError>([&] { read_idx(images, labels); });
     EXPECT_EQ(text.find('\n'), std::string::npos);

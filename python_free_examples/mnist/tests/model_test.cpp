@@ -1,5 +1,5 @@
-// Tests of the models. A simple forward pass in double gives the expected logits. Its finite differences give the
-// expected gradients.
+// Tests of the models that the trainer trains. A simple forward pass in double gives the expected results. Its logits
+// are the expected logits, and its finite differences are the expected gradients.
 #include "model.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-/// Computes y = kernel x + bias for one image.
+/// Computes a dense layer for one image: kernel x + bias. If `relu` is set, also applies a ReLU.
 Vector dense(const Vector& x, const double* kernel, const double* bias, std::size_t outputs, bool relu) {
   Vector y(bias, bias + outputs);
   for (std::size_t o = 0; o < outputs; ++o) {
@@ -29,7 +29,8 @@ Vector dense(const Vector& x, const double* kernel, const double* bias, std::siz
   return y;
 }
 
-/// Computes convolution, ReLU, then pool, in the lecture's order. The features are in the order (row, column, channel).
+/// Computes a convolution, then a ReLU, then a pool. The trainer performs ReLU and pool in the other order, with the
+/// same result. The features are ordered by row, column and channel.
 Vector convolution_relu_pool(const Vector& pixels, const double* kernel, const double* bias) {
   Vector features(13 * 13 * 32, 0.0);
   for (std::size_t channel = 0; channel < 32; ++channel)
@@ -76,7 +77,8 @@ class EveryModel : public ::testing::TestWithParam<std::string_view> {
 
   EveryModel() {
     Random random(11);
-    for (float& parameter : model_.parameters()) parameter += random.uniform(-0.02f, 0.02f);  // biases too
+    // parameters include biases, which would otherwise be zero
+    for (float& parameter : model_.parameters()) parameter += random.uniform(-0.02f, 0.02f);
     for (std::size_t i = 0; i < kImages; ++i) {
       images_.emplace_back();
       for (std::size_t j = 0; j < kPixels; ++j) images_.back().push_back(random.uniform());
@@ -165,8 +167,8 @@ TEST_P(EveryModel, BatchesOfEverySizeAgree) {
   }
 }
 
-/// Reads the names of oneDNN's implementations in its log. If oneDNN has no fast implementation for a layout, it uses
-/// reference code without a warning. The reference code of a convolution took 300 times as long.
+/// Reads the implementation of each call in oneDNN's log. If oneDNN has no fast implementation for a layout, it uses
+/// reference code without a warning. For a convolution, that code took 300 times as long.
 TEST_P(EveryModel, NoCallRunsReferenceCode) {
   const Pass& pass = model_.training_pass(kImages);
   fill(pass.pixels);
@@ -198,7 +200,7 @@ TEST(CrossEntropy, EqualLogitsCostTheLogarithmOfTen) {
   std::vector<float> gradients(kClasses);
   const Score score = cross_entropy(logits, labels, 2.0f, gradients);
   EXPECT_NEAR(score.loss, std::log(10.0), 1e-6);
-  EXPECT_EQ(score.correct, 0u);  // the first of equal logits is 0
+  EXPECT_EQ(score.correct, 0u);  // of equal logits, the first one (digit 0) counts, and the label is another digit
   EXPECT_NEAR(gradients[4], 2.0f * (0.1f - 1.0f), 1e-6);
   EXPECT_NEAR(gradients[5], 2.0f * 0.1f, 1e-6);
 }

@@ -1,4 +1,5 @@
-// Tests of optimizers and schedules: compares updates with the formulas in double, and schedules with their text.
+// Tests of the optimizers, which update parameters, and of schedules of learning rates. They compare updates with the
+// formulas, computed in double, and schedules with their texts.
 #include "optimizer.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace mnist {
 namespace {
 
-/// Makes three updates of one parameter and compares them with the formula.
+/// Makes three updates of the parameters, and compares each with the formula.
 template <class Formula>
 void expect_three_updates(OptimizerKind kind, Formula formula) {
   constexpr std::size_t kCount = 37;  // no multiple of the length of a vector register

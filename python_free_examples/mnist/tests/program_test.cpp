@@ -1,5 +1,5 @@
-// Tests of the program mnist_trainer: runs it alone and under collectives_run, with right and wrong arguments. If
-// MNIST_DIR is set, the tests also train on the real digits.
+// Tests of the program mnist_trainer. They run it alone and under collectives_run, which starts several ranks, with
+// valid and with wrong arguments. If the variable MNIST_DIR is set, the tests also train on the real digits.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 #include "base/json.hpp"
 #include "files.hpp"
 
-// Paths, defined in a file that CMake writes.
+// Paths of the programs, in a file that CMake writes.
 extern const char kCollectivesRun[], kMnistTrainer[];
 
 namespace mnist {
@@ -27,12 +27,13 @@ using testing::label_file;
 using testing::read_file;
 using testing::write_file;
 
-/// Value of MNIST_DIR at the start. The tests unset the variable, so that all others use synthetic digits.
+/// Value of MNIST_DIR at the start of the tests. The tests then unset the variable, so that most of them use synthetic
+/// digits.
 const std::string real_digits = std::getenv("MNIST_DIR") ? std::getenv("MNIST_DIR") : "";
 
 struct Outcome {
   int code = -1;
-  std::string output;  // stdout and stderr
+  std::string output;  // text that the program wrote to stdout and stderr
 };
 
 Outcome run(const std::string& command) {
@@ -46,13 +47,14 @@ Outcome run(const std::string& command) {
   return outcome;
 }
 
-/// Runs the trainer with `ranks` ranks (0: alone, without a launcher), by default on few synthetic digits.
+/// Runs the trainer with `ranks` ranks, or without a launcher if `ranks` is 0. By default, it trains on a few synthetic
+/// digits.
 Outcome trainer(int ranks, const std::string& arguments) {
   const std::string launcher = ranks == 0 ? "" : std::string(kCollectivesRun) + " -n " + std::to_string(ranks) + " ";
   return run(launcher + kMnistTrainer + " --synthetic-train 300 --synthetic-test 100 " + arguments);
 }
 
-/// Returns the lines about errors that the trainer itself wrote.
+/// Returns the lines about errors in the output that come from the trainer itself, not from the launcher.
 std::vector<std::string> complaints(const Outcome& outcome) {
   std::vector<std::string> found;
   std::istringstream lines(outcome.output);
@@ -71,7 +73,8 @@ class Program : public ::testing::Test {
     for (std::string line; std::getline(text, line);) lines.push_back(collectives::parse_json(line));
     return lines;
   }
-  /// Runs two ranks with their own arguments and variables. A shell replaces $RANK in both.
+  /// Runs two ranks. The arguments and the variables may contain $RANK, which a shell replaces by the number of the
+  /// rank.
   Outcome by_rank(const std::string& arguments, const std::string& variables = "") const {
     const std::string script = file("by_rank");
     write_file(script, "#!/bin/sh\n" + variables + " exec " + kMnistTrainer + " " + arguments + "\n");
@@ -119,7 +122,7 @@ TEST_F(Program, ThreeRanksReportEverythingThatWasAsked) {
   EXPECT_EQ(lines[2].at("epoch"), 2);
   EXPECT_EQ(lines[2].at("steps"), 6);
   EXPECT_EQ(lines[2].at("total_steps"), 12);
-  // Three ranks all-reduce 347146 floats in each of 6 steps. Each rank sends at least (p-1)/p of them.
+  // Each of 6 steps has an all-reduce of 347146 floats. All 3 ranks together send at least twice these bytes.
   EXPECT_GE(lines[2].at("bytes_sent").get<double>(), 6 * 2 * 347146 * 4.0);
   for (const char* key :
        {"loss", "running_train_accuracy", "train_accuracy", "test_accuracy", "images_per_second", "seconds",
@@ -163,7 +166,7 @@ TEST_F(Program, AContinuedRunOfLocalStepsEndsWithTheSameWeights) {
   EXPECT_EQ(trainer(2, run + file("whole.json")).code, 0);
   EXPECT_EQ(trainer(2, run + file("first.json") + " --max-steps 4 --checkpoint " + file("run.ckpt")).code, 0);
   EXPECT_EQ(trainer(2, run + file("second.json") + " --resume " + file("run.ckpt")).code, 0);
-  // Training ends with the group of 3 local steps that contains step 4.
+  // Training stops after step 4, but only at the end of its group of 3 local steps, after step 6.
   EXPECT_EQ(json_lines("first.json").back().at("steps"), 6);
   EXPECT_NE(json_lines("first.json").back(), json_lines("whole.json").back());
   EXPECT_EQ(json_lines("second.json").back(), json_lines("whole.json").back());

@@ -1,5 +1,6 @@
-// Tests of the division of work: every image appears once in an epoch, for any numbers of ranks and images. Buckets
-// cover every gradient once.
+// Tests of the division of work. In an epoch, every image is assigned to one rank exactly once, for any numbers of
+// ranks and images. A bucket is the gradients that one all-reduce sums. Together, the buckets cover every gradient
+// exactly once.
 #include "sharding.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests of the log of steps, with few and many steps, and with ranks whose times differ.
+// Tests of the log of training steps, which computes medians and percentiles of their times. The logs have few or many
+// steps, and the times of the ranks differ.
 #include "step_log.hpp"
 
 #include <gtest/gtest.h>

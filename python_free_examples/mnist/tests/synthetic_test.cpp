@@ -1,4 +1,5 @@
-// Tests of the synthetic digits: all ranks get equal images, all images differ, and a model can learn them.
+// Tests of synthetic digits, images that replace MNIST digits. They check that all ranks get equal images, that all
+// images differ, and that a model can learn them.
 #include "synthetic.hpp"
 
 #include <gtest/gtest.h>
@@ -76,7 +77,7 @@ TEST(Synthetic, NearestMeanImageTellsMostDigits) {
       }
     right += std::ranges::min_element(distance) - distance.begin() == data.test.labels[i];
   }
-  EXPECT_GT(right, 180);  // of 300 images; guessing gives 30
+  EXPECT_GT(right, 180);  // of 300 images; random answers give about 30
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Tests of whole training runs on synthetic digits. Ranks are threads. A group is the steps between two averages of the
-// ranks' weights (trainer.hpp).
+// Tests of whole training runs on synthetic digits. The ranks are threads. With local steps, each rank updates its own
+// weights. After a group of steps, the weights are averaged over the ranks (trainer.hpp).
 #include "trainer.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ struct RunSetup {
   std::function<void(int rank, Model&)> before_run = [](int, Model&) {};
 };
 
-/// Final state of a rank.
+/// State of a rank at the end of a run.
 struct Result {
   std::vector<float> parameters, state;
   Position position;
@@ -72,7 +72,7 @@ std::vector<Result> train_all(int ranks, const RunSetup& setup) {
   return results;
 }
 
-/// Returns the final state of rank 0.
+/// Trains with `ranks` ranks, and returns the state of rank 0 at the end.
 Result train(int ranks, const RunSetup& setup) { return train_all(ranks, setup).front(); }
 
 std::vector<double> losses(const std::filesystem::path& trace) {

@@ -1,2 +1,2 @@
-// Compiles the trainer's GPU device with the stand-in for CUDA.
+// Compiles the code of the trainer for GPUs with a replacement of CUDA that runs on a CPU, for tests.
 #include "gpu/cuda_device.cu"

@@ -1,2 +1,3 @@
-// Compiles the trainer's GPU passes with the stand-ins for CUDA, cuBLAS and cuDNN.
+// Compiles the forward and backward passes of the trainer for GPUs with replacements of CUDA, cuBLAS and cuDNN that run
+// on a CPU, for tests.
 #include "gpu/passes.cu"
