@@ -1,4 +1,5 @@
-// Operations that the benchmark measures: collectives, their forms with parts of unequal length, and messages.
+// Operations that the benchmarks time. These are collectives, their variants with parts of unequal length, and
+// point-to-point messages.
 #pragma once
 
 #include <cstddef>

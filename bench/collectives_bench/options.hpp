@@ -1,5 +1,5 @@
-// Settings of collectives_bench: a struct with the values of the command line, and the list of measurements that it
-// selects.
+// Settings of collectives_bench, the benchmark of collectives. A struct holds the values of the command line. The list
+// of measurements follows from them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Softmax cross-entropy, the last layer of every model and the start of its backward pass.
+// Loss: softmax cross-entropy, which tells how far the outputs of a model are from the right digits. The backward pass
+// begins with its gradient.
 #pragma once
 
 #include <cstddef>

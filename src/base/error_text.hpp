@@ -1,4 +1,5 @@
-// Texts of system errors, which name the limit to raise, and the limit of open files.
+// Texts about system errors. If a limit of the system causes the error, the text names that limit. One function of this
+// file raises the limit of open files.
 #pragma once
 
 #include <cstddef>

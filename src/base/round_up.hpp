@@ -1,4 +1,4 @@
-// Rounds a number of bytes up to a multiple of an alignment.
+// Function that rounds a number of bytes up to a multiple of an alignment.
 #pragma once
 
 #include <cstddef>

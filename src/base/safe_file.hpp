@@ -1,9 +1,9 @@
 // The one place that opens files whose path comes from a user: outputs of programs, traces, checkpoints, caches.
 //
-// Folders may be shared with other users. They can plant links, FIFOs and devices at a path before a program opens it.
-// A file to write is therefore opened with O_NOFOLLOW and O_NONBLOCK. An existing one must be regular, belong to this
-// user and have one name. New files have mode 0600. Programs may also write to character devices such as /dev/null, and
-// to their own descriptors: /dev/stdout, /dev/stderr, /dev/fd/N.
+// Folders may be shared with other users. Other users can put links, FIFOs and devices at a path before a program opens
+// it. A file to write is therefore opened with O_NOFOLLOW and O_NONBLOCK. An existing file must be regular, belong to
+// this user and have no second name (hard link). New files have mode 0600. Programs may also write to character devices
+// such as /dev/null, and to their own descriptors: /dev/stdout, /dev/stderr, /dev/fd/N.
 //
 // A file that must never be seen in part is written beside its target without a name, and replaces the target
 // at the end (FileReplacement).

@@ -2,7 +2,7 @@
 // exchanges bytes before ranks have a transport.
 //
 // A rank that fails before the exchange sends an object with "error" and "code". All ranks throw the error of the
-// lowest such rank, with the same text, unless the caller collects all objects (OnError::collect).
+// lowest rank that failed, with the same text, unless the caller collects all objects (OnError::collect).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Records of the rendezvous over TCP (rendezvous.hpp): kinds, payloads, and functions that read payloads.
+// Records: the messages between rank 0 and another rank of a rendezvous over TCP (rendezvous.hpp). A record has a kind,
+// a length and a payload. This file has the kinds, the payloads and the functions that read payloads.
 //
 // A peer may send any bytes. Each function that reads a payload returns nothing if the payload is damaged.
 #pragma once

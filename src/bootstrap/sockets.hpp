@@ -1,5 +1,5 @@
-// TCP sockets for the rendezvous of ranks (rendezvous.hpp). All sockets are in non-blocking mode. The function wait()
-// blocks until one of several sockets has an event, or for a given time.
+// TCP sockets for the rendezvous, in which all ranks connect to rank 0 (rendezvous.hpp). All sockets are in
+// non-blocking mode. The function wait() blocks until one of several sockets has an event, or for a given time.
 #pragma once
 
 #include <netdb.h>

@@ -1,6 +1,8 @@
-// Calls of other interfaces, such as those of C and of MPI, on a Communicator of C++. An interface publishes that it
-// has refused a call before the Communicator has seen it. It can also perform a call that no function of Communicator
-// describes.
+// Functions by which other interfaces of the library, such as those of C and of MPI, use a Communicator of C++.
+//
+// CallRefusal publishes that such an interface has refused a call before the Communicator has seen it. Other ranks in
+// the same call then get an error. ForeignCall performs a call for which Communicator has no public function, such as a
+// call with a datatype of MPI.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// OperationQueue: holds and progresses the unfinished operations of a communicator. It also waits for them, and fails
-// them after an error. An operation is one call, from its issue to its end.
+// OperationQueue: holds the unfinished operations of a communicator. An operation is one call, from issue to end. The
+// queue progresses the operations, waits for them, and ends them with an error after a failure.
 //
-// The queue also owns the operation object of blocking calls on host memory, the first failure, and the steps of
-// operations (operation_steps.hpp). Communicator::Impl issues operations and waits for them. A progress thread, if
-// there is one, progresses the operations. If there is none, a thread that waits for another communicator may progress
-// them (progress_engine.hpp). While a progress thread runs, callers must hold the communicator's lock,
-// ProgressThread::guard(). Functions that wait take the lock by reference. They release the lock briefly in each turn
-// of their loop.
+// Communicator::Impl issues operations and waits for them. Three kinds of threads progress operations: a thread that
+// waits for one of them, the progress thread if there is one, and otherwise a thread that waits for another
+// communicator (progress_engine.hpp).
+//
+// If there is a progress thread, callers must hold the communicator's lock, ProgressThread::guard(). Functions that
+// wait take the lock by reference, and release it briefly in each turn of their loop.
 //
 // Order. Operations begin in the order of issue. Each operation publishes an arrival record: the number of the call and
 // its signature. The signature holds the arguments on which all ranks must agree. Peers read the record if they wait

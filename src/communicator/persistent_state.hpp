@@ -1,11 +1,12 @@
-// PersistentCall::State: a call that is checked and planned once and started many times. A collective is an Operation,
-// so the queue performs it like every other call. A send or a receive has PersistentMessages, which PointToPointCalls
-// performs.
+// PersistentCall::State: a call that is checked and planned once, and started many times.
 //
-// A start queues the operation again (Operation::queue_again()). The job, the plan and the hash of the signature stay
-// from one start to the next. A start repeats only a few comparisons: the process, the failure of the communicator, and
-// the number of pieces of the heap that were freed. If that number has changed, the start looks for the buffers in the
-// heap.
+// The state of a persistent collective is an Operation. Each start queues this operation again, and the queue performs
+// it like every other call. The plan and the checked arguments stay from one start to the next. The state of a
+// persistent send or receive has PersistentMessages, which PointToPointCalls performs.
+//
+// A start checks only three things: this process has made the communicator, the communicator has not failed, and the
+// buffers still exist. For the last check, the heap of allocate() counts the pieces that were freed. Only if this
+// number has changed does the start look for the buffers in the heap.
 //
 // The communicator has a list of its persistent calls. When it ends, it clears their field `owner`.
 #pragma once

@@ -1,8 +1,8 @@
 // PointToPointCalls: checks and performs the point-to-point calls of a communicator, and owns the objects of
 // asynchronous ones.
 //
-// Communicator::Impl owns the object. Its functions need no lock of the caller. They are for one thread at a time,
-// which may be another one than that of the collectives. A call of a second thread is refused (one_call.hpp).
+// Communicator::Impl owns the object. Only one thread at a time may call its functions, but another thread may perform
+// a collective meanwhile. A call of a second thread is refused (one_call.hpp). Callers hold no lock.
 #pragma once
 
 #include <array>

@@ -1,9 +1,8 @@
-// NcclPath: performs calls by NCCL, NVIDIA's library of collectives between GPUs. It is a device path, a way to perform
-// calls on GPU memory.
+// NcclPath: performs calls on GPU memory by NCCL, NVIDIA's library for collectives between GPUs.
 //
-// The path puts all operations into one stream of its own. A stream is a queue of work for a GPU. If the caller passes
-// a stream, the operation first waits for the work that this stream held at the call. An operation begins while earlier
-// ones are still in the path's stream, unless it must allocate memory.
+// The path puts the work of all operations into one stream of its own. A stream is a queue of work for a GPU. An
+// operation can therefore begin while the GPU still works on earlier ones, unless it must allocate memory. If the
+// caller passes a stream to a call, the GPU first completes the work that this stream held at the call.
 #pragma once
 
 #include <deque>

@@ -1,13 +1,16 @@
-// Executor: performs the Steps of an operation in order. A Step is one action of a rank. A Step takes values of this
-// rank or of peers, may reduce them, and may store and send the result.
+// Executor: performs the work of one rank in a collective call.
 //
-// The executor never waits. progress() performs Steps until the next one cannot run yet, then returns. The caller of
-// progress() waits, and watches deadlines, lost peers and failures. The executor can therefore serve blocking calls,
-// test(), wait() and the progress thread alike. The executor also does work that all algorithms need. It cuts long
-// vectors into segments, provides scratch memory, checks the tags of messages and counts bytes.
+// An algorithm describes this work as a list of Steps. A Step takes values of this rank or of peers. It may reduce the
+// values, and may store and send the result. The executor performs the Steps in a fixed order (steps/schedule.hpp). A
+// frame is memory of a transport for one message. A Step with messages can run only when all incoming messages have
+// arrived, and each outgoing message has a frame.
 //
-// A rank performs its Steps in the fixed order of steps/schedule.hpp. A frame is memory of a transport for one message.
-// A Step with messages can run only when all incoming messages have arrived, and each outgoing message has a frame.
+// The executor never waits. The function progress() performs Steps until the next one cannot run yet, then returns. Its
+// caller waits, and meanwhile looks for passed deadlines, lost peers and failures. Blocking calls, test(), wait() and
+// the progress thread can therefore all use the executor.
+//
+// The executor also does work that all algorithms need. It cuts long vectors into segments, provides scratch memory,
+// checks the tags of messages and counts bytes.
 //
 // The executor avoids copies and scratch memory. A reduction writes its result into the destination of its Step. If the
 // Step has no destination, the reduction writes into the first outgoing frame. Received messages are read in place.

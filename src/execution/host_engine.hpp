@@ -1,8 +1,10 @@
-// HostEngine: copies and reduces values in host memory, for the executor of Steps. A Step is one action of a rank. A
-// host Step is an intra-host collective, which ranks of one host perform together through shared memory.
+// HostEngine: copies and reduces values in host (CPU) memory for the executor.
 //
-// HostEngine implements ValueEngine. The class is final and its short functions are inline. A call through a HostEngine
-// is therefore not virtual.
+// The executor performs the Steps of an algorithm. A Step is one action of a rank. The executor leaves the values to an
+// engine (ValueEngine), because values in CPU memory and in GPU memory need different code. In a host Step, ranks of
+// one host perform a collective together through shared memory.
+//
+// The class is final, and its short functions are inline. A call through a HostEngine is therefore not virtual.
 #pragma once
 
 #include <array>

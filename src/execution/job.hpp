@@ -14,10 +14,10 @@
 
 namespace collectives {
 
-/// Input of a job that arrives in pieces. The caller also takes the output in pieces. Each round handles one piece: it
-/// performs all Steps (actions of a rank) on one segment of each part of the vector. The Steps keep the order of the
-/// plan. The result therefore has the same bits as if all input were there at the start. Price: the executor calls
-/// ready() before every Step.
+/// Input that arrives while the job is performed, for example by copies from a GPU. A job works in rounds, each on one
+/// segment of each part of the vector. A round begins when its segments have arrived, and the caller takes its results
+/// when it has ended. The order of Steps (actions of a rank) stays that of the plan, so the result has the same bits.
+/// Price: the executor calls ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;

@@ -1,9 +1,9 @@
-// Injection: causes the faults that the program has asked for (faults.hpp), at one rank of one communicator. It lies
-// below all backends and wires.
+// Injection: causes the faults that the program has asked for (faults.hpp), at one rank of one communicator. It is
+// independent of backends and wires.
 //
-// OperationQueue reports each phase of a call by enter(). A fault of that call and phase then happens, once. The rank
-// itself delays, stops or kills its process. Its wire, the transport between hosts, cuts connections and loses
-// datagrams (Wire::cut, Wire::lose). Each fault is logged as a warning before it happens: "injected: kill rank=2
+// OperationQueue reports each phase of a call by enter(). If a fault names that call and phase, Injection causes it
+// once. The rank itself delays, stops or kills its process. Its wire, the transport between hosts, cuts connections and
+// loses datagrams (Wire::cut, Wire::lose). Each fault is logged as a warning before it happens: "injected: kill rank=2
 // call=17 phase=begin".
 //
 // A communicator without faults of its own rank has no Injection. Price: each attempt to progress a call then tests one

@@ -9,9 +9,9 @@
 // records as control messages, which travel separately from the data. The table keeps the newest 64 records of each
 // rank of another host.
 //
-// A difference shows at the newest call that two ranks have both entered, because the running hash covers all calls
-// before. Then first_difference() (call_difference.hpp) searches the
-// records for the first call that differs.
+// The running hash covers all calls so far. If the calls of two ranks differ, their hashes therefore differ at the
+// newest call that both have entered. Then first_difference() (call_difference.hpp) searches the records for the first
+// call that differs.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once

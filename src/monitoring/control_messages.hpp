@@ -1,5 +1,5 @@
 // Control messages: the texts that the failure detectors of different hosts send to one another. The wire, the
-// transport between hosts, carries them. There are four kinds:
+// transport between hosts, carries them. There are five kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
 //   R RECORD*                      arrivals: calls that ranks have entered (ArrivalMessage)

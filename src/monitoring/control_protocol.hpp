@@ -15,8 +15,7 @@
 //              sends its records. It sends this message only if the wire detects failed peers.
 //   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
 //   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at
-//   most
-//              kMostMemberMessages, until the rank takes part in the exchange.
+//              most kMostMemberMessages, until the rank takes part in the exchange.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
 // each of them.
@@ -85,8 +84,8 @@ class ControlProtocol {
   void note_lost();
   /// Returns true if the rank has sent a leave message.
   bool has_left(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].left; }
-  /// Returns how a rank of another host has ended or left, as far as note_lost() and poll() have found out; empty: it
-  /// has not.
+  /// Returns how a rank of another host has ended or left, as far as note_lost() and poll() know. Empty: the rank is
+  /// still a member.
   std::string end_of(Rank rank) const;
   /// Returns the rank of another host that was lost first, before it completed the call. A rank that left after it had
   /// completed the call is not lost, unless the wire still waits for data from it. A rank that has left is returned

@@ -1,4 +1,5 @@
-// Peer states: what the waits of point-to-point calls learn about other ranks, and publish about this rank.
+// Peer states: tells a waiting point-to-point call whether a peer has ended, and publishes for which message this rank
+// waits.
 //
 // A collective waits for all ranks, so the failure detector checks all of them. A point-to-point call waits for one
 // rank. It asks whether this rank has ended, in which collective it is, and for which message it waits.

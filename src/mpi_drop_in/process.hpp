@@ -1,6 +1,9 @@
-// State of the drop-in in this process. The drop-in is a library that users preload into an MPI program. It performs
-// collectives of the program in place of MPI. The drop-in is active from MPI_Init until MPI_Finalize begins. It stays
-// inactive if it was built for another MPI than the process runs. It also stays inactive if the settings are malformed.
+// State of the drop-in in this process. The drop-in is a library that an MPI program preloads. It performs collectives
+// of the program in place of MPI.
+//
+// The drop-in is active from MPI_Init until MPI_Finalize begins. While it is inactive, it forwards all calls to MPI. It
+// stays inactive if the process runs an MPI other than the one for which it was built, or if its settings are
+// malformed.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Coding: the form of the elements in messages. They are plain values, or values that a codec has encoded. A Coding
-// computes the length of messages.
+// Coding: states in which form messages hold elements, and computes the length of a message. Messages hold plain
+// values, or values that a codec has encoded in fewer bytes.
 #pragma once
 
 #include <cstddef>

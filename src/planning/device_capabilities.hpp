@@ -1,5 +1,5 @@
-// States which reductions NCCL and this library's own GPU kernels can perform. NCCL is NVIDIA's library of collectives
-// between GPUs. Plans for calls on GPU memory depend on these functions.
+// Functions that return whether NCCL, NVIDIA's library for collectives between GPUs, can perform a reduction. The plan
+// of a call on GPU memory depends on their results.
 #pragma once
 
 #include <cstddef>

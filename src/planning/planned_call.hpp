@@ -1,5 +1,6 @@
-// PlannedCall: the plan of a call, and data derived from the plan. A plan is the algorithm with which a call is done.
-// Calls with equal signatures and equal counts share one PlannedCall.
+// PlannedCall: the plan of a call, and data that follow from the plan. A plan names the algorithm that performs the
+// call. The signature of a call holds the arguments on which ranks must agree. Calls with equal signatures and equal
+// counts share one PlannedCall.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ struct PlannedCall {
   std::vector<std::size_t> offsets;
   Plan plan;
   Parts parts;
-  /// Collective that is performed. It is the collective of the call, or a barrier if the call has no elements. The
-  /// barrier makes ranks compare the arguments of the call. It also keeps a rank from being 64 calls ahead of its
-  /// peers. Each rank's list of entered calls, its arrival records, holds only 64 calls.
+  /// Collective that is performed: that of the call, or a barrier if the call has no elements. In the barrier, ranks
+  /// compare the arguments of the call. The barrier also keeps a rank from being more than 64 calls ahead of its peers,
+  /// because the list of entered calls that each rank publishes (arrival records) holds only 64.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};

@@ -1,15 +1,15 @@
-// Planner of a communicator: chooses a plan for each call, and stores the plan for later equal calls. A plan is an
-// algorithm with its protocol and the segments of the vector.
+// Planner: chooses a plan for each call of a communicator, and stores the plan for later equal calls. A plan is an
+// algorithm with its protocol and the lengths of its messages.
 //
-// Calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
-// arguments on which all ranks must agree, and ranks compare it to find mismatches. For the first of several equal
-// calls, the planner chooses a plan. It also computes the offsets of each rank's part of the vector. An algorithm emits
-// Steps, the actions of a rank. The only Step may be a collective of the ranks of one host. The planner then describes
-// this collective, so that the executor can start it directly.
+// Two calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
+// arguments on which ranks must agree. For the first of several equal calls, the planner chooses a plan. It also
+// computes the offsets of each rank's part of the vector. An algorithm emits Steps, the actions of a rank. If the only
+// Step is a collective of the ranks of one host, the planner stores its description. The executor can then start it
+// directly.
 //
 // For a later equal call, the planner finds the stored plan. It first compares the call with the call before, then
-// looks up the hash of the signature. The hash and the plan depend only on values that are equal on all ranks. All
-// ranks therefore have the same plan.
+// looks up the hash of the signature. All ranks have the same plan, because it depends only on values that are equal on
+// all ranks.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Plan of an all-reduce with top-k, which selects the elements that are sent. The plan states whether only the selected
-// elements are sent, or the whole vector. It also states how the ranks exchange the selected elements. All ranks
+// Plan of an all-reduce with top-k. Top-k selects the k elements of greatest magnitude. The plan states whether the
+// ranks send only these elements, or the whole vector. It also states how they exchange selected elements. All ranks
 // compute the same plan, because it depends only on values that are equal on all ranks.
 #pragma once
 

@@ -4,8 +4,8 @@
 // copy of the kernel (peer_memory.hpp). The data are copied once.
 //
 // A message of 128 KiB or more is copied by both ranks, if each has a core. The receiver cuts it into pieces and
-// publishes a SharedCopy in the arena, the shared memory of the host. Both ranks claim pieces until none is left. The
-// receiver needs no help: a sender that computes meanwhile claims nothing.
+// publishes a SharedCopy in the arena, the shared memory of the host. Both ranks claim pieces until none is left. If
+// the sender is computing, it claims nothing, and the receiver copies all pieces.
 //
 // A rank raises its flag message_access for each piece, and then checks for a failure of the communicator. A rank that
 // fails waits until its peers have lowered their flags (FailureDetector::wait_for_remote_access_end).

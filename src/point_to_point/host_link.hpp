@@ -5,7 +5,7 @@
 // in the ring.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
-// construction, so a line of an earlier lap never looks like a new one. One cache miss of the receiver therefore
+// construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
 // delivers both data and signal. The receiver publishes rarely how many lines it has read. The sender reads that number
 // only if it knows of no free line.
 //

@@ -1,7 +1,7 @@
 // Matching: finds the receive for an arrived message, and the stored message for a new receive.
 //
 // A receive takes the first message of its source with its tag. A receive of any source takes the message that has
-// arrived first, of all sources. A message goes to the receive that was started first, of those that could take it.
+// arrived first, of all sources. If several receives match a message, the one that was started first takes it.
 //
 // Posted receives wait for a message. Stored messages wait for a receive. Memory of stored messages is kept for later
 // ones.

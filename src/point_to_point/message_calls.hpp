@@ -1,5 +1,5 @@
-// Message calls: the point-to-point calls of this rank, from their begin to their end. They have numbers, records in
-// the flight recorder, and a list of those that have not ended.
+// Message calls: the point-to-point calls of this rank, from their begin to their end. The class numbers the calls,
+// records them in the flight recorder, and lists the unfinished ones.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,10 @@
 // Message links: the links of this rank to all ranks, itself included, and answers that wait for space of a link.
 //
-// A message of a rank to itself takes the channel of the arena, the shared memory of the host, as one to another rank
-// of the host does.
+// A message of a rank to itself uses a channel of the arena, the shared memory of the host, like a message to another
+// rank of the host.
 //
-// An answer is an envelope that the receiver of a message sends back. Peers wait for answers, so they leave before
-// other envelopes.
+// An answer is an envelope that the receiver of a message sends back. A link sends answers before other envelopes,
+// because peers wait for them.
 #pragma once
 
 #include <atomic>

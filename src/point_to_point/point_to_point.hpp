@@ -1,7 +1,7 @@
 // PointToPoint: performs the point-to-point calls of a communicator.
 //
-// A call becomes a MessageOperation. The parts below share the work. This class owns them, and has the lock, the waits
-// and the end.
+// A call becomes a MessageOperation. The parts below share the work. This class owns them, and contains the lock, the
+// waits and the shutdown.
 //
 //   MessageCalls      the calls from their begin to their end
 //   MessageLinks      links to all ranks, which carry envelopes and data

@@ -1,8 +1,8 @@
 // Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block is the elements
 // that one rank sends to another.
 //
-// Zero copy and single copy call exchange() for each part of the blocks of two ranks (zero_copy.hpp). They synchronize
-// the ranks, and they divide the blocks into parts.
+// Zero copy and single copy call exchange() for each part of the blocks of two ranks (zero_copy.hpp). These two
+// protocols synchronize the ranks and divide the blocks into parts.
 //
 // If each rank has a core, a rank performs its own share: the blocks that it receives. If a peer works in place, its
 // block must be read before the block from this rank overwrites it. A rank that does not work in place then moves the

@@ -15,8 +15,8 @@
 // All ranks count the collectives of a subgroup in the same order. The chunk counters, buffer records and slots of the
 // collectives form rings of 64 places (kCollectivesAhead). Collective n uses the same places as collective n - 64.
 // These places are free once all ranks have finished collective n - 64. Each rank reports only that it has finished a
-// collective (counter `finished`), not each datum that it has read. A rank waits until its places are free. Only a rank
-// that needs no data of its peers has to wait, such as the root of many broadcasts.
+// collective (counter `finished`), not each datum that it has read. A rank waits until its places are free. In
+// practice, only a rank that needs no data of its peers gets that far ahead, such as the root of many broadcasts.
 //
 // Price: each rank needs, per subgroup, 64 slots of cache lines (inline_protocol.hpp) and 21 KiB of counters and
 // records.

@@ -3,8 +3,8 @@
 // of a chunk.
 //
 // A position counts the bytes that have passed through a ring since construction. The positions of a chunk are equal in
-// all rings. Each rank publishes the position up to which it needs no staged data any more. Memory of a ring is written
-// again when no rank needs its previous content.
+// all rings. Each rank publishes a position: it has finished reading all staged data before that position. Memory of a
+// ring is written again when no rank needs its previous content.
 //
 // In each collective, a rank publishes two counters: the chunks that it has staged, and those that it has combined. A
 // reader keeps the last counters that it has read, and reads them again only if it needs a later chunk.

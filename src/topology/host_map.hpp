@@ -4,7 +4,7 @@
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
 // descriptions. Every rank computes the same map from all descriptions.
 //
-// Several hosts may lie on one machine. Ranks in different containers, for example, share cores but no memory. Hosts
+// One machine may have several hosts. Ranks in different containers, for example, share cores but no memory. Hosts
 // whose kernels have equal boot ids lie on one machine.
 #pragma once
 

@@ -4,7 +4,7 @@
 // The sender writes a message once, into a frame. The receiver reads the message there. No locks are used. The
 // transport is called "shared_memory" between processes, and "local" between threads of one process.
 //
-// A channel leads from one rank to another. Its kFrames frames are used in turn. A sender can be kFrames
+// A channel carries the messages from one rank to another. Its kFrames frames are used in turn. A sender can be kFrames
 // messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. The rounds
 // of a call that uses this transport do not overlap. Rounds overlap only if all messages go to other hosts.
 #pragma once

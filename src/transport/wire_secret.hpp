@@ -4,7 +4,8 @@
 // token. Ranks never send the token or the key over the wire. They send hashes under the key (sip_hash.hpp), so a
 // process that answers at a wrong address learns neither.
 //
-// A hash proves the key. It does not hide data, and it does not protect the bytes that follow it on a connection.
+// A hash proves that its sender knows the key. It does not hide data. It does not protect the bytes that follow it on a
+// connection.
 #pragma once
 
 #include <cstdint>
