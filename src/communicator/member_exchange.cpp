@@ -134,7 +134,7 @@ void MemberExchange::check() const {
     } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
       const RankBlock& block = arena_.block(local);
       how = fmt::format("{} after its call #{}",
-                        block.departed.value.load() != 0 ? "it left the communicator" : "its process ended",
+                        block.departed.value.load() == kHasLeft ? "it left the communicator" : "its process ended",
                         block.completed.value.load());
     }
     if (!how.empty())

@@ -194,8 +194,9 @@ std::string FailureDetector::odd_leaver_text() const {
   for (const Rank rank : view_.world.members) {
     if (rank == view_.world.self) continue;
     const bool here = view_.host_of(rank) == view_.grid.host;
-    const bool left = here ? arena_.block(view_.local_of(rank)).departed.value.load(std::memory_order_acquire) != 0
-                           : control_->has_left(rank);
+    const bool left =
+        here ? arena_.block(view_.local_of(rank)).departed.value.load(std::memory_order_acquire) == kHasLeft
+             : control_->has_left(rank);
     const std::uint64_t theirs = arrivals_.newest_of(rank);
     if (!left || theirs == own) continue;
     const Rank further = theirs > own ? rank : view_.world.self, other = theirs > own ? view_.world.self : rank;
@@ -246,7 +247,7 @@ void FailureDetector::check_lost_peers(const CallInfo& call) {
     if (place == 0 || completed_of(local) >= call.sequence) continue;
     if (!first || place < arena_.ended(*first)) first = local;
   }
-  const bool left = first && arena_.block(*first).departed.value.load(std::memory_order_acquire) != 0;
+  const bool left = first && arena_.block(*first).departed.value.load(std::memory_order_acquire) == kHasLeft;
   if (remote && (!first || left || !remote->left)) report_lost(call, remote->rank, remote->how);
   if (!first) return;
   report_lost(call, view_.grid.here()[static_cast<std::size_t>(*first)],

@@ -30,7 +30,7 @@ std::string PeerStates::end_of(Rank rank) const {
 }
 
 bool PeerStates::has_left(Rank rank) const noexcept {
-  return is_here(rank) ? block_of(rank).departed.value.load(std::memory_order_acquire) != 0
+  return is_here(rank) ? block_of(rank).departed.value.load(std::memory_order_acquire) == kHasLeft
                        : detector_.control_->has_left(rank);
 }
 

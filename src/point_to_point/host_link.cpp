@@ -4,10 +4,24 @@
 // ring.
 #include "point_to_point/host_link.hpp"
 
+#include <chrono>
+
+#include "base/coarse_clock.hpp"
+
 namespace collectives {
 
 HostLink::HostLink(const Arena& arena, int peer)
-    : out_(arena.messages(arena.self(), peer)), in_(arena.messages(peer, arena.self())) {}
+    : arena_(arena),
+      departed_(arena.block(peer).departed),
+      out_(arena.messages(arena.self(), peer)),
+      in_(arena.messages(peer, arena.self())) {}
+
+bool HostLink::search_end() const noexcept {
+  // Minimum time between two searches of a host, as in the checks of collectives.
+  constexpr std::chrono::milliseconds kSearchEvery{10};
+  arena_.search_ended(coarse_now(), kSearchEvery);
+  return departed_.value.load(std::memory_order_relaxed) != 0;
+}
 
 bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
   const bool has_payload = envelope.kind == MessageKind::eager || envelope.kind == MessageKind::data;

@@ -9,6 +9,10 @@
 // delivers both data and signal. The receiver publishes rarely how many lines it has read. The sender reads that number
 // only if it knows of no free line.
 //
+// A sender must not write to a channel that nothing reads any more, so it reads the word `departed` of its peer before
+// a send. The end of a process becomes known by a search of its peers, which takes a system call per rank. A waiting
+// rank searches, and so does a sender whose peer does not answer.
+//
 // Price: a channel takes 17 KiB of address space for lines and 128 KiB for the ring. The kernel allocates a page when
 // the first message uses it. A pair that exchanges only short messages takes three pages per direction.
 #pragma once
@@ -19,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "point_to_point/message_link.hpp"
 #include "shared_memory/arena.hpp"
@@ -43,6 +48,17 @@ class HostLink final : public MessageLink {
   std::size_t payload_bytes() const noexcept override { return payload_; }
   void take(std::byte* to) override;
 
+  /// Returns whether the peer has left or is known to have ended. Costs one load if a message of the peer has been
+  /// taken since the last call. Otherwise searches for the end of the peer at times.
+  bool peer_has_ended() noexcept {
+    if (departed_.value.load(std::memory_order_relaxed) != 0) return true;
+    if (std::exchange(received_at_send_, received_) != received_)
+      unanswered_ = 0;
+    else if (unanswered_++ % kSendsPerSearch == 0)
+      return search_end();
+    return false;
+  }
+
   /// Publishes how many bytes of eager messages from the peer receives have taken.
   void publish_matched(std::uint64_t bytes) noexcept { in_.matched.value.store(bytes, std::memory_order_release); }
   /// Returns how many bytes of eager messages to the peer its receives have taken, as far as it has published that.
@@ -59,6 +75,10 @@ class HostLink final : public MessageLink {
   // Layout of the first line: kind, type, flags, tag and bytes, then 40 bytes of payload or the rest of the envelope.
   static constexpr std::size_t kHeader = 16, kInFirst = kLinePayload - kHeader;
   static constexpr std::uint16_t kInRing = 1;  // value of Envelope::unused: the payload lies in the ring
+
+  // Number of unanswered sends per reading of the clock, which tells whether a search is due. A reading takes some 4
+  // ns, so it costs such a send 1 ns.
+  static constexpr unsigned kSendsPerSearch = 4;
 
   static std::uint64_t lines_for(std::size_t bytes) noexcept {
     return bytes <= kInFirst ? 1 : 1 + (bytes - kInFirst + kLinePayload - 1) / kLinePayload;
@@ -81,6 +101,8 @@ class HostLink final : public MessageLink {
     return true;
   }
   bool send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes);
+  /// Searches for ended ranks, unless a rank of this host has just done so. Returns whether the peer has ended.
+  bool search_end() const noexcept;
   bool read_header();
   void release_lines(std::uint64_t lines) {
     received_ += lines;
@@ -98,12 +120,16 @@ class HostLink final : public MessageLink {
   }
   static std::uint64_t after(std::uint64_t place, std::size_t bytes) noexcept { return (place + bytes + 63) / 64 * 64; }
 
+  const Arena& arena_;
+  const PolledWord& departed_;  // whether the peer has left or ended
   MessageChannel &out_, &in_;
   std::uint64_t sent_ = 0, lines_read_ = 0;      // lines sent, and of these, lines that the peer is known to have read
   std::uint64_t ring_sent_ = 0, ring_read_ = 0;  // bytes of the ring used, and released by the peer
   std::uint64_t received_ = 0, published_ = 0;   // lines read, and of these, lines that the peer may use again
   std::uint64_t ring_received_ = 0;
-  bool open_ = false;  // whether receive() has returned a message that take() has not ended
+  std::uint64_t received_at_send_ = 0;  // lines read at the last call of peer_has_ended()
+  unsigned unanswered_ = 0;             // calls of peer_has_ended() since then in which no further line had been read
+  bool open_ = false;                   // whether receive() has returned a message that take() has not ended
   Envelope envelope_;
   std::size_t payload_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/coarse_clock.hpp"
 #include "base/log.hpp"
 #include "point_to_point/message_texts.hpp"
 
@@ -16,6 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Minimum time between two reads of control messages at the begin of a call. A read usually takes a system call.
+constexpr auto kReadControlsEvery = 1ms;
 // Time for which a rank waits before it also sends its wait to ranks of other hosts.
 constexpr auto kSendWaitAfter = 100ms;
 // Time after the loss of a rank of another host in which its last messages may still arrive. They may travel apart from
@@ -39,6 +42,14 @@ double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<dou
 }  // namespace
 
 // ---- checks ----
+
+void MessageFailures::read_controls() {
+  const auto now = coarse_now();
+  if (now - controls_read_ < kReadControlsEvery) return;
+  controls_read_ = now;
+  failure_detector_.check_control();
+  peers_.look_for_ends();
+}
 
 bool MessageFailures::look(bool controls) {
   if (!controls) {
@@ -85,21 +96,22 @@ void MessageFailures::report_lost(const MessageOperation& operation, const Loss&
   failure_detector_.throw_failure();
 }
 
-std::optional<MessageFailures::Loss> MessageFailures::loss_of_rank(Rank rank) {
+std::optional<MessageFailures::Loss> MessageFailures::loss_of_rank(Rank rank, bool may_arrive) {
   std::string how = peers_.end_of(rank);
   if (how.empty()) return std::nullopt;
   Clock::time_point& since = lost_since_[static_cast<std::size_t>(rank)];
   const auto now = Clock::now();
   if (since == Clock::time_point{}) since = now;
   const MessageLinks::End& end = links_[rank];
-  const bool may_arrive = end.host == nullptr && !end.link->ended() && now - since < kPatienceWithLost;
-  return may_arrive ? std::nullopt : std::optional(Loss{rank, std::move(how)});
+  const bool waits = may_arrive && end.host == nullptr && !end.link->ended() && now - since < kPatienceWithLost;
+  return waits ? std::nullopt : std::optional(Loss{rank, std::move(how)});
 }
 
 std::optional<MessageFailures::Loss> MessageFailures::loss_of(const MessageOperation& operation) {
   const Rank awaited = awaited_by(operation);
   if (awaited == self()) return std::nullopt;
-  if (awaited >= 0) return loss_of_rank(awaited);
+  const bool not_sent = operation.call.sends() && operation.now() == MessageOperation::Stage::waiting;
+  if (awaited >= 0) return loss_of_rank(awaited, !not_sent);
   bool all_lost = true;
   std::optional<Loss> last;
   for (const Rank rank : view_.world.members) {

@@ -36,6 +36,9 @@ class MessageFailures {
         stall_report_(stall_report),
         lost_since_(view.world.members.size()) {}
 
+  /// Reads control messages and looks for ended ranks, at most once per millisecond. Throws the failure of the
+  /// communicator. Requires the right to use the control messages.
+  void read_controls();
   /// Throws the failure of the communicator. Warns about calls that have waited long. Returns whether a call is about
   /// to fail. The caller then progresses messages once more before report(), because a message may have arrived since.
   /// `controls`: whether this thread may use the control messages between hosts.
@@ -61,7 +64,8 @@ class MessageFailures {
   };
   Rank self() const noexcept { return view_.world.self; }
   std::optional<Loss> loss_of(const MessageOperation& operation);
-  std::optional<Loss> loss_of_rank(Rank rank);
+  /// `may_arrive`: whether a message of the rank may still end the operation that waits for it.
+  std::optional<Loss> loss_of_rank(Rank rank, bool may_arrive = true);
   [[noreturn]] void report_timeout(const MessageOperation& operation, std::chrono::nanoseconds waited);
   [[noreturn]] void report_lost(const MessageOperation& operation, const Loss& loss);
   /// Returns what an operation waits for.
@@ -77,6 +81,7 @@ class MessageFailures {
   const MessageReceives& receives_;
   const std::chrono::nanoseconds stall_report_;
   std::vector<Clock::time_point> lost_since_;  // by rank: time at which its end was first seen
+  std::chrono::nanoseconds controls_read_{};   // time of the last read_controls() that read, by the coarse clock
   MessageWait published_;                      // wait that other ranks see
   bool published_to_hosts_ = false;
 };

@@ -29,7 +29,11 @@ class MessageLinks {
     std::unique_ptr<MessageLink> link;
     HostLink* host = nullptr;       ///< `link` if the rank is on this host, else null
     int local = 0;                  ///< number of the rank on its host
+    bool lost = false;              ///< whether the rank, on another host, is known to have ended or left
     std::vector<Envelope> answers;  ///< answers for which the link had no space
+
+    /// Returns whether the rank has left or is known to have ended.
+    bool has_ended() const noexcept { return host != nullptr ? host->peer_has_ended() : lost; }
   };
 
   /// `wire`: wire of point-to-point messages; null on one host.
@@ -40,6 +44,8 @@ class MessageLinks {
   void answer(Rank to, const Envelope& envelope);
   /// Sends kept answers. Returns whether none is left.
   bool send_answers(Rank to) { return end(to).answers.empty() || send_kept(end(to)); }
+  /// Notes that a rank of another host has ended or left.
+  void note_lost(Rank rank) noexcept { end(rank).lost = true; }
   /// Drops all kept answers.
   void forget_answers() noexcept;
 

@@ -23,6 +23,7 @@ bool MessageSends::has_credit(Receiver& to, Rank rank, std::size_t bytes) const 
 bool MessageSends::hand_over(Receiver& to, MessageOperation& send) {
   const MessageCall& call = send.call;
   const MessageLinks::End& end = links_[call.peer];
+  if (end.has_ended()) return false;
   MessageLink& link = *end.link;
   const bool direct = end.host != nullptr && direct_.takes_less_time(end.local, call.data, send.bytes);
   Envelope envelope{.kind = MessageKind::eager, .type = call.type, .tag = call.tag, .bytes = send.bytes};

@@ -1,8 +1,10 @@
 // Message sends: the sending side of point-to-point messages.
 //
 // A send hands its message, or its request, to the link to its receiver (envelope.hpp). If the link has no space, the
-// send waits behind earlier sends to that receiver. After a request, a send is open until the receiver answers. It then
-// ends, or sends its data in pieces. While the receiver copies the data itself, the sender copies some of the pieces.
+// send waits behind earlier sends to that receiver. A send also waits if the receiver has ended or left. Then no link
+// takes it, and the next check for failures reports the loss (message_failures.hpp). After a request, a send is open
+// until the receiver answers. It then ends, or sends its data in pieces. While the receiver copies the data itself, the
+// sender copies some of the pieces.
 //
 // Credit bounds the eager messages that a receiver has to store. A send without credit sends a request instead.
 #pragma once
@@ -46,7 +48,7 @@ class MessageSends {
  private:
   /// Sends to one rank.
   struct Receiver {
-    MessageList waiting;                              // sends for which the link had no space
+    MessageList waiting;                              // sends that the link has not taken
     MessageList open;                                 // sends whose requests are on the way
     MessageList streams;                              // sends whose receiver wants the data
     std::uint64_t last_id = 0;                        // number of the last request
@@ -54,7 +56,8 @@ class MessageSends {
   };
   Receiver& receiver(Rank rank) noexcept { return receivers_[static_cast<std::size_t>(rank)]; }
 
-  /// Hands the message or the request of a send to the link. Returns false if the link has no space.
+  /// Hands the message or the request of a send to the link. Returns false if the link has no space, or if the receiver
+  /// has ended or left.
   bool hand_over(Receiver& to, MessageOperation& send);
   bool has_credit(Receiver& to, Rank rank, std::size_t bytes) const;
   void hand_over_waiting(Receiver& receiver);

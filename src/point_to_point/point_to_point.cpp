@@ -61,7 +61,7 @@ void PointToPoint::throw_failure_of(Operations operations) const {
 }
 
 void PointToPoint::run(Operations operations) {
-  read_controls();
+  read_controls(operations);
   {
     const Guard guard(lock_);
     begin(operations);
@@ -83,7 +83,7 @@ void PointToPoint::run(Operations operations) {
 }
 
 void PointToPoint::start(Operations operations) {
-  read_controls();
+  read_controls(operations);
   const Guard guard(lock_);
   begin(operations);
   if (!has_progress_thread_) place_.move_to_this_thread();
@@ -99,10 +99,19 @@ void PointToPoint::start(Operations operations) {
 }
 
 /// Reads control messages of other hosts, which report failures, at most once per millisecond. Otherwise a rank whose
-/// calls never wait would not read them. Throws the failure of the communicator.
-void PointToPoint::read_controls() {
+/// calls never wait would not read them. Notes receivers on other hosts that have ended or left. Throws the failure of
+/// the communicator.
+void PointToPoint::read_controls(Operations operations) {
   if (control_ == nullptr) return;
-  if (const Control control(control_); control.granted()) failure_detector_.check_control_throttled();
+  const Control control(control_);
+  if (!control.granted()) return;
+  failures_.read_controls();
+  for (const MessageOperation* const one : operations) {
+    const Rank peer = one->call.peer;
+    if (!one->call.sends() || links_[peer].host != nullptr || !failures_.has_ended(peer)) continue;
+    const Guard guard(lock_);
+    links_.note_lost(peer);
+  }
 }
 
 /// Lets later waits of this thread send answers for which a link had no space, and messages that the wire has not sent

@@ -19,7 +19,8 @@
 //
 // Failures. A wait checks about every millisecond for a failure of the communicator, for ended peers and for deadlines.
 // A failure breaks the communicator, as that of a collective does. The receiver of a message with another count or type
-// reports the mismatch, and the sender throws it in its wait or in its next call.
+// reports the mismatch, and the sender throws it in its wait or in its next call. A send to a rank that has ended or
+// left is not handed over, so it waits and fails. A message that was handed over before stays accepted.
 //
 // Locks. Functions take the lock of this object. With a wire between hosts, `control` is the communicator's lock. It
 // protects control messages, which report failures of other hosts. A thread may hold `control` when it progresses
@@ -121,7 +122,7 @@ class PointToPoint final : public ProgressEngine::Member {
     bool granted_;
   };
 
-  void read_controls();
+  void read_controls(Operations operations);
   bool wait_turn(const MessageOperation& operation, CollectiveBackoff& backoff);
   void leave_unsent();
 

@@ -108,9 +108,13 @@ std::set<const Arena*>& arenas() {
 void mark_ended(const Arena& arena) noexcept {
   std::uint64_t marked = 0;
   for (int local = 0; local < arena.ranks(); ++local) marked = std::max(marked, arena.ended(local));
-  for (int local = 0; local < arena.ranks(); ++local)
-    if (arena.ended(local) == 0 && !arena.alive(local))
-      arena.block(local).ended.value.store(marked + 1, std::memory_order_release);
+  for (int local = 0; local < arena.ranks(); ++local) {
+    if (arena.ended(local) != 0 || arena.alive(local)) continue;
+    RankBlock& block = arena.block(local);
+    block.ended.value.store(marked + 1, std::memory_order_release);
+    std::uint64_t unknown = 0;  // a rank that has left keeps kHasLeft
+    block.departed.value.compare_exchange_strong(unknown, kHasEnded, std::memory_order_release);
+  }
 }
 }  // namespace
 
@@ -272,7 +276,7 @@ Arena::~Arena() {
     arenas().erase(this);
   }
   if (place_.fd() < 0) return;  // no lock is held, or this is a child and the lock is its parent's
-  block(self_).departed.value.store(1, std::memory_order_release);
+  block(self_).departed.value.store(kHasLeft, std::memory_order_release);
 }
 
 void Arena::hold_place() {

@@ -51,7 +51,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 22;
+inline constexpr std::uint64_t kProtocol = 23;
 
 inline constexpr std::size_t kPolledBytes =
     128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
@@ -110,10 +110,13 @@ struct MemberBlock {
   std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
 };
 
+/// Values of RankBlock::departed: the rank has destroyed its communicator, and a peer has found that its process ended.
+inline constexpr std::uint64_t kHasLeft = 1, kHasEnded = 2;
+
 struct RankBlock {
   PolledWord arrived;          ///< number of the newest call that this rank has entered
   PolledWord completed;        ///< number of the newest call that this rank has finished
-  PolledWord departed;         ///< 1: this rank has destroyed its communicator
+  PolledWord departed;         ///< kHasLeft or kHasEnded; 0: neither is known
   PolledWord remote_access;    ///< 1 while this rank reads or writes buffers of its peers
   PolledWord message_access;   ///< 1 while this rank reads or writes buffers of a peer for a point-to-point message
   PolledWord message_wait;     ///< point-to-point message for which this rank waits (MessageWait); 0: none

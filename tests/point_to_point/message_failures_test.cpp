@@ -221,6 +221,59 @@ TEST(LostPeer, EndsALongSendThatWaitsForIt) {
                     {.timeout = 20s});
 }
 
+/// Calls f(comm) on rank 1 of two ranks of a host, after rank 0 has called `before(comm)` and has left.
+template <class Before, class F>
+void run_after_leave(Before&& before, F&& f) {
+  std::atomic<bool> left{false};
+  run_ranks(2, [&](Bootstrap& bootstrap) {
+    {
+      Communicator comm(bootstrap, {.timeout = 20s});
+      if (comm.rank() == 0)
+        before(comm);
+      else
+        f(comm, [&] {
+          while (!left) std::this_thread::sleep_for(1ms);
+        });
+    }
+    if (bootstrap.rank() == 0) left = true;
+  });
+}
+
+TEST(LostPeer, FailsAShortSendThatBeginsAfterItHasLeft) {
+  for (const bool asynchronous : {false, true})
+    run_after_leave([](Communicator&) {},
+                    [&](Communicator& comm, auto&& wait_for_leave) {
+                      const int value = 7;
+                      wait_for_leave();
+                      const Error error = error_of([&] {
+                        if (asynchronous)
+                          comm.send_async(std::span(&value, 1), 0, 2).wait();
+                        else
+                          comm.send(std::span(&value, 1), 0, 2);
+                      });
+                      EXPECT_EQ(error.code(), Errc::peer_lost);
+                      EXPECT_EQ(error.peer(), 0);
+                      EXPECT_EQ(error.operation(), "send #1 to rank 0 (tag 2)");
+                      EXPECT_SAYS(error.what(), "send #1 to rank 0 (tag 2): rank 0 was lost: it left the communicator");
+                    });
+}
+
+TEST(LostPeer, FailsNoSendThatEndedBeforeItHasLeft) {
+  std::atomic<bool> sent{false};
+  run_after_leave(
+      [&](Communicator&) {
+        while (!sent) std::this_thread::sleep_for(1ms);
+      },
+      [&](Communicator& comm, auto&& wait_for_leave) {
+        const int value = 7;
+        Work accepted = comm.send_async(std::span(&value, 1), 0, 2);
+        sent = true;
+        wait_for_leave();
+        accepted.wait();
+        comm.send(std::span(&value, 1), 1, 3);  // the communicator has not failed
+      });
+}
+
 TEST(LostPeer, DoesNotDisturbReceivesFromOthers) {
   run_communicators(3,
                     [&](Communicator& comm) {

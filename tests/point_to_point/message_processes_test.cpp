@@ -157,7 +157,8 @@ void expect_loss_of_killed(const CommunicatorOptions& options) {
           3, "killed",
           [&](Communicator& comm) {
             std::vector<float> data(1 << 20);
-            // Rank 0 does not end before its peers are ready. After a barrier, a peer might still wait for its messages.
+            // Rank 0 does not end before its peers are ready. After a barrier, a peer might still wait for its
+            // messages.
             const std::span<float> ready = std::span(data).first(1);
             if (comm.rank() == 0) {
               for (const Rank peer : {1, 2}) comm.recv(ready, peer);
@@ -186,6 +187,42 @@ void expect_loss_of_killed(const CommunicatorOptions& options) {
 TEST(MessageProcesses, ReportAPeerThatWasKilled) { expect_loss_of_killed({.timeout = 20s}); }
 TEST(MessageProcesses, ReportAPeerOfAnotherHostThatWasKilled) {
   for (const char* const wire : kMessageWires) expect_loss_of_killed({.timeout = 20s, .transport = wire});
+}
+
+/// Lets rank 0 take one message and then end, and rank 1 send short messages until one fails. The link has space for
+/// all of them.
+void expect_failed_short_send(bool killed, const CommunicatorOptions& options) {
+  const std::vector<int> statuses = run_processes(
+      2, "failed_send",
+      [&](Communicator& comm) {
+        int value = 1;
+        if (comm.rank() == 0) {
+          comm.recv(std::span(&value, 1), 1);
+          if (killed) ::raise(SIGKILL);
+          return;
+        }
+        const Error error = error_of([&] {
+          for (int i = 0; i < 40; ++i) {
+            comm.send(std::span(&value, 1), 0);
+            ::usleep(20'000);
+          }
+        });
+        EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+        EXPECT_EQ(error.peer(), 0) << error.what();
+        EXPECT_SAYS(error.what(), "to rank 0 (tag 0): rank 0 was lost: it");
+        EXPECT_SAYS(error.what(), killed ? "process" : "left the communicator");
+      },
+      options);
+  EXPECT_EQ(WIFSIGNALED(statuses[0]), killed);
+  EXPECT_EQ(statuses[1], 0);
+}
+
+TEST(MessageProcesses, FailShortSendsToAPeerThatHasLeftOrWasKilled) {
+  for (const bool killed : {false, true}) expect_failed_short_send(killed, {.timeout = 20s});
+}
+TEST(MessageProcesses, FailShortSendsToAPeerOfAnotherHostThatHasLeftOrWasKilled) {
+  for (const char* const wire : kMessageWires)
+    for (const bool killed : {false, true}) expect_failed_short_send(killed, {.timeout = 20s, .transport = wire});
 }
 
 TEST(MessageProcesses, RefuseCallsOfAForkedChild) {

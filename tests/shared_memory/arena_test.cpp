@@ -1,4 +1,5 @@
-// Tests of the handles of arenas. A handle may come from a process that is no rank of the host, so it may be wrong.
+// Tests of the handles of arenas, and of the search for ended ranks. A handle may come from a process that is no rank
+// of the host, so it may be wrong.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -7,10 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/coarse_clock.hpp"
 #include "base/descriptor.hpp"
 #include "collectives/error.hpp"
 #include "support/child.hpp"
@@ -102,6 +105,31 @@ TEST(ArenaHandle, OfAFifoOrADeviceOpensNothing) {
     EXPECT_NE(error_of(fmt::format("{} {} 00112233445566778899aabbccddeeff", ::getpid(), file))
                   .find("not the arena that was offered"),
               std::string::npos);
+}
+
+TEST(ArenaSearch, TellsAProcessThatHasEndedFromARankThatHasLeft) {
+  for (const bool leaves : {false, true}) {
+    const auto arena = Arena::create(kShape);
+    const std::string handle = arena->handle();
+    const auto departed = [&] { return arena->block(1).departed.value.load(); };
+    testing::Child other([&](testing::Line& line) {
+      auto joined = Arena::join(handle, kShape, 1);
+      line.put(1);
+      line.take();
+      if (leaves) joined.reset();
+      ::_exit(0);
+      return 0;
+    });
+    other.line().take();
+    arena->search_ended(coarse_now(), std::chrono::nanoseconds(0));
+    EXPECT_EQ(departed(), 0u);
+    other.line().put(1);
+    EXPECT_EQ(other.wait(), 0);
+    EXPECT_EQ(departed(), leaves ? kHasLeft : 0u);
+    arena->search_ended(coarse_now(), std::chrono::nanoseconds(0));
+    EXPECT_EQ(departed(), leaves ? kHasLeft : kHasEnded);
+    EXPECT_EQ(arena->ended(1), 1u);
+  }
 }
 
 }  // namespace
