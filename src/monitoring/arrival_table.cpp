@@ -215,7 +215,7 @@ std::vector<Rank> ArrivalTable::ranks_waiting_for_gpu(std::uint64_t sequence) co
   return ranks;
 }
 
-Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
+Rank ArrivalTable::awaited_rank(std::uint64_t sequence, const std::vector<Rank>& elsewhere) const {
   // A missing rank has not entered this call. If its heartbeat is recent, it waits in an earlier call, probably for a
   // silent rank. The text first names the rank with the oldest heartbeat.
   const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
@@ -223,16 +223,23 @@ Rank ArrivalTable::awaited_rank(std::uint64_t sequence) const {
     return arena_.block(view_.local_of(rank)).heartbeat.value.load(std::memory_order_relaxed);
   });
   if (longest_silent != silent.end()) return *longest_silent;
-  if (!absent.empty()) return absent.front();
+  const auto silent_absent = std::ranges::find_first_of(absent, elsewhere);
+  if (!absent.empty()) return silent_absent != absent.end() ? *silent_absent : absent.front();
   const std::vector<Rank> waiting_for_gpu = ranks_waiting_for_gpu(sequence);
-  return waiting_for_gpu.empty() ? kNoRank : waiting_for_gpu.front();
+  for (const std::vector<Rank>* const ranks : {&waiting_for_gpu, &elsewhere})
+    if (!ranks->empty()) return ranks->front();
+  return kNoRank;
 }
 
-std::string ArrivalTable::missing_text(std::uint64_t sequence) const {
+std::string ArrivalTable::missing_text(std::uint64_t sequence, const std::vector<Rank>& elsewhere) const {
   const auto have = [](const std::vector<Rank>& ranks) {
     return fmt::format("{} {}", ranks_text(ranks), ranks.size() == 1 ? "has" : "have");
   };
-  const std::vector<Rank> absent = missing(sequence), silent = silent_ranks(sequence);
+  const auto no_sign = [](const std::vector<Rank>& ranks) {
+    return ranks.empty() ? "" : "; no sign of life from " + ranks_text(ranks);
+  };
+  const std::vector<Rank> absent = missing(sequence);
+  std::vector<Rank> silent = silent_ranks(sequence);
   if (absent.empty()) {
     const std::vector<Rank> waiting_for_gpu = ranks_waiting_for_gpu(sequence);
     const std::string but =
@@ -240,11 +247,11 @@ std::string ArrivalTable::missing_text(std::uint64_t sequence) const {
         : waiting_for_gpu.size() == 1 ? ", but the GPU of " + have(waiting_for_gpu) + " not done its part"
         : !waiting_for_gpu.empty()    ? ", but the GPUs of " + have(waiting_for_gpu) + " not done their part"
                                       : "";
-    return "all ranks have arrived" + but;
+    return "all ranks have arrived" + but + no_sign(elsewhere);
   }
-  std::string text = have(absent) + " not arrived";
-  if (!silent.empty() && silent != absent) text += "; no sign of life from " + ranks_text(silent);
-  return text;
+  silent.insert(silent.end(), elsewhere.begin(), elsewhere.end());
+  std::ranges::sort(silent);
+  return have(absent) + " not arrived" + (silent != absent ? no_sign(silent) : "");
 }
 
 std::string ArrivalTable::progress_text() const {

@@ -116,16 +116,23 @@ class ArrivalTable {
   Missing first_missing(std::uint64_t sequence) const;
   /// Returns the missing ranks of a call.
   std::vector<Rank> missing(std::uint64_t sequence) const;
+  /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
+  std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
   /// Returns the rank for which the others most likely wait: the rank with the oldest heartbeat, if that is older than
-  /// 200 ms. Otherwise returns the first missing rank, else the first rank that waits for its GPU, else kNoRank.
-  Rank awaited_rank(std::uint64_t sequence) const;
+  /// 200 ms. Otherwise returns the first missing rank, preferably one of `elsewhere`. Otherwise returns the first rank
+  /// that waits for its GPU, else the first of `elsewhere`, else kNoRank. `elsewhere`: ranks of other hosts that give
+  /// no sign of life.
+  Rank awaited_rank(std::uint64_t sequence, const std::vector<Rank>& elsewhere = {}) const;
   /// Returns the ranks that a call waits for, as text:
   ///
   ///   "rank 3 has not arrived"
   ///   "ranks 1, 3 have not arrived; no sign of life from rank 3"
   ///   "all ranks have arrived, but rank 3 has stopped there"
+  ///   "all ranks have arrived; no sign of life from rank 5"
   ///   "all ranks have arrived"
-  std::string missing_text(std::uint64_t sequence) const;
+  ///
+  /// `elsewhere`: ranks of other hosts that give no sign of life.
+  std::string missing_text(std::uint64_t sequence, const std::vector<Rank>& elsewhere = {}) const;
   /// Returns the newest call of each rank of this host in one line: "rank 2 after all_reduce #17; ranks 0-1 in barrier
   /// #18".
   std::string progress_text() const;
@@ -140,8 +147,6 @@ class ArrivalTable {
   std::optional<CallRecord> record_of_local(int local, std::uint64_t sequence) const;
   CallDetails details_of_local(int local, std::uint64_t sequence) const;
   const CallRecord* record_of_remote(Rank rank, std::uint64_t sequence) const noexcept;
-  /// Returns the ranks of this host that have not finished the call and whose heartbeat is older than 200 ms.
-  std::vector<Rank> silent_ranks(std::uint64_t sequence) const;
   /// Returns the ranks of this host that are in the call and wait for their GPU only.
   std::vector<Rank> ranks_waiting_for_gpu(std::uint64_t sequence) const;
 

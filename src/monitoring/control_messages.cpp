@@ -182,6 +182,16 @@ std::optional<WaitMessage> WaitMessage::decode(std::string_view bytes) {
   return message;
 }
 
+std::string PingMessage::encode() const { return fmt::format("{} {}", is_echo ? 'E' : 'P', number); }
+
+std::optional<PingMessage> PingMessage::decode(std::string_view bytes) {
+  Reader reader(bytes);
+  PingMessage message{.is_echo = bytes.starts_with('E')};
+  if (!reader.skip(message.is_echo ? "E " : "P ") || !reader.number(message.number) || !reader.at_end())
+    return std::nullopt;
+  return message;
+}
+
 std::string MemberMessage::encode() const {
   return fmt::format("G {} {} {}\n{}\n{}", creation, name, round, list, text);
 }
@@ -201,6 +211,7 @@ ControlMessage decode_control_message(std::string_view bytes) {
   if (auto message = ArrivalMessage::decode(bytes)) return *std::move(message);
   if (auto message = LeaveMessage::decode(bytes)) return *std::move(message);
   if (auto message = WaitMessage::decode(bytes)) return *message;
+  if (auto message = PingMessage::decode(bytes)) return *message;
   if (auto message = MemberMessage::decode(bytes)) return *std::move(message);
   return {};
 }

@@ -1,11 +1,13 @@
 // Control messages: the texts that the failure detectors of different hosts send to one another. The wire, the
-// transport between hosts, carries them. There are five kinds:
+// transport between hosts, carries them. There are seven kinds:
 //
 //   A CODE PEER\nOPERATION\nTEXT   abort: the first failure of the communicator (AbortMessage)
 //   R RECORD*                      arrivals: calls that ranks have entered (ArrivalMessage)
 //   L CALL RECORD*                 leave: the sender leaves the communicator; CALL is its last completed call, and the
 //                                  records are those of its last calls (LeaveMessage)
 //   W WORD                         wait: the point-to-point message for which the sender waits (WaitMessage)
+//   P NUMBER                       ping: asks the receiver for an echo (PingMessage)
+//   E NUMBER                       echo: the answer to a ping, which shows that the sender runs (PingMessage)
 //   G CREATION NAME ROUND\nLIST\nTEXT
 //                                  member: the sender's text for the other members of a communicator that they make
 //                                  (MemberMessage)
@@ -68,6 +70,14 @@ struct WaitMessage {
   static std::optional<WaitMessage> decode(std::string_view bytes);
 };
 
+struct PingMessage {
+  std::uint64_t number = 0;  ///< number of the ping at the rank that has sent it
+  bool is_echo = false;      ///< whether this message answers the ping
+
+  std::string encode() const;
+  static std::optional<PingMessage> decode(std::string_view bytes);
+};
+
 /// Text of one exchange between the members of a communicator that its members make (member_exchange.hpp).
 struct MemberMessage {
   std::uint64_t creation = 0;  ///< hash of the name and the ranks of the communicator
@@ -82,7 +92,7 @@ struct MemberMessage {
 
 /// One message of any kind. The first alternative means that the bytes are no message.
 using ControlMessage =
-    std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage, MemberMessage>;
+    std::variant<std::monostate, AbortMessage, ArrivalMessage, LeaveMessage, WaitMessage, PingMessage, MemberMessage>;
 ControlMessage decode_control_message(std::string_view bytes);
 
 }  // namespace collectives

@@ -10,6 +10,9 @@
 #include <utility>
 #include <variant>
 
+#include "base/coarse_clock.hpp"
+#include "base/wait.hpp"
+
 namespace collectives {
 namespace {
 
@@ -47,6 +50,11 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     leaver.completed = leave->completed;
   } else if (const auto* const wait = std::get_if<WaitMessage>(&message)) {
     ends_[static_cast<std::size_t>(from)].wait = wait->word;
+  } else if (const auto* const ping = std::get_if<PingMessage>(&message)) {
+    if (ping->is_echo)
+      ends_[static_cast<std::size_t>(from)].echo = ping->number;
+    else if (may_send_records())
+      post(from, PingMessage{ping->number, true}.encode());
   } else if (auto* const member = std::get_if<MemberMessage>(&message)) {
     if (member_messages_.size() == kMostMemberMessages) member_messages_.pop_front();
     member_messages_.emplace_back(from, std::move(*member));
@@ -89,14 +97,36 @@ void ControlProtocol::announce_leave() noexcept {
 
 void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
   for (const Rank rank : view_.world.members)
-    if (view_.host_of(rank) != view_.grid.host) try {
-        wire_.post_control(rank, bytes);
-      } catch (const std::exception&) {  // The error is ignored, because this rank throws the failure in any case.
-      }
+    if (view_.host_of(rank) != view_.grid.host) post(rank, bytes);
+}
+
+void ControlProtocol::post(Rank to, const std::string& bytes) noexcept {
+  try {
+    wire_.post_control(to, bytes);
+  } catch (const std::exception&) {  // The wire reports its failure, or this rank throws one in any case.
+  }
 }
 
 void ControlProtocol::send_wait(std::uint64_t word) {
   if (may_send_records()) send_to_hosts(WaitMessage{word}.encode());
+}
+
+std::vector<Rank> ControlProtocol::silent_of(Peers ranks) {
+  std::vector<Rank> silent;
+  const std::uint64_t number = ++pings_;
+  for (const Rank rank : ranks) {
+    if (view_.host_of(rank) == view_.grid.host || !end_of(rank).empty()) continue;
+    silent.push_back(rank);
+    if (may_send_records()) post(rank, PingMessage{number}.encode());
+  }
+  const auto until = std::chrono::steady_clock::now() + kLongestEcho;
+  for (Backoff backoff; !silent.empty() && std::chrono::steady_clock::now() < until; backoff.wait()) {
+    poll();
+    if (failure_.exists()) break;
+    arrivals_.publish_heartbeat(coarse_now());  // ranks of this host must not count this rank as stopped
+    std::erase_if(silent, [&](Rank rank) { return ends_[static_cast<std::size_t>(rank)].echo >= number; });
+  }
+  return silent;
 }
 
 void ControlProtocol::note_lost() {

@@ -1,6 +1,6 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are five kinds
+// The messages travel over the wire, the transport between hosts, but separately from the data. There are six kinds
 // (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
@@ -14,6 +14,8 @@
 //   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
 //              sends its records. It sends this message only if the wire detects failed peers.
 //   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
+//   ping       A rank whose deadline has passed pings the ranks for which it may wait. A rank that waits in a call
+//              answers with an echo within milliseconds. A rank that computes or was stopped does not.
 //   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at
 //              most kMostMemberMessages, until the rank takes part in the exchange.
 //
@@ -80,6 +82,10 @@ class ControlProtocol {
   /// Returns the point-to-point wait that a rank of another host has sent last.
   std::uint64_t wait_of(Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)].wait; }
 
+  /// Pings those of `ranks` that are on other hosts and have neither ended nor left. Blocks until all have answered, at
+  /// most for kLongestEcho, or until there is a failure. Returns the ranks that have not answered.
+  std::vector<Rank> silent_of(Peers ranks);
+
   /// Stores the ranks that the wire has reported as lost.
   void note_lost();
   /// Returns true if the rank has sent a leave message.
@@ -98,6 +104,9 @@ class ControlProtocol {
   std::deque<std::pair<Rank, MemberMessage>>& member_messages() noexcept { return member_messages_; }
 
  private:
+  /// Longest wait for echoes. A rank that waits in a call reads control messages about every millisecond. The rest is
+  /// for its scheduler and for the wire.
+  static constexpr std::chrono::milliseconds kLongestEcho{300};
   /// Largest number of member messages that are kept. The oldest is dropped for a further one.
   static constexpr std::size_t kMostMemberMessages = 4096;
 
@@ -107,12 +116,14 @@ class ControlProtocol {
     std::uint64_t completed = 0;  ///< Number of the rank's last completed call, from its leave message.
     bool left = false;            ///< Whether the rank has sent a leave message.
     std::uint64_t wait = 0;       ///< Point-to-point wait that the rank has sent last.
+    std::uint64_t echo = 0;       ///< Number of the newest ping that the rank has answered.
   };
   void receive(Rank from, std::string_view bytes);
   void send_records();
   /// Returns whether the wire may be given a message, because it does not fail if the receiver has ended.
   bool may_send_records() const noexcept { return !leaving_ || wire_.detects_peer_failure(); }
   void send_to_hosts(const std::string& bytes) noexcept;
+  void post(Rank to, const std::string& bytes) noexcept;
 
   const RankView& view_;
   Wire& wire_;
@@ -122,6 +133,7 @@ class ControlProtocol {
   bool leaving_ = false;
   std::uint64_t records_sent_ = 0;      // Number of the last call in which the newest records were sent.
   std::uint64_t all_records_sent_ = 0;  // Number of the last call in which all records were sent.
+  std::uint64_t pings_ = 0;             // Number of the last ping.
   std::chrono::steady_clock::time_point call_begun_{};
   std::vector<End> ends_;   // By rank.
   std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.

@@ -132,10 +132,13 @@ void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::ch
 
 void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseconds waited) {
   const std::string op = call_text(call);
+  std::vector<Rank> silent;  // ranks of other hosts
+  if (control_) silent = control_->silent_of(view_.world.members);
+  std::erase_if(silent, [&](Rank rank) { return arrivals_.newest_of(rank) > call.sequence; });
   report_failure(
-      Errc::timeout, arrivals_.awaited_rank(call.sequence), op,
+      Errc::timeout, arrivals_.awaited_rank(call.sequence, silent), op,
       fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),
-                  view_.world.self, arrivals_.missing_text(call.sequence)));
+                  view_.world.self, arrivals_.missing_text(call.sequence, silent)));
   throw_failure();
 }
 

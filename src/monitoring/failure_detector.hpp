@@ -119,6 +119,7 @@ class FailureDetector {
   /// The error can then name the first call that differs and the arguments of each rank.
   [[noreturn]] void report_mismatch(const CallInfo& call, Rank peer);
   /// Throws Errc::timeout because the deadline of `call` has passed after `waited`. The error names the missing ranks.
+  /// Blocks for up to 0.3 s if ranks of other hosts give no sign of life.
   [[noreturn]] void report_timeout(const CallInfo& call, std::chrono::nanoseconds waited);
   [[noreturn]] void throw_failure();
   /// Logs an error if the calls of other ranks differ from those of this rank, which leaves after its last call. Waits

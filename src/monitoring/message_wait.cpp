@@ -9,18 +9,29 @@
 
 namespace collectives {
 
+std::vector<Rank> awaited_ranks(Rank first, const MessageWait& own, int ranks,
+                                const std::function<MessageWait(Rank)>& wait_of) {
+  std::vector<Rank> awaited;
+  std::vector<bool> named(static_cast<std::size_t>(ranks));
+  named[static_cast<std::size_t>(first)] = true;
+  for (MessageWait wait = own; wait.kind != MessageWait::Kind::none; wait = wait_of(wait.peer)) {
+    if (wait.peer < 0 || wait.peer >= ranks || named[static_cast<std::size_t>(wait.peer)]) break;
+    named[static_cast<std::size_t>(wait.peer)] = true;
+    awaited.push_back(wait.peer);
+  }
+  return awaited;
+}
+
 std::string waits_text(Rank first, const MessageWait& own, int ranks, const std::function<MessageWait(Rank)>& wait_of) {
   std::string text;
-  std::vector<bool> named(static_cast<std::size_t>(ranks));
-  MessageWait wait = own;
-  for (Rank rank = first; wait.kind != MessageWait::Kind::none; wait = wait_of(rank)) {
-    named[static_cast<std::size_t>(rank)] = true;
+  const auto add = [&](Rank rank, const MessageWait& wait) {
+    if (wait.kind == MessageWait::Kind::none) return;
     const bool sends = wait.kind == MessageWait::Kind::send;
     text += fmt::format("{}rank {} waits to {} {}", text.empty() ? "" : ", ", rank, sends ? "send to" : "receive from",
                         wait.peer == any_source ? "any rank" : std::to_string(wait.peer));
-    rank = wait.peer;
-    if (rank < 0 || rank >= ranks || named[static_cast<std::size_t>(rank)]) break;
-  }
+  };
+  add(first, own);
+  for (const Rank rank : awaited_ranks(first, own, ranks, wait_of)) add(rank, wait_of(rank));
   return text;
 }
 

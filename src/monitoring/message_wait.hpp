@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "collectives/error.hpp"
 #include "collectives/messages.hpp"
@@ -42,6 +43,11 @@ struct MessageWait {
   static constexpr std::uint64_t kField = (std::uint64_t{1} << 31) - 1;
 };
 
+/// Returns the ranks that are awaited if rank `first` waits for `own`: the rank at the other end, the rank for which
+/// that one waits, and so on. Stops at a rank that was returned before. `wait_of`: returns the wait of another rank of
+/// `ranks` ranks.
+std::vector<Rank> awaited_ranks(Rank first, const MessageWait& own, int ranks,
+                                const std::function<MessageWait(Rank)>& wait_of);
 /// Returns the waits that begin at rank `first`, which waits for `own`: "rank 0 waits to receive from 1, rank 1 waits
 /// to receive from 0". Follows each wait to the rank at its other end, and stops at a rank that was named before.
 /// `wait_of`: returns the wait of another rank of `ranks` ranks.

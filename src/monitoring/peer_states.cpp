@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 
 #include "base/coarse_clock.hpp"
 
@@ -20,7 +23,9 @@ constexpr std::chrono::milliseconds kSearchEvery{10};
 
 void PeerStates::look_for_ends() {
   if (detector_.control_) detector_.control_->note_lost();
-  detector_.arena_.search_ended(coarse_now(), kSearchEvery);
+  const auto now = coarse_now();
+  detector_.arrivals_.publish_heartbeat(now);
+  detector_.arena_.search_ended(now, kSearchEvery);
 }
 
 std::string PeerStates::end_of(Rank rank) const {
@@ -47,6 +52,15 @@ void PeerStates::publish_wait(const MessageWait& wait, bool to_hosts) {
   detector_.arrivals_.publish_heartbeat(coarse_now());
   block_of(detector_.view_.world.self).message_wait.value.store(wait.word(), std::memory_order_release);
   if (detector_.control_ && to_hosts) detector_.control_->send_wait(wait.word());
+}
+
+std::vector<Rank> PeerStates::silent_of(const std::vector<Rank>& ranks, bool controls) {
+  std::vector<Rank> silent;
+  if (detector_.control_ && controls) silent = detector_.control_->silent_of(ranks);
+  for (const Rank rank : detector_.arrivals_.silent_ranks(std::numeric_limits<std::uint64_t>::max()))
+    if (std::ranges::count(ranks, rank) != 0) silent.push_back(rank);
+  std::ranges::sort(silent);
+  return silent;
 }
 
 MessageWait PeerStates::wait_of(Rank rank) const noexcept {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "monitoring/failure_detector.hpp"
 #include "monitoring/message_wait.hpp"
@@ -17,7 +18,8 @@ class PeerStates {
   /// `failure_detector` must outlive the object.
   explicit PeerStates(FailureDetector& failure_detector) : detector_(failure_detector) {}
 
-  /// Looks for ranks that have ended or left. Requires the communicator's lock if there is a wire.
+  /// Looks for ranks that have ended or left, and publishes that this rank runs. Requires the communicator's lock if
+  /// there is a wire.
   void look_for_ends();
   /// Returns how a rank has ended or left, as far as look_for_ends() has found out; empty: it has not. Requires the
   /// same lock.
@@ -34,6 +36,10 @@ class PeerStates {
   void publish_wait(const MessageWait& wait, bool to_hosts);
   /// Returns the message for which another rank is known to wait.
   MessageWait wait_of(Rank rank) const noexcept;
+  /// Returns those of `ranks`, in ascending order, that give no sign of life: they were stopped, or are in no call.
+  /// `controls`: whether the caller has the communicator's lock. If so, asks the ranks of other hosts, which takes up
+  /// to 0.3 s. Otherwise returns none of them.
+  std::vector<Rank> silent_of(const std::vector<Rank>& ranks, bool controls);
 
  private:
   bool is_here(Rank rank) const noexcept { return detector_.view_.host_of(rank) == detector_.view_.grid.host; }

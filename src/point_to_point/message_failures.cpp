@@ -10,6 +10,7 @@
 
 #include "base/coarse_clock.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "point_to_point/message_texts.hpp"
 
 namespace collectives {
@@ -76,16 +77,22 @@ void MessageFailures::report(bool controls) {
   calls_.unfinished().for_each([&](const MessageOperation& one) {
     if (controls)
       if (const auto loss = loss_of(one)) report_lost(one, *loss);
-    if (now - one.issued >= one.timeout) report_timeout(one, now - one.issued);
+    if (now - one.issued >= one.timeout) report_timeout(one, now - one.issued, controls);
   });
 }
 
-void MessageFailures::report_timeout(const MessageOperation& operation, std::chrono::nanoseconds waited) {
+void MessageFailures::report_timeout(const MessageOperation& operation, std::chrono::nanoseconds waited,
+                                     bool controls) {
   const std::string text = text_of(operation);
   const Rank awaited = awaited_by(operation);
+  MessageWait wait = wait_of(operation);
+  wait.peer = awaited;
+  const std::vector<Rank> silent = peers_.silent_of(
+      awaited_ranks(self(), wait, view_.world.size(), [&](Rank rank) { return peers_.wait_of(rank); }), controls);
   failure_detector_.report_failure(
       Errc::timeout, awaited < 0 ? kNoRank : awaited, text,
-      fmt::format("{}: timed out after {:.1f} s on rank {}: {}", text, seconds(waited), self(), state_text(operation)));
+      fmt::format("{}: timed out after {:.1f} s on rank {}: {}{}", text, seconds(waited), self(), state_text(operation),
+                  silent.empty() ? "" : "; no sign of life from " + ranks_text(silent)));
   failure_detector_.throw_failure();
 }
 

@@ -66,7 +66,7 @@ class MessageFailures {
   std::optional<Loss> loss_of(const MessageOperation& operation);
   /// `may_arrive`: whether a message of the rank may still end the operation that waits for it.
   std::optional<Loss> loss_of_rank(Rank rank, bool may_arrive = true);
-  [[noreturn]] void report_timeout(const MessageOperation& operation, std::chrono::nanoseconds waited);
+  [[noreturn]] void report_timeout(const MessageOperation& operation, std::chrono::nanoseconds waited, bool controls);
   [[noreturn]] void report_lost(const MessageOperation& operation, const Loss& loss);
   /// Returns what an operation waits for.
   std::string state_text(const MessageOperation& operation) const;

@@ -106,6 +106,16 @@ TEST(Processes, AStoppedRankOfAnotherHostIsNamedWhenTheDeadlinePasses) {
   }
 }
 
+TEST(Processes, AStoppedRankOfAnotherHostIsNamedIfItHasEnteredTheCall) {
+  for (const std::string wire : kWires) {
+    const Outcome outcome =
+        run_on_hosts(3, "stop_in_call 1", "COLLECTIVES_TIMEOUT=1 COLLECTIVES_WIRE=" + wire, "--grace 4s");
+    EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout .*all ranks have arrived; no sign of life from rank 1"), 2)
+        << wire << ": " << outcome.out;
+    EXPECT_EQ(leftovers(), 0);
+  }
+}
+
 TEST(Processes, NameTheRankThatWasKilledAndNotOneThatHasLeftBecauseOfIt) {
   for (const std::string wire : kWires)
     for (const std::string host : {"0", "RANK / 2", "RANK == 2"}) {  // the killed rank and the leaver are ranks 3 and 2

@@ -9,7 +9,8 @@
 //   rank_program split FAULTS          makes a communicator of the ranks in reverse order, with injected faults
 //   rank_program tuning                makes two communicators, one after the other; prints the source of their tuning
 //   rank_program die_early RANK US     RANK ends US microseconds after it has joined; the other ranks report
-//   rank_program die_in_pair           the last rank ends in a communicator of two; the other one of them leaves
+//   rank_program stop_in_call RANK     RANK stops when it has waited in a call for 0.3 s; the other ranks enter it
+//   later rank_program die_in_pair           the last rank ends in a communicator of two; the other one of them leaves
 #include <unistd.h>
 
 #include <chrono>
@@ -38,6 +39,18 @@ void lose_a_pair(Communicator& world) {
   world.barrier();
 }
 
+/// Stops rank `victim` in a call, after the other ranks have been told that it has entered the call.
+void stop_in_call(Communicator& world, Rank victim) {
+  std::vector<float> data(1'000'000, 1.f);  // too long for `victim` to do its part before the others enter the call
+  if (world.rank() == victim) {
+    std::signal(SIGALRM, [](int) { ::raise(SIGSTOP); });
+    ::ualarm(300'000, 0);
+  } else {
+    ::usleep(600'000);
+  }
+  world.all_reduce(data);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -62,6 +75,7 @@ int main(int argc, char** argv) {
     Communicator world = Communicator::from_environment();
     rank = world.rank();
     if (what == "die_in_pair") lose_a_pair(world);
+    if (what == "stop_in_call") stop_in_call(world, argument);
     Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
     const auto count_of = [&](int at) { return static_cast<std::size_t>(std::atoi(argv[at])) / sizeof(float); };
     const int sizes = what == "reduce" ? argc - 2 : 1;

@@ -242,6 +242,23 @@ TEST(ArrivalTable, NamesRanksWithoutAHeartbeat) {
   EXPECT_EQ(host[1].completed(), 1u);
 }
 
+TEST(ArrivalTable, NamesRanksOfOtherHostsThatGiveNoSignOfLife) {
+  Host host(2, 2);
+  host.arrive(1, 1);
+  EXPECT_EQ(host[0].missing_text(1, {3}), "ranks 2-3 have not arrived; no sign of life from rank 3");
+  EXPECT_EQ(host[0].awaited_rank(1, {3}), 3);
+  host[0].add_records({{2, record_with(1, 1)}});
+  EXPECT_EQ(host[0].missing_text(1, {3}), "rank 3 has not arrived");
+  EXPECT_EQ(host[0].awaited_rank(1, {2}), 3);
+  host[0].add_records({{3, record_with(1, 1)}});
+  EXPECT_EQ(host[0].missing_text(1, {2, 3}), "all ranks have arrived; no sign of life from ranks 2-3");
+  EXPECT_EQ(host[0].awaited_rank(1, {2, 3}), 2);
+  host[1].publish_heartbeat(coarse_now() - 1s);
+  EXPECT_EQ(host[0].missing_text(1, {3}),
+            "all ranks have arrived, but rank 1 has stopped there; no sign of life from rank 3");
+  EXPECT_EQ(host[0].awaited_rank(1, {3}), 1);
+}
+
 TEST(ArrivalTable, NamesRanksThatWaitForTheirGpu) {
   Host host(3);
   host.arrive(1, 1);

@@ -192,10 +192,28 @@ TEST(LeaveMessage, IsRejectedIfItIsMalformed) {
     EXPECT_FALSE(LeaveMessage::decode(bytes)) << bytes;
 }
 
+TEST(PingMessage, IsDecodedToTheSameFields) {
+  EXPECT_EQ((PingMessage{17, false}.encode()), "P 17");
+  EXPECT_EQ((PingMessage{17, true}.encode()), "E 17");
+  for (const bool is_echo : {false, true}) {
+    const auto message = PingMessage::decode(PingMessage{~std::uint64_t{0}, is_echo}.encode());
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->number, ~std::uint64_t{0});
+    EXPECT_EQ(message->is_echo, is_echo);
+  }
+}
+
+TEST(PingMessage, IsRejectedIfItIsMalformed) {
+  for (const std::string_view bytes : {""sv, "P"sv, "P "sv, "E"sv, "E x"sv, "P -1"sv, "P 1 "sv, "P 1\0"sv, "p 1"sv})
+    EXPECT_FALSE(PingMessage::decode(bytes)) << bytes;
+}
+
 TEST(ControlMessage, HasTheKindOfItsFirstLetter) {
   EXPECT_TRUE(is<AbortMessage>("A 6 0\nabort\naborted by rank 0: enough"));
   EXPECT_TRUE(is<ArrivalMessage>("R"));
   EXPECT_TRUE(is<LeaveMessage>("L 1"));
+  EXPECT_TRUE(is<PingMessage>("P 1"));
+  EXPECT_TRUE(is<PingMessage>("E 1"));
   for (const std::string_view bytes : {""sv, "A"sv, "X 1"sv, "\0"sv, " R 1"sv, "\xff\xfe\xfd"sv})
     EXPECT_TRUE(is<std::monostate>(bytes)) << bytes;
 }

@@ -214,6 +214,35 @@ TEST_F(ControlProtocolTest, ReportsALostRankUntilItHasCompletedTheCall) {
   EXPECT_EQ(lost(5), "2: it left the communicator after its call #5");
 }
 
+TEST_F(ControlProtocolTest, AnswersAPingWithAnEcho) {
+  receive(2, "P 9");
+  EXPECT_EQ(wire.posted, (ControlOnlyWire::Messages{{2, "E 9"}}));
+}
+
+TEST_F(ControlProtocolTest, FindsTheRanksThatAnswerNoPing) {
+  const std::vector<Rank> all{0, 1, 2};
+  wire.arriving = {{1, "E 1"}, {2, "E 0"}};
+  EXPECT_EQ(protocol.silent_of(all), std::vector<Rank>{2});
+  EXPECT_EQ(wire.posted, to_both("P 1"));
+  wire.arriving = {{1, "E 2"}, {2, "E 2"}};
+  EXPECT_EQ(protocol.silent_of(all), std::vector<Rank>{});
+}
+
+TEST_F(ControlProtocolTest, PingsNoRankThatHasLeft) {
+  receive(2, "L 5");
+  wire.arriving = {{1, "E 1"}};
+  EXPECT_EQ(protocol.silent_of(std::vector<Rank>{1, 2}), std::vector<Rank>{});
+  EXPECT_EQ(wire.posted, (ControlOnlyWire::Messages{{1, "P 1"}}));
+}
+
+TEST_F(ControlProtocolTest, WaitsForNoEchoAfterAFailure) {
+  wire.arriving = {{2, "A 6 2\nabort\naborted by rank 2: enough"}};
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(protocol.silent_of(std::vector<Rank>{1}), std::vector<Rank>{1});
+  EXPECT_TRUE(failure.exists());
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(300));
+}
+
 TEST_F(ControlProtocolTest, ReportsARankThatHasLeftOnlyIfNoOtherRankWasLost) {
   receive(1, "L 5");
   wire.failed.emplace_back(1, "connection closed");

@@ -189,6 +189,37 @@ TEST(MessageProcesses, ReportAPeerOfAnotherHostThatWasKilled) {
   for (const char* const wire : kMessageWires) expect_loss_of_killed({.timeout = 20s, .transport = wire});
 }
 
+/// Stops rank 0, and expects that rank 1 names it when the deadline of a receive has passed.
+void expect_no_sign_of_life(const CommunicatorOptions& options) {
+  const std::vector<int> statuses = run_processes(
+      2, "stopped",
+      [](Communicator& comm) {
+        int process = ::getpid();
+        if (comm.rank() == 0) {
+          comm.send(std::span(&process, 1), 1);
+          comm.recv(std::span(&process, 1), 1);  // rank 1 has the message
+          ::raise(SIGSTOP);
+          return;
+        }
+        comm.recv(std::span(&process, 1), 0);
+        comm.send(std::span(&process, 1), 0);
+        int value = 0;
+        const Error error = error_of([&] { comm.recv(std::span(&value, 1), 0, 5, {.timeout = 500ms}); });
+        ::kill(process, SIGKILL);
+        EXPECT_EQ(error.code(), Errc::timeout) << error.what();
+        EXPECT_EQ(error.peer(), 0);
+        EXPECT_SAYS(error.what(), "rank 1 waits to receive from 0; no sign of life from rank 0");
+      },
+      options);
+  EXPECT_TRUE(WIFSIGNALED(statuses[0]));
+  EXPECT_EQ(statuses[1], 0);
+}
+
+TEST(MessageProcesses, NameAPeerThatWasStopped) { expect_no_sign_of_life({.timeout = 20s}); }
+TEST(MessageProcesses, NameAPeerOfAnotherHostThatWasStopped) {
+  for (const char* const wire : kMessageWires) expect_no_sign_of_life({.timeout = 20s, .transport = wire});
+}
+
 /// Lets rank 0 take one message and then end, and rank 1 send short messages until one fails. The link has space for
 /// all of them.
 void expect_failed_short_send(bool killed, const CommunicatorOptions& options) {
