@@ -12,6 +12,7 @@
 
 #include "base/coarse_clock.hpp"
 #include "base/text.hpp"
+#include "monitoring/message_wait.hpp"
 
 namespace collectives {
 namespace {
@@ -21,6 +22,8 @@ using namespace std::chrono_literals;
 // Age of a heartbeat from which a rank is silent. A heartbeat is the time at which a waiting rank has last checked its
 // peers. A silent rank is thus not waiting in the library.
 constexpr auto kSilent = 200ms;
+// Maximum number of point-to-point waits that a text names. A text is cut to 1023 bytes.
+constexpr int kMostWaits = 4;
 
 /// Returns the running hash of the calls of local rank `local` up to call `sequence`. Returns none if a later call has
 /// replaced the record of that call.
@@ -251,7 +254,15 @@ std::string ArrivalTable::missing_text(std::uint64_t sequence, const std::vector
   }
   silent.insert(silent.end(), elsewhere.begin(), elsewhere.end());
   std::ranges::sort(silent);
-  return have(absent) + " not arrived" + (silent != absent ? no_sign(silent) : "");
+  std::string text = have(absent) + " not arrived" + (silent != absent ? no_sign(silent) : "");
+  int waits = 0;
+  for (const Rank rank : absent) {
+    if (!is_here(rank)) continue;
+    const std::uint64_t word = arena_.block(view_.local_of(rank)).message_wait.value.load(std::memory_order_acquire);
+    const MessageWait wait = MessageWait::of(word);
+    if (wait.kind != MessageWait::Kind::none && ++waits <= kMostWaits) text += "; " + wait_text(rank, wait);
+  }
+  return text;
 }
 
 std::string ArrivalTable::progress_text() const {

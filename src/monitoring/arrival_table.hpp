@@ -126,12 +126,14 @@ class ArrivalTable {
   /// Returns the ranks that a call waits for, as text:
   ///
   ///   "rank 3 has not arrived"
+  ///   "rank 1 has not arrived; rank 1 waits to receive from rank 0, tag 3"
   ///   "ranks 1, 3 have not arrived; no sign of life from rank 3"
   ///   "all ranks have arrived, but rank 3 has stopped there"
   ///   "all ranks have arrived; no sign of life from rank 5"
   ///   "all ranks have arrived"
   ///
-  /// `elsewhere`: ranks of other hosts that give no sign of life.
+  /// Names the point-to-point messages for which missing ranks of this host wait, at most four of them. `elsewhere`:
+  /// ranks of other hosts that give no sign of life.
   std::string missing_text(std::uint64_t sequence, const std::vector<Rank>& elsewhere = {}) const;
   /// Returns the newest call of each rank of this host in one line: "rank 2 after all_reduce #17; ranks 0-1 in barrier
   /// #18".

@@ -9,6 +9,12 @@
 
 namespace collectives {
 
+std::string wait_text(Rank rank, const MessageWait& wait) {
+  return fmt::format("rank {} waits to {} {}, tag {}", rank,
+                     wait.kind == MessageWait::Kind::send ? "send to" : "receive from",
+                     wait.peer == any_source ? "any rank" : fmt::format("rank {}", wait.peer), wait.tag);
+}
+
 std::vector<Rank> awaited_ranks(Rank first, const MessageWait& own, int ranks,
                                 const std::function<MessageWait(Rank)>& wait_of) {
   std::vector<Rank> awaited;

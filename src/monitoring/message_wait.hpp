@@ -2,7 +2,8 @@
 //
 // A rank that has waited for a millisecond publishes its wait in the arena, the shared memory of its host. After 100 ms
 // it also sends the wait to the ranks of other hosts. An error about a deadline follows the waits from rank to rank. It
-// thus shows ranks that wait for one another in a cycle.
+// thus shows ranks that wait for one another in a cycle. The error of a collective names the waits of missing ranks of
+// this host.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ struct MessageWait {
   static constexpr std::uint64_t kField = (std::uint64_t{1} << 31) - 1;
 };
 
+/// Returns the wait of a rank as text: "rank 1 waits to receive from rank 0, tag 3".
+std::string wait_text(Rank rank, const MessageWait& wait);
 /// Returns the ranks that are awaited if rank `first` waits for `own`: the rank at the other end, the rank for which
 /// that one waits, and so on. Stops at a rank that was returned before. `wait_of`: returns the wait of another rank of
 /// `ranks` ranks.

@@ -13,6 +13,7 @@
 #include "base/coarse_clock.hpp"
 #include "collectives/topology.hpp"
 #include "monitoring/call_difference.hpp"
+#include "monitoring/message_wait.hpp"
 
 namespace collectives::testing {
 namespace {
@@ -46,6 +47,7 @@ class Host {
     }
   }
   ArrivalTable& operator[](int rank) { return *tables_[static_cast<std::size_t>(rank)]; }
+  void wait(int rank, const MessageWait& wait) { arenas_[0]->block(rank).message_wait.value.store(wait.word()); }
   void arrive(int rank, std::uint64_t sequence, std::uint64_t count = 1) {
     const Signature signature = signature_with(count);
     (*this)[rank].arrive(sequence, {0, hash_of(signature)}, pack(signature));
@@ -240,6 +242,29 @@ TEST(ArrivalTable, NamesRanksWithoutAHeartbeat) {
   host[1].complete(1);
   EXPECT_EQ(host[0].missing_text(1), "all ranks have arrived, but rank 2 has stopped there");
   EXPECT_EQ(host[1].completed(), 1u);
+}
+
+TEST(ArrivalTable, NamesTheMessagesForWhichMissingRanksWait) {
+  using Kind = MessageWait::Kind;
+  Host host(3);
+  host.wait(1, {Kind::receive, 0, 3});
+  EXPECT_EQ(host[0].missing_text(1), "ranks 1-2 have not arrived; rank 1 waits to receive from rank 0, tag 3");
+  host.arrive(2, 1);
+  host.wait(2, {Kind::send, 0, 4});
+  host.wait(1, {Kind::receive, any_source, 5});
+  EXPECT_EQ(host[0].missing_text(1), "rank 1 has not arrived; rank 1 waits to receive from any rank, tag 5");
+  host.wait(1, {Kind::send, 2, 6});
+  EXPECT_EQ(host[0].missing_text(1), "rank 1 has not arrived; rank 1 waits to send to rank 2, tag 6");
+  host.wait(1, {});
+  EXPECT_EQ(host[0].missing_text(1), "rank 1 has not arrived");
+}
+
+TEST(ArrivalTable, NamesAtMostFourMessagesForWhichMissingRanksWait) {
+  Host host(7);
+  for (int rank = 1; rank < 7; ++rank) host.wait(rank, {MessageWait::Kind::receive, 0, rank});
+  const std::string text = host[0].missing_text(1);
+  EXPECT_NE(text.find("rank 4 waits to receive from rank 0, tag 4"), std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 5 waits"), std::string::npos) << text;
 }
 
 TEST(ArrivalTable, NamesRanksOfOtherHostsThatGiveNoSignOfLife) {

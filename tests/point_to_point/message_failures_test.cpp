@@ -155,6 +155,23 @@ TEST(MessageDeadline, NamesTheRanksThatWaitInACycle) {
               {.timeout = 1s});
 }
 
+TEST(MessageDeadline, OfACollectiveNamesTheMessageForWhichAMissingRankWaits) {
+  run_communicators(3,
+                    [](Communicator& comm) {
+                      int value = 0;
+                      const Error error = error_of([&] {
+                        if (comm.rank() == 1)
+                          comm.recv(std::span(&value, 1), 0, 3);
+                        else
+                          comm.barrier({.timeout = 300ms});
+                      });
+                      EXPECT_EQ(error.code(), Errc::timeout);
+                      EXPECT_EQ(error.peer(), 1);
+                      EXPECT_SAYS(error.what(), "rank 1 has not arrived; rank 1 waits to receive from rank 0, tag 3");
+                    },
+                    {.timeout = 20s});
+}
+
 TEST(MessageDeadline, OfASendNamesTheReceiver) {
   for (const auto& hosts : kTwoRanks)
     run_hosts(hosts,
