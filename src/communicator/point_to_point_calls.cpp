@@ -20,11 +20,6 @@
 #include "device/placement.hpp"
 
 namespace collectives {
-namespace {
-
-std::string_view name_of(const MessageCall& call) noexcept { return call.sends() ? "send" : "recv"; }
-
-}  // namespace
 
 PointToPointCalls::PointToPointCalls(Communicator::Impl& owner, const CommunicatorResources& resources)
     : owner_(owner),
@@ -48,7 +43,7 @@ PointToPointCalls::PointToPointCalls(Communicator::Impl& owner, const Communicat
 // ---- checks ----
 
 void PointToPointCalls::refuse(Errc code, const MessageCall& call, std::string_view why) const {
-  throw Error(code, fmt::format("{}: {}", name_of(call), why), resources_.rank(), kNoRank, std::string(name_of(call)));
+  throw Error(code, fmt::format("{}: {}", call.name(), why), resources_.rank(), kNoRank, std::string(call.name()));
 }
 
 CheckedMessage PointToPointCalls::check(const MessageCall& call, const Options& options) const {
@@ -98,7 +93,9 @@ void PointToPointCalls::check_memory(const MessageCall& call) const {
 
 std::array<CheckedMessage, 2> PointToPointCalls::check_exchange(const MessageCall& send, const MessageCall& receive,
                                                                 const Options& options) const {
-  const std::array<CheckedMessage, 2> calls{check(send, options), check(receive, options)};
+  MessageCall to = send, from = receive;
+  to.in_sendrecv = from.in_sendrecv = true;
+  const std::array<CheckedMessage, 2> calls{check(to, options), check(from, options)};
   const std::byte *const a = send.data, *const b = receive.data;
   if (send.count > 0 && receive.count > 0 && a < b + receive.bytes() && b < a + send.bytes())
     throw Error(Errc::invalid_argument, "sendrecv: input and output overlap", resources_.rank(), kNoRank, "sendrecv");
@@ -108,8 +105,8 @@ std::array<CheckedMessage, 2> PointToPointCalls::check_exchange(const MessageCal
 // ---- calls ----
 
 Rank PointToPointCalls::run(const MessageCall& call, const Options& options) {
-  owner_.check_process(name_of(call));
-  const OneCall::Entered entered(one_call_, resources_.rank(), name_of(call));
+  owner_.check_process(call.name());
+  const OneCall::Entered entered(one_call_, resources_.rank(), call.name());
   MessageOperation operation;
   operation.begin(check(call, options));
   MessageOperation* const one = &operation;
@@ -160,8 +157,8 @@ PointToPointCalls::States& PointToPointCalls::start_together(std::span<const Che
 }
 
 Work PointToPointCalls::issue(const MessageCall& call, const Options& options) {
-  owner_.check_process(name_of(call));
-  const OneCall::Entered entered(one_call_, resources_.rank(), name_of(call));
+  owner_.check_process(call.name());
+  const OneCall::Entered entered(one_call_, resources_.rank(), call.name());
   const CheckedMessage checked = check(call, options);
   return Work(std::move(start_together({&checked, 1}).front()));
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <string_view>
 
 #include "collectives/error.hpp"
 #include "collectives/messages.hpp"
@@ -23,6 +24,7 @@ struct MessageCall {
   std::byte* data = nullptr;  ///< buffer, which a send only reads
   std::size_t count = 0;
   DataType type = DataType::f32;
+  bool in_sendrecv = false;  ///< whether the call is one half of a sendrecv
 
   static MessageCall send(ConstBuffer data, Rank to, int tag) noexcept {
     return {Kind::send, to, tag, static_cast<std::byte*>(const_cast<void*>(data.data)), data.count, data.type};
@@ -31,6 +33,8 @@ struct MessageCall {
     return {Kind::receive, from, tag, static_cast<std::byte*>(data.data), data.count, data.type};
   }
   bool sends() const noexcept { return kind == Kind::send; }
+  /// Returns the name of the call, for errors.
+  std::string_view name() const noexcept { return in_sendrecv ? "sendrecv" : sends() ? "send" : "recv"; }
   std::size_t bytes() const noexcept { return count * size_of(type); }
 };
 

@@ -15,8 +15,8 @@ std::string shape_text(std::uint64_t bytes, DataType type) {
 
 std::string text_of(const MessageOperation& operation) {
   const MessageCall& call = operation.call;
-  return fmt::format("{} #{} {} {} (tag {})", call.sends() ? "send" : "recv", operation.number,
-                     call.sends() ? "to" : "from", end_text(call), call.tag);
+  return fmt::format("{} #{} {} {} (tag {})", call.name(), operation.number, call.sends() ? "to" : "from",
+                     end_text(call), call.tag);
 }
 
 }  // namespace collectives

@@ -263,6 +263,7 @@ TEST(PersistentCall, OfAMessageIsRefusedIfMisused) {
     refused([&] { (void)comm.persistent_send(data, 2); }, "send: rank 2 is not a rank of 0 to 1");
     refused([&] { (void)comm.persistent_recv(data, other, -1); }, "recv: tag -1 is not in 0 to");
     refused([&] { (void)comm.persistent_sendrecv(data, other, data, other); }, "sendrecv: input and output overlap");
+    refused([&] { (void)comm.persistent_sendrecv(data, 2, data, other); }, "sendrecv: rank 2 is not a rank of 0 to 1");
     PersistentCall receive = comm.persistent_recv(data, other);
     receive.start();
     refused([&] { receive.start(); }, "recv: this persistent call is started already");

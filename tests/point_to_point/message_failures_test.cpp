@@ -42,6 +42,8 @@ TEST(MessageArguments, AreRefusedAndTheCommunicatorStaysUsable) {
     refused("overflow the address space", [&] { comm.recv({data.data(), SIZE_MAX / 2, DataType::f32}, 1); });
     refused("no such type: 200", [&] { comm.send({data.data(), 1, static_cast<DataType>(200)}, 1); });
     refused("input and output overlap", [&] { comm.sendrecv(data, 1, data, 1); });
+    refused("sendrecv: tag -1 is not in", [&] { comm.sendrecv(data, 1, std::span(data).first(0), 1, -1); });
+    EXPECT_EQ(error_of([&] { comm.sendrecv(data, 2, data, 1); }).operation(), "sendrecv");
     refused("the name has 257 bytes", [&] { comm.send(data, 1, 0, {.name = std::string(257, 'a')}); });
     refused("tag -5", [&] { static_cast<void>(comm.send_async(data, 1, -5)); });
     const auto unsupported = [](const std::string& part, auto&& call) {
@@ -153,6 +155,29 @@ TEST(MessageDeadline, NamesTheRanksThatWaitInACycle) {
                                                 std::to_string((rank + 1) % comm.size()));
               },
               {.timeout = 1s});
+}
+
+TEST(MessageDeadline, OfASendrecvNamesTheSendrecv) {
+  for (const bool asynchronous : {false, true})
+    run_communicators(2,
+                      [&](Communicator& comm) {
+                        const std::vector<float> data(4);
+                        std::vector<float> received(4);
+                        const Error error = error_of([&] {
+                          if (comm.rank() == 1)
+                            comm.recv(received, 0, 9);
+                          else if (asynchronous)
+                            comm.sendrecv_async(data, 1, received, 1, 7, {.timeout = 300ms}).wait();
+                          else
+                            comm.sendrecv(data, 1, received, 1, 7, {.timeout = 300ms});
+                        });
+                        EXPECT_EQ(error.code(), Errc::timeout);
+                        const std::string operation =
+                            std::string("sendrecv #") + (asynchronous ? "1" : "2") + " from rank 1 (tag 7)";
+                        EXPECT_EQ(error.operation(), operation);
+                        EXPECT_SAYS(error.what(), operation + ": timed out after 0.3 s on rank 0");
+                      },
+                      {.timeout = 20s});
 }
 
 TEST(MessageDeadline, OfACollectiveNamesTheMessageForWhichAMissingRankWaits) {
