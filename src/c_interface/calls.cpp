@@ -61,8 +61,10 @@ collectives_error collectives_split(collectives_communicator* comm, int color, i
 collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks, size_t count,
                                            const char* name, const collectives_communicator_options* options,
                                            collectives_communicator** part) {
-  return make_c_communicator(__func__, options, part, [&](const CommunicatorOptions& how) {
-    return in(comm).create_group({&require(ranks, "ranks"), count}, name == nullptr ? "" : name, how);
+  return made(__func__, part, "part", [&] {
+    Communicator of_members =
+        in(comm).create_group({&require(ranks, "ranks"), count}, name == nullptr ? "" : name, options_of(options));
+    return std::unique_ptr<collectives_communicator>(new collectives_communicator{std::move(of_members)});
   });
 }
 

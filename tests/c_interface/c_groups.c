@@ -216,6 +216,8 @@ void CreateAGroup(Comm* comm) {
   const int twice[] = {rank, rank};
   INVALID("is listed twice", collectives_create_group(comm, twice, 2, "twice", NULL, &part));
   INVALID("ranks is null", collectives_create_group(comm, NULL, 1, NULL, NULL, &part));
+  INVALID("comm is null", collectives_create_group(NULL, ranks, 1, NULL, NULL, &part));
+  INVALID("part is null", collectives_create_group(comm, ranks, 1, NULL, NULL, NULL));
   CHECK(part == NULL);
   if (rank > 0 || p == 1) {  // rank 0 takes no part
     const size_t members = (size_t)(p == 1 ? 1 : p - 1);
