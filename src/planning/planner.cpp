@@ -174,7 +174,12 @@ const std::shared_ptr<const PlannedCall>& Planner::plan(const Call& call, const 
   const std::uint64_t key = hash_of(signature);
   if (const auto found = plans_.find(key); found != plans_.end() && same(*found->second)) return last_ = found->second;
 
-  std::shared_ptr<const PlannedCall> planned = make(call, options, codec, k, signature);
+  std::shared_ptr<const PlannedCall> planned;
+  try {
+    planned = make(call, options, codec, k, signature);
+  } catch (const Error& error) {  // a plan is the same on all ranks, so its error names no rank
+    throw Error(error.code(), error.what(), rank, error.peer(), error.operation());
+  }
   if (plans_.size() >= kCachedPlans) plans_.clear();
   plans_[key] = planned;
   return last_ = std::move(planned);

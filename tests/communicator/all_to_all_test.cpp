@@ -341,6 +341,7 @@ TEST(AllToAllOfOtherBackends, IsRefusedAndTheErrorNamesTheBackendThatHasIt) {
           const Error error = error_of([&] { comm.all_to_all(in, out); });
           EXPECT_EQ(error.code(), Errc::unsupported);
           EXPECT_SAYS(std::string(error.what()), "backends that have one: hierarchical");
+          EXPECT_EQ(error.rank(), comm.rank());
           comm.all_to_all(in, out, {.backend = "hierarchical"});
           const std::vector<std::size_t> counts(3, 1);
           const Error counted = error_of([&] {
@@ -349,6 +350,9 @@ TEST(AllToAllOfOtherBackends, IsRefusedAndTheErrorNamesTheBackendThatHasIt) {
           });
           EXPECT_EQ(counted.code(), Errc::unsupported) << counted.what();
           EXPECT_SAYS(std::string(counted.what()), "backends that have one: hierarchical");
+          EXPECT_EQ(counted.rank(), comm.rank());
+          const Error explained = error_of([&] { comm.explain(Collective::all_to_all, 3, DataType::f32); });
+          EXPECT_EQ(explained.rank(), comm.rank());
         },
         options);
   }

@@ -46,6 +46,7 @@ class PartConformance : public ::testing::TestWithParam<std::tuple<const char*, 
       const Error error = error_of([&] { refused(comm); });
       EXPECT_EQ(error.code(), Errc::unsupported);
       EXPECT_SAYS(error.what(), "has no " + std::string(to_string(collective)) + "; backends that have one: ");
+      EXPECT_EQ(error.rank(), comm.rank());
     };
     run_hosts(world.hosts, performed(collective) ? f : expect_refusal, options, world.domains);
   }
