@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <ranges>
 #include <set>
@@ -23,16 +24,36 @@ namespace collectives::bench {
 
 namespace {
 
-// Element types and ops whose results the benchmark can verify.
-constexpr DataType kTypes[] = {DataType::f32,    DataType::f64, DataType::f16, DataType::bf16, DataType::f8e4m3,
-                               DataType::f8e5m2, DataType::i8,  DataType::u8,  DataType::i16,  DataType::u16,
-                               DataType::i32,    DataType::u32, DataType::i64, DataType::u64,  DataType::boolean};
-constexpr ReduceOp::Kind kOps[] = {
-    ReduceOp::Kind::sum,         ReduceOp::Kind::average,     ReduceOp::Kind::product,
-    ReduceOp::Kind::min,         ReduceOp::Kind::max,         ReduceOp::Kind::pre_scaled_sum,
-    ReduceOp::Kind::user,        ReduceOp::Kind::bitwise_and, ReduceOp::Kind::bitwise_or,
-    ReduceOp::Kind::bitwise_xor, ReduceOp::Kind::logical_and, ReduceOp::Kind::logical_or,
-    ReduceOp::Kind::logical_xor};
+/// Returns the types of the library whose results the benchmark can verify: all but complex numbers and pairs.
+std::vector<DataType> verified_types() {
+  std::vector<DataType> types;
+  std::ranges::copy_if(kDataTypes, std::back_inserter(types), [](DataType type) {
+    return class_of(type) != TypeClass::complex && class_of(type) != TypeClass::value_index;
+  });
+  return types;
+}
+
+/// Returns the ops of the library that a verified type has.
+std::vector<ReduceOp::Kind> verified_ops() {
+  const std::vector<DataType> types = verified_types();
+  std::vector<ReduceOp::Kind> ops;
+  std::ranges::copy_if(kReduceKinds, std::back_inserter(ops), [&](ReduceOp::Kind op) {
+    return std::ranges::any_of(types, [op](DataType type) { return supports(type, op); });
+  });
+  return ops;
+}
+
+/// Returns the names of values, with commas between them.
+std::string names_of(auto&& values) {
+  return fmt::format("{}", fmt::join(values | std::views::transform([](auto one) { return to_string(one); }), ", "));
+}
+
+/// Returns the names of all codecs, with a comma after each.
+std::string codec_names() {
+  std::string names;
+  for (const Codec* codec : codecs()) names += fmt::format("{}, ", codec->name());
+  return names;
+}
 
 constexpr std::size_t kSmallestBytes = 8;
 constexpr int kMostRanks = 4096;
@@ -57,8 +78,7 @@ std::vector<T> choose(std::string_view flag, std::string_view list, std::span<co
     if (item == "all") return {known.begin(), known.end()};
     const auto found = std::ranges::find(known, item, [](T value) { return to_string(value); });
     if (found == known.end()) {
-      throw BadArguments(fmt::format("{} '{}' is unknown; valid: all, {}", flag, item,
-                                     fmt::join(known | std::views::transform([](T v) { return to_string(v); }), ", ")));
+      throw BadArguments(fmt::format("{} '{}' is unknown; valid: all, {}", flag, item, names_of(known)));
     }
     if (std::ranges::find(chosen, *found) == chosen.end()) chosen.push_back(*found);
   }
@@ -101,11 +121,9 @@ Compression choose_compression(std::string_view text) {
     if (error == std::errc() && (percent || end == number.data() + number.size()) && density > 0 && density <= 1)
       return {std::string(text), nullptr, density};
   }
-  std::string known;
-  for (const Codec* codec : codecs()) known += fmt::format("{}, ", codec->name());
   throw BadArguments(
       fmt::format("--compress '{}' is unknown; valid: none, {}top_k:DENSITY with a density above 0, at most 1, or in %",
-                  text, known));
+                  text, codec_names()));
 }
 
 /// Parses a number from `least` to `most`. Throws BadArguments for any other text, NaN included.
@@ -175,20 +193,16 @@ struct OptionTexts {
 
 /// Adds the options that select what is measured.
 void add_case_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
-  app.add_option(
-      "collective", texts.collectives,
-      fmt::format("LIST of {}, or all [all_reduce]",
-                  fmt::join(kOperations | std::views::transform([](Operation one) { return to_string(one); }), ", ")));
+  app.add_option("collective", texts.collectives,
+                 fmt::format("LIST of {}, or all [all_reduce]", names_of(kOperations)));
   app.add_option("--backend", texts.backends,
                  fmt::format("LIST of {}, or all [auto]", fmt::join(backend_names(), ", ")));
   app.add_option("--min-bytes", texts.min_bytes, "smallest vector; after 0 comes 8 [0]");
   app.add_option("--max-bytes", texts.max_bytes, "largest vector [64M]");
   app.add_option("--factor", texts.factor, "from one size to the next [2]");
   app.add_flag("--odd", settings.odd, "odd element counts beside the round ones");
-  app.add_option(
-      "--type", texts.types,
-      "LIST of f32, f64, f16, bf16, f8e4m3, f8e5m2, i8, u8, i16, u16, i32, u32, i64, u64, boolean, or all [f32]");
-  app.add_option("--op", texts.ops, "LIST of sum, average, product, min, max, pre_scaled_sum, user, or all [sum]");
+  app.add_option("--type", texts.types, fmt::format("LIST of {}, or all [f32]", names_of(verified_types())));
+  app.add_option("--op", texts.ops, fmt::format("LIST of {}, or all [sum]", names_of(verified_ops())));
   app.add_option("--in-place", texts.in_place, "yes, no or both [both]");
 }
 
@@ -216,9 +230,9 @@ void add_timing_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 /// Adds the options about compression, verification, comparison, reports and the bootstrap.
 void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_option("--compress", texts.compressions,
-                 "LIST of none, bf16, f16, int8, mx_f8e4m3, mx_f8e5m2, top_k:DENSITY (0.01 or 1%): how f32 values "
-                 "travel; of top_k every call "
-                 "takes the next of the --rotate buffers, which hold different values then [none]");
+                 fmt::format("LIST of none, {}top_k:DENSITY (0.01 or 1%): how f32 values travel; of top_k every call "
+                             "takes the next of the --rotate buffers, which hold different values then [none]",
+                             codec_names()));
   app.add_flag("--force", settings.force, "compress also where the library would rather send everything");
   app.add_flag("--deterministic", settings.deterministic, "the same bits whatever the backend");
   app.add_option("--check", texts.check, "yes or no: verify results [yes]");
@@ -227,7 +241,7 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
   app.add_flag("--fraction-of-roofline", settings.fraction_of_roofline,
                "compare with the bound, measured after each measurement: all ranks at once move their share of the "
                "bytes that the collective must move, in shared memory, then wait in a barrier (one host only)");
-  app.add_option("--root", texts.root, "of broadcast, reduce, gather and scatter [0]");
+  app.add_option("--root", texts.root, fmt::format("of {} [0]", names_of(kOperations | std::views::filter(has_root))));
   app.add_option("--seed", texts.seed, "of the data [1]");
   app.add_option("--json", settings.json_file, "write the results there, one JSON object a line");
   app.add_flag("--samples", settings.samples, "with --json: every timed call, slowest rank");
@@ -238,8 +252,8 @@ void add_mode_options(CLI::App& app, OptionTexts& texts, Settings& settings) {
 
 void choose_lists(const OptionTexts& texts, Settings& settings) {
   settings.operations = choose<Operation>("collective", texts.collectives, kOperations);
-  settings.types = choose<DataType>("--type", texts.types, kTypes);
-  settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, kOps);
+  settings.types = choose<DataType>("--type", texts.types, verified_types());
+  settings.ops = choose<ReduceOp::Kind>("--op", texts.ops, verified_ops());
   settings.backends = choose_backends(texts.backends);
   settings.compressions.clear();
   for (const std::string_view item : split_list(texts.compressions))

@@ -248,12 +248,13 @@ void Report::print_heading(const Case& c) {
                                           c.compression.none() ? "" : fmt::format(", {}", c.compression.name));
   if (heading == heading_) return;
   heading_ = heading;
-  const bool both = settings_.out_of_place && settings_.in_place;
+  const bool has_both = has_in_place(c.operation);
+  const bool both = settings_.out_of_place && settings_.in_place && has_both;
   const std::size_t width = placement_heading(settings_).size();
   const std::string blank = fmt::format("#{:>11} {:>11} {:>5} {:>14} {:>5}", "", "", "", "", "");
   const auto placements = [&](auto&& column) { return column(settings_) + (both ? column(settings_) : std::string()); };
   print("#\n# {}\n", heading);
-  print("{} {:^{}}{}\n", blank, settings_.out_of_place ? "out-of-place" : "in-place", width - 1,
+  print("{} {:^{}}{}\n", blank, settings_.out_of_place || !has_both ? "out-of-place" : "in-place", width - 1,
         both ? fmt::format(" {:^{}}", "in-place", width - 1) : "");
   print("#{:>11} {:>11} {:>5} {:>14} {:>5}{}  {}\n", "size", "count", "type", "redop", "root",
         placements(placement_heading), "plan");

@@ -406,7 +406,8 @@ class COLLECTIVES_EXPORT Communicator {
   /// for each. Ranks outside the list may be in any call, or may have ended. The members must not have a call of this
   /// communicator in which they wait for one another.
   ///
-  /// Throws Error{invalid_argument} for a rank that is out of range or listed twice, and for a list without the caller.
+  /// Throws Error{invalid_argument} for a rank that is out of range or listed twice, for a list without the caller, and
+  /// if another thread is in a create_group() of this communicator.
   /// Throws Error{mismatch} that names both ranks and lists, if another member passed another list with this name.
   /// Throws Error{timeout} that names the members that did not come, and Error{peer_lost} for a member that has ended.
   /// This communicator stays usable after these errors.

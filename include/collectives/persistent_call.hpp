@@ -19,11 +19,12 @@
 // A send or a receive may be persistent, too. A start of it is a point-to-point call, which is matched by peer and tag
 // as every other one.
 //
-// Arguments. The buffers must exist until the object is destroyed. The codec and the user op must exist until then,
-// too. Lists of counts and texts are copied. The program may change the contents of the buffers while the call is not
-// started. A start throws Error{invalid_argument} if the program has freed a buffer that came from
-// Communicator::allocate() or Communicator::allocate_on_device(). The library does not notice that other memory was
-// freed.
+// Arguments. The object keeps the addresses of the buffers, which must exist until it is destroyed. The codec and the
+// user op must exist until then, too. Lists of counts and texts are copied. The program may change the contents of the
+// buffers while the call is not started. A start throws Error{invalid_argument} if the program has freed a buffer that
+// came from Communicator::allocate() or Communicator::allocate_on_device(). If a later allocate() has returned the same
+// addresses, the start uses the new memory. If other memory was freed, the library does not notice it, and the
+// behaviour is undefined.
 //
 // Errors. A persistent call that has failed is not started any more. If its communicator has failed, the next start
 // throws the same error.

@@ -19,6 +19,7 @@
 #include "bootstrap/subset.hpp"
 #include "collectives/communicator.hpp"
 #include "communicator/communicator_init.hpp"
+#include "communicator/member_exchange.hpp"
 #include "communicator/observer.hpp"
 #include "communicator/operation.hpp"
 #include "device/nccl_path.hpp"
@@ -86,6 +87,7 @@ struct CommunicatorResources {
   bool locked = false;
   mutable std::mutex mutex;  ///< communicator's lock, which ProgressThread::guard() takes
   std::unique_ptr<Observer> observer;
+  CreationState creations;  ///< state of create_group(), which only the thread in such a call uses
 };
 
 }  // namespace collectives

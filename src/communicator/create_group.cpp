@@ -18,6 +18,7 @@
 #include "communicator/communicator_impl.hpp"
 #include "communicator/inherited_options.hpp"
 #include "communicator/member_exchange.hpp"
+#include "communicator/one_call.hpp"
 
 namespace collectives {
 namespace {
@@ -42,10 +43,11 @@ Communicator Communicator::create_group(std::span<const Rank> ranks, std::string
                                         const CommunicatorOptions& options) {
   impl_->check_process("create_group");
   check_group_list(ranks, rank(), size());
-  const CommunicatorResources& parent = impl_->resources;
+  CommunicatorResources& parent = impl_->resources;
+  const OneCall::Entered entered(parent.creations.one_call, rank(), "create_group");
   MemberExchange members(
       *parent.view, *parent.context.arena, *parent.failure_detector, [this] { return impl_->progress_thread_.guard(); },
-      {ranks.begin(), ranks.end()}, name);
+      {ranks.begin(), ranks.end()}, name, parent.creations);
   SubsetBootstrap bootstrap(
       "create_group", rank(), {ranks.begin(), ranks.end()}, std::numeric_limits<int>::max(),
       [&](std::string_view text, Deadline deadline) { return members.all_gather(text, deadline); }, parent.parent_info,

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <span>
+#include <sstream>
 #include <utility>
 
 #include "base/coarse_clock.hpp"
@@ -27,6 +28,12 @@ namespace {
 
 constexpr std::size_t kPieceBytes = kMemberPieceWords * sizeof(std::uint64_t);
 constexpr std::size_t kListBytes = kMemberListWords * sizeof(std::uint64_t);
+
+// Time from the discovery that a member has left to its report. Meanwhile this rank looks for a member whose process
+// has ended, because the other one may have left for that reason. Reason for the value: the message of a leaver may
+// arrive before another host has closed the connections of the ended process. Ranks that report a mismatch wait as long
+// for arrival records.
+constexpr auto kLookForEnd = std::chrono::milliseconds(300);
 
 std::uint64_t time_now() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -49,6 +56,15 @@ std::string load_text(std::span<const std::atomic<std::uint64_t>> words, std::si
   return text;
 }
 
+/// Stores a list of ranks as text that ends with 0. A long list is cut.
+void store_list(std::span<std::atomic<std::uint64_t>> words, std::string_view list) {
+  store_text(words, std::string(list.substr(0, kListBytes - 1)) + '\0');
+}
+
+std::string load_list(std::span<const std::atomic<std::uint64_t>> words) {
+  return load_text(words, kListBytes).c_str();
+}
+
 /// Returns whether a list of ranks as text, such as "0,3,1", contains a rank.
 bool list_contains(std::string_view list, Rank rank) {
   return fmt::format(",{},", list).find(fmt::format(",{},", rank)) != std::string::npos;
@@ -62,7 +78,7 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
 }  // namespace
 
 MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetector& failure_detector, Guard guard,
-                               std::vector<Rank> members, std::string_view name)
+                               std::vector<Rank> members, std::string_view name, CreationState& state)
     : view_(view),
       arena_(arena),
       failure_detector_(failure_detector),
@@ -72,34 +88,45 @@ MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetect
       list_(fmt::format("{}", fmt::join(members_, ","))),
       name_(hash_text(name, 1)),
       creation_(hash_text(list_, name_)),
+      state_(state),
       begun_(time_now()),
-      read_from_(view_.world.members.size()) {
+      calls_(failure_detector.arrivals().arrived()),
+      read_from_(view_.world.members.size()),
+      call_numbers_(view_.world.members.size()) {
   for (const Rank rank : members_)
     if (rank != view_.world.self) (is_here(rank) ? here_ : remote_).push_back(rank);
   drop_old_messages();
   MemberBlock& mine = block_of(view_.world.self);
   mine.shown.value.store(0, std::memory_order_release);
   mine.taken.value.store(0, std::memory_order_relaxed);
-  mine.refused.store(0, std::memory_order_relaxed);
   mine.name.store(name_, std::memory_order_relaxed);
-  const std::string_view cut = std::string_view(list_).substr(0, kListBytes - 1);
-  store_text(mine.list, std::string(cut) + '\0');
+  mine.call_number.fetch_add(1, std::memory_order_relaxed);
+  store_list(mine.list, list_);
   mine.creation.value.store(creation_, std::memory_order_release);
 }
 
 /// Deletes stored control messages of members that have sent a message with round 0, which means that they gave up.
+/// Keeps refusals that can concern this call or a later one.
 void MemberExchange::drop_old_messages() {
   const auto lock = guard_();
   failure_detector_.check_control();
   if (control() == nullptr) return;
   auto& messages = control()->member_messages();
+  std::vector<bool> is_making(view_.world.members.size());  // by rank: whether it makes the creation of this rank now
   for (std::size_t i = messages.size(); i-- > 0;) {
-    if (messages[i].second.round != 0) continue;
-    const auto [from, end] = messages[i];
-    const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i) + 1;
-    const auto kept = std::remove_if(messages.begin(), last, [&](const auto& one) {
-      return one.first == from && one.second.creation == end.creation;
-    });
+    const auto& [from, end] = messages[i];
+    if (end.round != 0) {
+      if (end.creation == creation_) is_making[static_cast<std::size_t>(from)] = true;
+      continue;
+    }
+    const bool is_old =
+        end.name == name_ && (state_.failed.contains(name_) || is_making[static_cast<std::size_t>(from)]);
+    const bool is_kept = !is_old && read_refusal(from, end).has_value();
+    const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i) + (is_kept ? 0 : 1);
+    const auto is_dropped = [rank = from, creation = end.creation](const auto& one) {
+      return one.first == rank && one.second.creation == creation;
+    };
+    const auto kept = std::remove_if(messages.begin(), last, is_dropped);
     messages.erase(kept, last);
     i = std::min(i, messages.size());
   }
@@ -108,39 +135,68 @@ void MemberExchange::drop_old_messages() {
 MemberExchange::~MemberExchange() {
   MemberBlock& mine = block_of(view_.world.self);
   mine.shown.value.store(0, std::memory_order_release);
-  if (mine.refused.load(std::memory_order_relaxed) == 0) mine.name.store(0, std::memory_order_relaxed);
   mine.creation.value.store(0, std::memory_order_release);
   const auto lock = guard_();
   try {
+    note_end();
     ControlProtocol* const messages_of_hosts = control();
     if (messages_of_hosts == nullptr) return;
-    std::erase_if(messages_of_hosts->member_messages(),
-                  [&](const auto& one) { return one.second.creation == creation_; });
-    if (!complete_) send_to_remote(0, {});
+    std::erase_if(messages_of_hosts->member_messages(), [&](const auto& one) {
+      const auto& [from, message] = one;
+      return message.creation == creation_ ||
+             (complete_ && message.round == 0 && std::ranges::count(remote_, from) != 0);
+    });
+    if (!complete_) send_to_remote(0, refusal_);
   } catch (const std::exception&) {  // if this message is not sent, members of other hosts wait until their deadline
   }
 }
 
-void MemberExchange::check() const {
+/// Stores the result of this call in the state of the communicator.
+void MemberExchange::note_end() {
+  if (!complete_) {
+    state_.failed.insert(name_);
+    return;
+  }
+  state_.failed.erase(name_);
+  for (const Rank rank : members_) state_.made[rank] = {begun_, call_numbers_[static_cast<std::size_t>(rank)]};
+}
+
+std::optional<MemberExchange::LostMember> MemberExchange::find_lost(bool search) const {
   const auto lock = guard_();
   failure_detector_.check_control();
   if (ControlProtocol* const of_hosts = control()) of_hosts->note_lost();
-  arena_.search_ended(coarse_now(), std::chrono::milliseconds(10));
+  arena_.search_ended(coarse_now(), std::chrono::milliseconds(search ? 0 : 10));
+  std::optional<LostMember> leaver;
   for (const Rank rank : members_) {
     if (rank == view_.world.self) continue;
-    std::string how;
+    LostMember member{rank, {}, false};
     if (!is_here(rank)) {
-      how = control()->end_of(rank);
+      member.how = control()->end_of(rank);
+      member.left = control()->has_left(rank);
     } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
       const RankBlock& block = arena_.block(local);
-      how = fmt::format("{} after its call #{}",
-                        block.departed.value.load() == kHasLeft ? "it left the communicator" : "its process ended",
-                        block.completed.value.load());
+      member.left = block.departed.value.load() == kHasLeft;
+      member.how = fmt::format("{} after its call #{}", member.left ? "it left the communicator" : "its process ended",
+                               block.completed.value.load());
     }
-    if (!how.empty())
-      throw Error(Errc::peer_lost, fmt::format("{}: rank {} was lost: {}", label_, rank, how), view_.world.self, rank,
-                  "create_group");
+    if (member.how.empty()) continue;
+    if (!member.left) return member;
+    if (!leaver) leaver = std::move(member);
   }
+  return leaver;
+}
+
+void MemberExchange::throw_lost(const LostMember& lost) const {
+  throw Error(Errc::peer_lost, fmt::format("{}: rank {} was lost: {}", label_, lost.rank, lost.how), view_.world.self,
+              lost.rank, "create_group");
+}
+
+void MemberExchange::check() {
+  const auto lost = find_lost(leaver_found_.has_value());
+  if (!lost) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!leaver_found_) leaver_found_ = now;
+  if (!lost->left || now - *leaver_found_ >= kLookForEnd) throw_lost(*lost);
 }
 
 template <class Done>
@@ -159,8 +215,8 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
     ReportedWait::Awaited state{missing(), {}, {}};
     for (const Rank rank : state.ranks)
       if (is_here(rank) && block_of(rank).creation.value.load(std::memory_order_acquire) != 0)
-        state.last_answer = fmt::format("rank {} makes a communicator of ranks {}", rank,
-                                        load_text(block_of(rank).list, kListBytes).c_str());
+        state.last_answer =
+            fmt::format("rank {} makes a communicator of ranks {}", rank, load_list(block_of(rank).list));
     return state;
   };
   ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [this] {
@@ -168,7 +224,10 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
     check_lists();
   });
   for (Backoff backoff; !missing().empty(); backoff.wait()) {
-    waiting.turn();
+    if (waiting.is_over()) {
+      if (const auto lost = find_lost(true)) throw_lost(*lost);
+      throw waiting.timeout();
+    }
     if (!remote_.empty()) {
       const auto lock = guard_();
       failure_detector_.check_control();
@@ -185,7 +244,7 @@ void MemberExchange::show(std::string_view left) {
   mine.shown.value.store(++pieces_, std::memory_order_release);
 }
 
-bool MemberExchange::read_piece(Rank rank, std::string& text, bool& is_last) const {
+bool MemberExchange::read_piece(Rank rank, std::string& text, bool& is_last) {
   const MemberBlock& block = block_of(rank);
   const auto shows = [&] {
     return block.creation.value.load(std::memory_order_acquire) == creation_ &&
@@ -194,8 +253,10 @@ bool MemberExchange::read_piece(Rank rank, std::string& text, bool& is_last) con
   if (!shows()) return false;
   const std::size_t left = block.left.load(std::memory_order_relaxed);
   const std::string piece = load_text(block.piece, std::min(left, kPieceBytes));
+  const std::uint64_t call_number = block.call_number.load(std::memory_order_acquire);
 
   if (!shows()) return false;
+  call_numbers_[static_cast<std::size_t>(rank)] = call_number;
   text += piece;
   if (left > kPieceBytes) is_last = false;
   return true;
@@ -263,42 +324,118 @@ std::vector<std::string> MemberExchange::all_gather(std::string_view mine, Deadl
 // ---- other lists ----
 
 void MemberExchange::check_lists() {
-  const Rank self = view_.world.self;
+  check_lists_here();
+  if (control() != nullptr) check_remote_lists();
+}
+
+void MemberExchange::check_lists_here() {
   for (const Rank rank : here_) {
-    if (read_from_[static_cast<std::size_t>(rank)]) continue;
     const MemberBlock& block = block_of(rank);
     const std::uint64_t creation = block.creation.value.load(std::memory_order_acquire);
-    const std::uint64_t refused = block.refused.load(std::memory_order_acquire);
-    if (block.name.load(std::memory_order_acquire) != name_ || creation == creation_) continue;
-    if (creation == 0 && refused < begun_) continue;  // an error from before this rank began
-    const std::string list = load_text(block.list, kListBytes).c_str();
-    if (list != list_ && list_contains(list, self)) refuse_list(rank, list);
+    if (!read_from_[static_cast<std::size_t>(rank)] && creation != 0 && creation != creation_ &&
+        block.name.load(std::memory_order_acquire) == name_) {
+      const std::string list = load_list(block.list);
+      const auto made = state_.made.find(rank);
+      const bool is_made =
+          made != state_.made.end() && made->second.call_number == block.call_number.load(std::memory_order_acquire);
+      const bool is_valid = block.creation.value.load(std::memory_order_acquire) == creation;
+      if (is_valid && !is_made && list_contains(list, view_.world.self)) refuse_list(rank, list);
+    }
+    for (const RefusedList& record : block.refused)
+      if (const auto refusal = read_refusal(rank, record)) throw_if_concerned(*refusal);
   }
-  ControlProtocol* const messages_of_hosts = control();
-  if (messages_of_hosts == nullptr) return;
+}
+
+void MemberExchange::check_remote_lists() {
   const auto lock = guard_();
-  auto& messages = messages_of_hosts->member_messages();
-  const auto found = std::ranges::find_if(messages, [&](const auto& one) {
-    const auto& [from, message] = one;
-    return message.round != 0 && message.name == name_ && message.creation != creation_ &&
-           std::ranges::count(remote_, from) != 0 && !read_from_[static_cast<std::size_t>(from)] &&
-           list_contains(message.list, self);
-  });
-  if (found == messages.end()) return;
-  const auto [peer, message] = std::move(*found);
-  std::erase_if(messages, [&, from = peer, creation = message.creation](const auto& one) {
-    return one.first == from && one.second.creation == creation;
-  });
-  refuse_list(peer, message.list);
+  auto& messages = control()->member_messages();
+  const auto drop_creation_of = [&](Rank rank, std::uint64_t creation) {
+    std::erase_if(messages, [&](const auto& one) { return one.first == rank && one.second.creation == creation; });
+  };
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& [from, message] = messages[i];
+    if (message.name != name_ || std::ranges::count(remote_, from) == 0) continue;
+    if (const auto refusal = read_refusal(from, message)) {
+      throw_if_concerned(*refusal);
+    } else if (message.round != 0 && message.creation != creation_ && !read_from_[static_cast<std::size_t>(from)] &&
+               list_contains(message.list, view_.world.self)) {
+      const auto [peer, other] = messages[i];
+      drop_creation_of(peer, other.creation);
+      refuse_list(peer, other.list);
+    }
+  }
+}
+
+std::optional<MemberExchange::Refusal> MemberExchange::read_refusal(Rank from, const RefusedList& record) const {
+  const std::uint64_t number = record.number.load(std::memory_order_acquire);
+  if (number == 0 || record.name.load(std::memory_order_acquire) != name_) return std::nullopt;
+  const std::uint64_t creation = record.creation.load(std::memory_order_acquire);
+  const std::uint64_t time = record.time.load(std::memory_order_acquire);
+  const bool is_making = block_of(from).creation.value.load(std::memory_order_acquire) == creation_;
+  if (time >= begun_) {
+    if (is_making && creation != creation_) return std::nullopt;
+  } else {
+    const auto made = state_.made.find(from);
+    if (is_making || record.calls.load(std::memory_order_acquire) < calls_ || state_.failed.contains(name_) ||
+        (made != state_.made.end() && time < made->second.begun))
+      return std::nullopt;
+  }
+  Refusal refusal{from, creation, static_cast<Rank>(record.peer.load(std::memory_order_acquire)),
+                  load_list(record.list), load_list(record.other)};
+  if (record.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  return refusal;
+}
+
+std::optional<MemberExchange::Refusal> MemberExchange::read_refusal(Rank from, const MemberMessage& message) const {
+  if (message.round != 0) return std::nullopt;
+  Refusal refusal{from, message.creation, kNoRank, message.list, {}};
+  std::uint64_t calls = 0;
+  std::istringstream text(message.text);
+  text >> calls >> refusal.peer >> refusal.other;
+  const bool is_valid = !text.fail() && refusal.peer >= 0 && refusal.peer < view_.world.size();
+  if (!is_valid || calls < calls_) return std::nullopt;
+  return refusal;
+}
+
+void MemberExchange::throw_if_concerned(const Refusal& refusal) {
+  const Rank self = view_.world.self;
+  if (refusal.creation == creation_) {
+    // An earlier list of this rank was refused, if it is the peer.
+    if (refusal.peer != self) throw_mismatch(refusal.from, refusal.list, refusal.peer, refusal.other);
+  } else if (!read_from_[static_cast<std::size_t>(refusal.from)] && list_contains(refusal.list, self)) {
+    refuse_list(refusal.from, refusal.list);
+  }
 }
 
 void MemberExchange::refuse_list(Rank peer, const std::string& list) {
-  const Rank self = view_.world.self;
-  block_of(self).refused.store(std::max<std::uint64_t>(time_now(), 1), std::memory_order_release);
-  std::string text = fmt::format("rank {} passed ranks {}", self, list_);
-  const std::string other = fmt::format("rank {} passed ranks {}", peer, list);
-  text = self < peer ? fmt::format("{}, {}", text, other) : fmt::format("{}, {}", other, text);
-  throw Error(Errc::mismatch, fmt::format("{}: {}", label_, text), self, peer, "create_group");
+  publish_refusal(peer, list);
+  throw_mismatch(view_.world.self, list_, peer, list);
+}
+
+void MemberExchange::throw_mismatch(Rank one, const std::string& list, Rank other,
+                                    const std::string& other_list) const {
+  std::string text = fmt::format("rank {} passed ranks {}", one, list);
+  const std::string other_text = fmt::format("rank {} passed ranks {}", other, other_list);
+  text = one < other ? fmt::format("{}, {}", text, other_text) : fmt::format("{}, {}", other_text, text);
+  throw Error(Errc::mismatch, fmt::format("{}: {}", label_, text), view_.world.self, other, "create_group");
+}
+
+void MemberExchange::publish_refusal(Rank peer, const std::string& list) {
+  refusal_ = fmt::format("{} {} {}", calls_, peer, list);
+  MemberBlock& mine = block_of(view_.world.self);
+  std::uint64_t number = 1;
+  for (const RefusedList& one : mine.refused) number = std::max(number, one.number.load(std::memory_order_relaxed) + 1);
+  RefusedList& record = mine.refused[number % kRefusedLists];
+  // A reader uses the record only if it reads the same number before and after it.
+  record.number.store(0, std::memory_order_relaxed);
+  record.creation.store(creation_, std::memory_order_release);
+  record.name.store(name_, std::memory_order_release);
+  record.time.store(time_now(), std::memory_order_release);
+  record.calls.store(calls_, std::memory_order_release);
+  record.peer.store(static_cast<std::uint64_t>(peer), std::memory_order_release);
+  store_list(record.list, list_);
+  store_list(record.other, list);
+  record.number.store(number, std::memory_order_release);
 }
 
 }  // namespace collectives

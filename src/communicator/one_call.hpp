@@ -1,9 +1,9 @@
 // OneCall: refuses a second call of a communicator while a call of another thread is under way.
 //
-// A communicator accepts one collective at a time, and one point-to-point call beside it. A call sets a flag until it
-// ends, and a call that finds the flag set throws Error{invalid_argument}. The flag is read and written without an
-// atomic exchange, which would cost 6 ns. Two calls that begin within the same nanoseconds may therefore both miss the
-// flag.
+// A communicator accepts one collective, one point-to-point call and one create_group() at a time. A call sets a flag
+// until it ends, and a call that finds the flag set throws Error{invalid_argument}. The flag is read and written
+// without an atomic exchange, which would cost 6 ns. Two calls that begin within the same nanoseconds may therefore
+// both miss the flag.
 #pragma once
 
 #include <fmt/format.h>

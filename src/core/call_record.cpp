@@ -123,8 +123,10 @@ std::string list_text(const std::vector<std::uint64_t>& lengths) {
 
 std::string counts_text(const Signature& s, const CallDetails& details) {
   if (s.has_counts)
-    return " counts " + list_text(details.lengths) +
-           (details.displacements.empty() ? "" : " displacements " + list_text(details.displacements));
+    return details.lengths.empty()
+               ? " with counts"
+               : " counts " + list_text(details.lengths) +
+                     (details.displacements.empty() ? "" : " displacements " + list_text(details.displacements));
   if (s.counts_hash != 0) return " in a group of " + list_text(details.lengths);
   return s.collective == Collective::all_reduce ? " in no group" : " in equal parts";
 }
@@ -142,10 +144,10 @@ std::string compression_text(const Signature& s, const CallDetails& details, boo
   return text;
 }
 
-std::string elements_text(const Signature& s) {
+std::string elements_of(const Signature& s) {
   const Vocabulary* const words = vocabulary.load(std::memory_order_relaxed);
   const bool is_foreign = words != nullptr && !reduces(s.collective) && s.op_detail != 0;
-  return is_foreign ? words->elements(s) : fmt::format("{} x {}", s.count, to_string(s.type));
+  return is_foreign ? words->elements(s) : elements_text(s, s.count, to_string(s.type));
 }
 
 /// Returns the arguments of a call as text, such as "4096 x bf16 root 1". Names only some arguments: those that differ
@@ -160,7 +162,7 @@ std::string arguments_text(const Arrived& arrived, const Differences& difference
     text = name_of(s);
   } else {
     if (differences.collective) text = fmt::format("{} of ", name_of(s));
-    text += elements_text(s);
+    text += elements_of(s);
     if (differences.memory) text += fmt::format(" in {} memory", to_string(s.memory));
     if (differences.op && reduces(s.collective)) text += op_text(s, details);
     if (differences.root && has_root(s.collective)) text += fmt::format(" root {}", s.root);
@@ -248,6 +250,11 @@ std::string common_label(const std::vector<Alike>& groups) {
 }  // namespace
 
 void set_vocabulary(const Vocabulary* words) noexcept { vocabulary.store(words, std::memory_order_relaxed); }
+
+std::string elements_text(const Signature& signature, std::uint64_t count, std::string_view type) {
+  if (signature.has_counts && has_local_counts(signature.collective)) return fmt::format("parts of {}", type);
+  return fmt::format("{} x {}", count, type);
+}
 
 std::string_view name_of(const Signature& signature) noexcept {
   if (signature.split) return "split";

@@ -88,9 +88,11 @@ Mismatch describe_earlier_mismatch(const std::vector<Arrived>&);
 struct Vocabulary {
   /// Returns the name of the function that makes the call: "MPI_Allgatherv".
   std::string_view (*function)(const Signature&) noexcept;
-  /// Returns the elements of a call whose foreign type is not 0: "16 x MPI_BYTE".
+  /// Returns the elements of a call whose foreign type is not 0: "16 x MPI_BYTE", or "parts of MPI_BYTE".
   std::string (*elements)(const Signature&);
 };
+/// Returns "16 x f32", or "parts of f32" if each rank of the call knows only counts of its own.
+std::string elements_text(const Signature& signature, std::uint64_t count, std::string_view type);
 /// Sets the words of error texts; null: those of C++. `words` must be valid as long as any communicator.
 void set_vocabulary(const Vocabulary* words) noexcept;
 /// Returns "all_reduce" or "split".

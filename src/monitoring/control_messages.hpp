@@ -84,7 +84,7 @@ struct MemberMessage {
   std::uint64_t name = 0;      ///< hash of the name alone
   std::uint64_t round = 0;     ///< number of the exchange, from 1; 0: the sender has given up
   std::string list = {};       ///< ranks of the communicator, as text
-  std::string text = {};
+  std::string text = {};       ///< round 0: another list that the sender has found, if any (member_exchange.cpp)
 
   std::string encode() const;
   static std::optional<MemberMessage> decode(std::string_view bytes);

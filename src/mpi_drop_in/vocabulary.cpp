@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/call_record.hpp"
+#include "core/collective.hpp"
 #include "mpi_drop_in/basic_types.hpp"
 #include "mpi_drop_in/decision.hpp"
 
@@ -19,24 +20,30 @@ std::string_view function_of(const Signature& signature) noexcept {
   return kKindNames[static_cast<std::size_t>(kind_of(signature.collective, signature.has_counts))];
 }
 
+/// Returns the name of a basic type, or its kind and size.
+std::string name_of_basic(std::uint64_t basic) {
+  const std::size_t size = bytes_of(basic);
+  switch (kind_of(basic)) {
+    case BasicKind::signed_integer: return fmt::format("signed integer of {} bytes", size);
+    case BasicKind::unsigned_integer: return fmt::format("unsigned integer of {} bytes", size);
+    case BasicKind::floating: return fmt::format("float of {} bytes", size);
+    case BasicKind::complex: return fmt::format("complex of {} bytes", size);
+    case BasicKind::logical: return fmt::format("logical of {} bytes", size);
+    case BasicKind::wide_character: return "MPI_WCHAR";
+    case BasicKind::byte: return "MPI_BYTE";
+    case BasicKind::packed: return "MPI_PACKED";
+    case BasicKind::other: break;
+  }
+  return fmt::format("unknown type of {} bytes", size);
+}
+
 std::string elements_of_signature(const Signature& signature) {
   const std::size_t bytes = signature.count * size_of(signature.type);
   const std::uint64_t basic = signature.op_detail;
-  if ((basic & kSeveralTypes) != 0)
-    return fmt::format("{} bytes of several types ({:x})", bytes, basic >> 32 & 0x7fffffff);
-  const std::size_t size = bytes_of(basic), count = bytes / size;
-  switch (kind_of(basic)) {
-    case BasicKind::signed_integer: return fmt::format("{} x signed integer of {} bytes", count, size);
-    case BasicKind::unsigned_integer: return fmt::format("{} x unsigned integer of {} bytes", count, size);
-    case BasicKind::floating: return fmt::format("{} x float of {} bytes", count, size);
-    case BasicKind::complex: return fmt::format("{} x complex of {} bytes", count, size);
-    case BasicKind::logical: return fmt::format("{} x logical of {} bytes", count, size);
-    case BasicKind::wide_character: return fmt::format("{} x MPI_WCHAR", count);
-    case BasicKind::byte: return fmt::format("{} x MPI_BYTE", count);
-    case BasicKind::packed: return fmt::format("{} x MPI_PACKED", count);
-    case BasicKind::other: break;
-  }
-  return fmt::format("{} x unknown type of {} bytes", count, size);
+  if ((basic & kSeveralTypes) == 0) return elements_text(signature, bytes / bytes_of(basic), name_of_basic(basic));
+  const bool is_local = signature.has_counts && has_local_counts(signature.collective);
+  return fmt::format("{} of several types ({:x})", is_local ? "parts" : fmt::format("{} bytes", bytes),
+                     basic >> 32 & 0x7fffffff);
 }
 
 constexpr Vocabulary kWords{function_of, elements_of_signature};

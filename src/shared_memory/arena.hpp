@@ -98,16 +98,33 @@ inline constexpr std::uint64_t kCollectivesAhead = 64;
 /// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
 inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
 
+/// Number of refused lists that a rank keeps for members that come late. Reason: a program seldom repeats a call with a
+/// wrong list more often while a member is late.
+inline constexpr std::size_t kRefusedLists = 4;
+
+/// Two lists of ranks that two ranks have passed under one name. The rank that has found the difference writes them.
+struct RefusedList {
+  std::atomic<std::uint64_t> number{0};  ///< number among the refused lists of the rank, from 1; 0 while it is written
+  std::atomic<std::uint64_t> creation{0};  ///< hash of the name and the rank's own list
+  std::atomic<std::uint64_t> name{0};      ///< hash of the name alone
+  std::atomic<std::uint64_t> time{0};      ///< time of the steady clock at which the rank found the other list
+  std::atomic<std::uint64_t> calls{0};     ///< collectives of the parent that the rank had entered before
+  std::atomic<std::uint64_t> peer{0};      ///< rank that has passed the other list
+  std::atomic<std::uint64_t> list[kMemberListWords]{};   ///< the rank's own list, as text that ends with 0
+  std::atomic<std::uint64_t> other[kMemberListWords]{};  ///< list of `peer`
+};
+
 /// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
 struct MemberBlock {
   PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
   PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
   PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
-  std::atomic<std::uint64_t> name{0};     ///< hash of the name alone
-  std::atomic<std::uint64_t> refused{0};  ///< time at which it found another list of ranks; 0: it found none
-  std::atomic<std::uint64_t> left{0};     ///< bytes of the text from the shown piece on
+  std::atomic<std::uint64_t> name{0};         ///< hash of the name alone
+  std::atomic<std::uint64_t> call_number{0};  ///< number of the call among the rank's calls of create_group(), from 1
+  std::atomic<std::uint64_t> left{0};         ///< bytes of the text from the shown piece on
   std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
   std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
+  RefusedList refused[kRefusedLists];                   ///< refused lists, which later calls of the rank do not change
 };
 
 /// Values of RankBlock::departed: the rank has destroyed its communicator, and a peer has found that its process ended.

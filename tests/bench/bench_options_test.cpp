@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <regex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "collectives/codec.hpp"
+#include "collectives/plan.hpp"
 #include "collectives_bench/options.hpp"
 
 namespace collectives::bench {
@@ -151,7 +155,30 @@ TEST(BenchOptions, AnUnknownFlagListsTheKnownOnes) {
   expect_refusal({"all_reduce", "broadcast"}, {"broadcast", "--backend"});
 }
 
-TEST(BenchOptions, HelpIsNoError) { EXPECT_THROW(parse({"--help"}), HelpWanted); }
+std::string help() {
+  try {
+    parse({"--help"});
+  } catch (const HelpWanted& wanted) {
+    return wanted.what();
+  }
+  return {};
+}
+
+/// Expects that `text` contains a name as a whole word.
+void expect_word(const std::string& text, std::string_view name) {
+  const std::regex word("(^|[^a-z0-9_])" + std::string(name) + "($|[^a-z0-9_])");
+  EXPECT_TRUE(std::regex_search(text, word)) << name << " is missing in\n" << text;
+}
+
+TEST(BenchOptions, HelpIsNoErrorAndListsWhatTheLibraryHas) {
+  const std::string text = help();
+  for (const Collective collective : kCollectives) expect_word(text, to_string(collective));
+  for (const Operation operation : kOperations) expect_word(text, to_string(operation));
+  for (const DataType type : parse({"--type", "all"}).types) expect_word(text, to_string(type));
+  for (const ReduceOp::Kind op : parse({"--op", "all"}).ops) expect_word(text, to_string(op));
+  for (const Codec* const codec : codecs()) expect_word(text, codec->name());
+  for (const std::string_view backend : backend_names()) expect_word(text, backend);
+}
 
 TEST(ElementCounts, BeginWithNothingThenEightBytesUpToTheLargest) {
   const Settings settings = parse({"--max-bytes", "100", "--factor", "2"});

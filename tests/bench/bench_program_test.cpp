@@ -79,6 +79,24 @@ TEST(BenchProgram, ShowsATableAndEndsWithZero) {
   }
 }
 
+TEST(BenchProgram, ShowsOneHalfOfTheTableIfACollectiveHasNoFormInPlace) {
+  const std::string measure = kBench + " --bootstrap threads:2 --min-bytes 8 --max-bytes 8 --iterations 3 ";
+  const auto shows = [](const Outcome& outcome, const char* word) {
+    return outcome.text.find(word) != std::string::npos;
+  };
+  for (const std::string collective : {"barrier", "sendrecv"})
+    for (const std::string placement : {"both", "yes", "no"}) {
+      const Outcome outcome = run(measure + collective + " --in-place " + placement);
+      ASSERT_EQ(outcome.status, 0) << outcome.text;
+      EXPECT_TRUE(shows(outcome, " out-of-place")) << outcome.text;
+      EXPECT_FALSE(shows(outcome, " in-place")) << outcome.text;
+      // Each half has one column of this name.
+      EXPECT_EQ(outcome.text.find("busbw"), outcome.text.rfind("busbw")) << outcome.text;
+    }
+  const Outcome outcome = run(measure + "all_reduce");
+  EXPECT_TRUE(shows(outcome, " out-of-place") && shows(outcome, " in-place")) << outcome.text;
+}
+
 TEST(BenchProgram, RunsAlone) {
   const Outcome outcome = run(kBench + " all --max-bytes 64 --iterations 3");
   EXPECT_EQ(outcome.status, 0) << outcome.text;

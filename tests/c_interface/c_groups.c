@@ -153,6 +153,51 @@ void GroupBlocksAndScans(Comm* comm) {
   collectives_group_free(group);
 }
 
+void GroupDisplacedParts(Comm* comm) {
+  const size_t p = size_of(comm), self = (size_t)collectives_rank(comm);
+  const collectives_data_type i32 = COLLECTIVES_I32;
+  size_t counts[kMost], places[kMost], overlapping[kMost], equal[kMost];
+  for (size_t r = 0; r < p; ++r) {
+    counts[r] = 3;
+    places[r] = 5 * (p - 1 - r) + 1;  // backwards, two elements apart
+    overlapping[r] = 2 * r;
+    equal[r] = 0;
+  }
+  collectives_options options = {.size = sizeof options, .displacements = places};
+  const int32_t in[3] = {(int32_t)self, 7, (int32_t)(10 * self)};
+  int32_t all[5 * kMost], dense[3 * kMost], whole[5 * kMost], part[3], overlapped[3];
+  int32_t ranks = 0;
+  for (size_t r = 0; r < p; ++r) ranks += (int32_t)r;
+  for (size_t i = 0; i < 5 * p; ++i) all[i] = -1, whole[i] = (int32_t)(self + i);
+  collectives_group* group;
+  OK(collectives_group_create(comm, &group));
+  OK(collectives_group_all_gather_v(group, in, all, counts, i32, &options));
+  OK(collectives_group_all_gather_v(group, in, dense, counts, i32, NULL));
+  OK(collectives_group_reduce_scatter_v(group, whole, part, counts, i32, COLLECTIVES_SUM, &options));
+  options.displacements = overlapping;
+  OK(collectives_group_reduce_scatter_v(group, whole, overlapped, counts, i32, COLLECTIVES_SUM, &options));
+  for (size_t r = 0; r < p; ++r) counts[r] = places[r] = overlapping[r] = 0;  // the group has copies
+  OK(collectives_group_run(group));
+  for (size_t r = 0; r < p; ++r) {
+    const int32_t* const from = all + 5 * (p - 1 - r);
+    CHECK(from[0] == -1 && from[4] == -1);
+    CHECK(from[1] == (int32_t)r && from[2] == 7 && from[3] == (int32_t)(10 * r));
+    CHECK(memcmp(from + 1, dense + 3 * r, sizeof in) == 0);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(part[i] == ranks + (int32_t)(p * (5 * (p - 1 - self) + 1 + i)));
+    CHECK(overlapped[i] == ranks + (int32_t)(p * (2 * self + i)));
+  }
+  for (size_t r = 0; r < p; ++r) counts[r] = 3;
+  options.displacements = equal;
+  INVALID("displacements, which this call does not use",
+          collectives_group_all_gather(group, in, all, 3, i32, &options));
+  if (p > 1)
+    INVALID("parts 0 and 1 of output overlap", collectives_group_all_gather_v(group, in, all, counts, i32, &options));
+  collectives_group_free(group);
+  OK(collectives_barrier(comm, NULL));
+}
+
 void GroupAnyCollectives(Comm* comm) {
   const size_t p = size_of(comm), self = (size_t)collectives_rank(comm);
   const int last = collectives_size(comm) - 1;

@@ -50,6 +50,7 @@ typedef collectives_communicator Comm;
   S(StartPersistentMessages, 1, together)            \
   S(GroupAnyCollectives, 1, together)                \
   S(GroupBlocksAndScans, 1, together)                \
+  S(GroupDisplacedParts, 1, together)                \
   S(CreateAGroup, 1, together)                       \
   S(Split, 1, together)                              \
   S(AllocateMemory, 1, together)                     \

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -109,6 +110,89 @@ TEST(CreateGroup, WithDifferentListsIsAMismatchThatNamesBoth) {
                 part.barrier();
               },
               {.timeout = 20s});
+}
+
+const std::vector<std::vector<int>> kTrioHosts = {{0, 0, 0}, {0, 1, 1}, {0, 1, 2}};
+const std::vector<Rank> kTrio{0, 1, 2};
+
+TEST(CreateGroup, WithDifferentListsIsAMismatchForAMemberThatComesAfterTheOthersHaveGoneOn) {
+  for (const auto& hosts : kTrioHosts) {
+    std::barrier over(3);
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                const Rank self = comm.rank();
+                if (self == 2) over.arrive_and_wait();
+                const std::vector<Rank> ranks = self == 1 ? std::vector<Rank>{1, 0, 2} : kTrio;
+                const Error error = error_of([&] { (void)comm.create_group(ranks, "trio"); });
+                EXPECT_EQ(error.code(), Errc::mismatch);
+                EXPECT_SAYS(error.what(), "create_group \"trio\": rank ");
+                EXPECT_SAYS(error.what(), "rank 1 passed ranks 1,0,2");
+                EXPECT_SAYS(error.what(), " passed ranks 0,1,2");
+                if (self != 2) {
+                  for (const char* name : {"pair", "other pair"})
+                    comm.create_group(std::vector<Rank>{0, 1}, name).barrier();
+                  over.arrive_and_wait();
+                }
+                over.arrive_and_wait();  // no rank leaves before rank 2 has its error
+              },
+              {.timeout = 20s});
+  }
+}
+
+TEST(CreateGroup, WithDifferentListsIsAMismatchForAMemberThatOnlyOneOfThemNames) {
+  for (const auto& hosts : kTrioHosts)
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                const std::vector<Rank> ranks = comm.rank() == 1 ? std::vector<Rank>{0, 1} : kTrio;
+                const Error error = error_of([&] { (void)comm.create_group(ranks, "trio"); });
+                EXPECT_EQ(error.code(), Errc::mismatch);
+                EXPECT_SAYS(error.what(), "create_group \"trio\": rank 0 passed ranks 0,1,2, rank 1 passed ranks 0,1");
+              },
+              {.timeout = 20s});
+}
+
+TEST(CreateGroup, WithDifferentListsIsForgottenIfMembersRepeatIt) {
+  const std::vector<std::vector<Rank>> lists = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}};
+  for (const auto& hosts : kTrioHosts)
+    for (const bool by_collective : {false, true}) {
+      std::barrier over(3);
+      run_hosts(hosts,
+                [&](Communicator& comm) {
+                  const auto self = static_cast<std::size_t>(comm.rank());
+                  const Error error = error_of([&] { (void)comm.create_group(lists[self], "trio"); });
+                  EXPECT_EQ(error.code(), Errc::mismatch);
+                  by_collective ? comm.barrier() : over.arrive_and_wait();
+                  comm.create_group(kTrio, "trio").barrier();
+                  if (self != 1) comm.create_group(std::vector<Rank>{0, 2}, "trio").barrier();
+                },
+                {.timeout = 20s});
+    }
+}
+
+TEST(CreateGroup, OfASecondThreadIsRefusedDuringACall) {
+  std::atomic<bool> refused{false};
+  run_communicators(2, [&](Communicator& comm) {
+    const auto call = [&] {
+      try {
+        comm.create_group(std::vector<Rank>{0, 1}, "pair").barrier();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_argument);
+        EXPECT_SAYS(error.what(), "create_group: another thread is in a create_group of this communicator");
+        refused = true;
+      }
+    };
+    if (comm.rank() == 0) {
+      std::thread other(call);
+      std::this_thread::sleep_for(50ms);
+      call();
+      other.join();
+      EXPECT_TRUE(refused);
+    } else {
+      while (!refused) std::this_thread::sleep_for(1ms);
+      call();
+    }
+    comm.barrier();
+  });
 }
 
 TEST(CreateGroup, WithoutAMemberReachesItsDeadlineAndCanBeRepeated) {

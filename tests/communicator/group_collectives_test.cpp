@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -184,6 +186,145 @@ TEST(GroupOfCollectives, GathersAndScattersInPlaceAtAnyRoot) {
             ASSERT_EQ(result[i], given(static_cast<std::size_t>(root), 1, self * count + i)) << i;
         }
     });
+}
+
+// ---- displacements ----
+
+/// Sum over `ranks` ranks of their given elements.
+int sum_of_given(std::size_t ranks, std::size_t member, std::size_t i) {
+  int sum = 0;
+  for (std::size_t r = 0; r < ranks; ++r) sum += given(r, member, i);
+  return sum;
+}
+
+/// Parts in the reverse order of ranks, with a gap before each and behind the last one. The part of rank 1 is empty.
+struct PartsWithGaps {
+  PartsWithGaps(std::size_t p, std::size_t scale) : counts(p), displacements(p) {
+    constexpr std::size_t kGap = 2;  // elements
+    for (std::size_t r = p; r-- > 0;) {
+      counts[r] = r == 1 ? 0 : scale + r;
+      displacements[r] = length + kGap;
+      length = displacements[r] + counts[r];
+    }
+    length += kGap;
+  }
+  PartLayout layout() const { return {counts, displacements}; }
+  std::size_t sum() const { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+
+  std::vector<std::size_t> counts, displacements;
+  std::size_t length = 0;
+};
+
+TEST(GroupOfCollectives, PlacesPartsByDisplacementsAndKeepsTheGaps) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      for (const std::size_t scale : {std::size_t{4}, std::size_t{30'000}})
+        for (const bool in_place : {false, true}) {
+          const PartsWithGaps parts(p, scale);
+          const std::size_t count = parts.counts[self], first = parts.displacements[self];
+          std::vector<int> own(count), all(parts.length, -1), dense(parts.sum(), -1), expected(all);
+          std::vector<int> whole(parts.length), part(count), sums(parts.length);
+          const std::span<int> source = in_place ? std::span(all).subspan(first, count) : std::span(own);
+          const std::span<int> result = in_place ? std::span(whole).subspan(first, count) : std::span(part);
+          for (std::size_t i = 0; i < count; ++i) own[i] = source[i] = given(self, 1, i);
+          for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = given(self, 2, i);
+          const std::vector<int> addend(whole);
+          for (std::size_t r = 0; r < p; ++r)
+            for (std::size_t i = 0; i < parts.counts[r]; ++i) expected[parts.displacements[r] + i] = given(r, 1, i);
+
+          PartsWithGaps lists(parts);
+          Group group = comm.group();
+          group.all_gather_v(source, all, lists.layout());
+          group.all_gather_v(own, dense, lists.counts);
+          group.reduce_scatter_v(whole, result, lists.layout());
+          group.all_reduce(addend, sums);
+          std::ranges::fill(lists.counts, 7);  // the group has copies of the lists
+          std::ranges::fill(lists.displacements, 7);
+          const std::uint64_t calls_before = comm.counters()[Collective::all_gather].calls;
+          group.run();
+          if (scale == 4) {
+            EXPECT_EQ(comm.counters()[Collective::all_gather].calls, calls_before + 1) << "displaced and dense parts";
+          }
+          ASSERT_EQ(all, expected) << scale << in_place;
+          std::size_t at = 0;
+          for (std::size_t r = 0; r < p; ++r)
+            for (std::size_t i = 0; i < parts.counts[r]; ++i) ASSERT_EQ(dense[at++], given(r, 1, i)) << r << " " << i;
+          for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(result[i], sum_of_given(p, 2, first + i)) << i;
+          for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], sum_of_given(p, 2, i)) << i;
+          if (!in_place) {
+            ASSERT_EQ(whole, addend);
+          }
+        }
+    });
+}
+
+TEST(GroupOfCollectives, ReducesPartsOfOneInputThatOverlap) {
+  for (const auto& hosts : kGroupWorlds)
+    run_hosts(hosts, [](Communicator& comm) {
+      const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+      for (const std::size_t scale : {std::size_t{4}, std::size_t{30'000}}) {
+        std::vector<int> whole(p * scale + scale), sums(whole.size());
+        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = given(self, 3, i);
+        const std::vector<std::size_t> counts(p, scale);
+        std::vector<std::size_t> by_half(p), all_equal(p, 1);
+        for (std::size_t r = 0; r < p; ++r) by_half[r] = r * (scale / 2);
+        std::vector<int> half(scale), equal(scale);
+        Group group = comm.group();
+        group.reduce_scatter_v(whole, half, {counts, by_half});
+        group.reduce_scatter_v(whole, equal, {counts, all_equal});
+        group.all_reduce(whole, sums);
+        const std::uint64_t calls_before = comm.counters()[Collective::reduce_scatter].calls;
+        group.run();
+        if (scale == 4) {
+          EXPECT_EQ(comm.counters()[Collective::reduce_scatter].calls, calls_before + 1);
+        }
+        for (std::size_t i = 0; i < scale; ++i) {
+          ASSERT_EQ(half[i], sum_of_given(p, 3, by_half[self] + i)) << i;
+          ASSERT_EQ(equal[i], sum_of_given(p, 3, 1 + i)) << i;
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], sum_of_given(p, 3, i)) << i;
+      }
+    });
+}
+
+TEST(GroupOfCollectives, RefusesDisplacedPartsThatOverlapAnotherOutputOrLeaveTheBuffer) {
+  run_communicators(2, [](Communicator& comm) {
+    std::vector<int> mine(3), all(10), other(3);
+    const std::vector<std::size_t> counts{3, 3}, apart{6, 1}, overlapping{0, 2}, beyond{0, 8};
+    const auto refused = [&](auto&& add, std::string_view why) {
+      Group group = comm.group();
+      const Error error = error_of([&] {
+        add(group);
+        group.run();
+      });
+      EXPECT_EQ(error.code(), Errc::invalid_argument);
+      EXPECT_SAYS(error.what(), why);
+    };
+    refused(
+        [&](Group& group) {
+          group.all_gather_v(mine, all, {counts, overlapping});
+        },
+        "parts 0 and 1 of output overlap");
+    refused(
+        [&](Group& group) {
+          group.reduce_scatter_v(all, mine, {counts, beyond});
+        },
+        "part 1 of input has 3 elements from element 8 on, and input has 10 elements");
+    refused(
+        [&](Group& group) {
+          group.all_gather_v(mine, all, {counts, apart});
+          group.all_reduce(other, std::span(all).subspan(7, 3));
+        },
+        "the output of tensor 1 and the output of tensor 2 overlap in a group of 2 tensors");
+    Group group = comm.group();
+    std::ranges::fill(other, comm.rank());
+    group.all_gather_v(mine, all, {counts, apart});
+    group.all_reduce(std::span(other).first(2), std::span(all).subspan(4, 2));  // a gap between the parts
+    group.run();
+    EXPECT_EQ(all[4], 1);
+    EXPECT_EQ(all[5], 1);
+  });
 }
 
 TEST(GroupOfCollectives, RefusesAnInputThatAScatterInPlaceOverwrites) {

@@ -116,6 +116,25 @@ TEST(DescribeMismatch, NamesDetailsInWords) {
       "by top 5 (momentum 0.9)");
 }
 
+TEST(DescribeMismatch, NamesNoTotalOfPartsWhoseCountsOnlyTheirRanksKnow) {
+  for (const Collective collective : {Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    const std::string name(to_string(collective));
+    const Signature parts{.collective = collective, .has_counts = true};
+    Signature other = parts;
+    other.type = DataType::f64;
+    EXPECT_EQ(text_of({arrived(0, parts), arrived(1, parts), arrived(2, other)}),
+              name + " #17: rank 2 passed parts of f64, ranks 0-1 passed parts of f32");
+    EXPECT_EQ(text_of({arrived(0, {.collective = collective, .count = 6}), arrived(1, parts)}),
+              name + " #17: rank 0 passed 6 x f32 in equal parts, rank 1 passed parts of f32 with counts");
+    EXPECT_EQ(text_of({arrived(0, {.count = 6}), arrived(1, parts)}),
+              name + " #17: rank 0 passed all_reduce of 6 x f32 in no group, rank 1 passed " + name +
+                  " of parts of f32 with counts");
+  }
+  EXPECT_EQ(text_of({arrived(0, {.collective = Collective::gather, .count = 6}),
+                     arrived(1, {.collective = Collective::gather, .count = 9})}),
+            "gather #17: rank 0 passed 6 x f32, rank 1 passed 9 x f32");
+}
+
 TEST(DescribeMismatch, StatesThatRecordsDoNotHoldTheDifference) {
   const Signature one{.op = ReduceOp::Kind::user, .count = 10, .op_detail = 1};
   Signature two = one;

@@ -125,6 +125,15 @@ TEST(Processes, NameTheRankThatWasKilledAndNotOneThatHasLeftBecauseOfIt) {
     }
 }
 
+TEST(Processes, ThatMakeAGroupNameTheRankThatWasKilledAndNotOneThatHasLeftBefore) {
+  for (const std::string host : {"0", "RANK / 2", "RANK == 2"}) {  // the killed rank and the leaver are ranks 3 and 2
+    const Outcome outcome = run_on_hosts(4, "die_after_leave", "COLLECTIVES_WIRE=tcp", "--grace 4s", host);
+    EXPECT_EQ(occurrences(outcome.out, "rank [01]: peer_lost .*create_group: rank 3 was lost: its process"), 2)
+        << "hosts " << host << ": " << outcome.out;
+    EXPECT_EQ(leftovers(), 0);
+  }
+}
+
 TEST(Processes, OnHostsWithoutMpiAreToldThatItIsMissing) {
   const Outcome outcome = run_on_hosts(2, "reduce 8", "COLLECTIVES_WIRE=mpi");
   EXPECT_NE(outcome.status, 0);

@@ -9,14 +9,16 @@
 //   rank_program split FAULTS          makes a communicator of the ranks in reverse order, with injected faults
 //   rank_program tuning                makes two communicators, one after the other; prints the source of their tuning
 //   rank_program die_early RANK US     RANK ends US microseconds after it has joined; the other ranks report
-//   rank_program stop_in_call RANK     RANK stops when it has waited in a call for 0.3 s; the other ranks enter it
-//   later rank_program die_in_pair           the last rank ends in a communicator of two; the other one of them leaves
+//   rank_program stop_in_call RANK     RANK stops when it has waited in a call for 0.3 s; the others enter it later
+//   rank_program die_in_pair           the last rank ends in a communicator of two; the other one of them leaves
+//   rank_program die_after_leave       the last rank but one leaves, then the last one ends; the others make a group
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,6 +53,20 @@ void stop_in_call(Communicator& world, Rank victim) {
   world.all_reduce(data);
 }
 
+/// Returns on the last rank but one, which then leaves. The last rank ends 50 ms later. All other ranks meanwhile make
+/// a communicator of all ranks, and throw.
+void lose_a_leaver(Communicator& world) {
+  world.barrier();
+  if (world.rank() + 2 == world.size()) return;
+  if (world.rank() + 1 == world.size()) {
+    ::usleep(50'000);
+    ::kill(::getpid(), SIGKILL);
+  }
+  std::vector<Rank> all(static_cast<std::size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  (void)world.create_group(all);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,6 +92,10 @@ int main(int argc, char** argv) {
     rank = world.rank();
     if (what == "die_in_pair") lose_a_pair(world);
     if (what == "stop_in_call") stop_in_call(world, argument);
+    if (what == "die_after_leave") {
+      lose_a_leaver(world);
+      return 0;
+    }
     Communicator comm = what == "split" ? std::move(*world.split(0, -rank, {.inject = argv[2]})) : std::move(world);
     const auto count_of = [&](int at) { return static_cast<std::size_t>(std::atoi(argv[at])) / sizeof(float); };
     const int sizes = what == "reduce" ? argc - 2 : 1;

@@ -123,6 +123,9 @@ struct Operation {
   /// number of elements of the whole vector; a multiple of the number of ranks if all parts are equal
   std::size_t count = 0;
   std::vector<std::size_t> counts;
+  /// blocks[a][b]: number of elements that rank a sends to rank b in a gather_v, scatter_v or all_to_all_v; empty: the
+  /// call is none of these
+  std::vector<std::vector<std::size_t>> blocks;
   Rank root = 0;
   bool in_place = false;
   std::uint64_t number = 0;
@@ -159,6 +162,26 @@ Operation draw(std::mt19937_64& random, int ranks, std::uint64_t number) {
     }
   }
   return one;
+}
+
+/// Makes a call with counts that only their ranks know of a gather, scatter or all-to-all. A third of the counts is 0.
+void draw_blocks(Operation& one, std::mt19937_64& random, int ranks) {
+  const auto size = static_cast<std::size_t>(ranks), root = static_cast<std::size_t>(one.root);
+  const std::size_t most = one.count / size;
+  one.blocks.assign(size, std::vector<std::size_t>(size));
+  one.count = 0;
+  for (std::size_t a = 0; a < size; ++a)
+    for (std::size_t b = 0; b < size; ++b) {
+      if ((one.collective == Collective::gather && b != root) || (one.collective == Collective::scatter && a != root))
+        continue;
+      std::size_t& count = one.blocks[a][b];
+      // In place, both layouts of a rank are equal.
+      if (one.in_place && one.collective == Collective::all_to_all && b < a)
+        count = one.blocks[b][a];
+      else if (random() % 3 != 0)
+        count = static_cast<std::size_t>(random() % (most + 1));
+      one.count += count;
+    }
 }
 
 std::string hex(std::span<const std::byte> bytes) {
@@ -224,13 +247,13 @@ Work begin(Communicator& comm, const Operation& one, const Places& at, const Opt
   return {};
 }
 
+void finish(Work work, Waiting waiting) {
+  if (waiting == Waiting::wait) return work.wait();
+  while (!work.test()) ::sched_yield();
+}
+
 void call(Communicator& comm, const Operation& one, const Places& at, const Options& options) {
-  if (one.waiting != Waiting::blocking) {
-    Work work = begin(comm, one, at, options);
-    if (one.waiting == Waiting::wait) return work.wait();
-    while (!work.test()) ::sched_yield();
-    return;
-  }
+  if (one.waiting != Waiting::blocking) return finish(begin(comm, one, at, options), one.waiting);
   const ConstBuffer input(at.input, at.input_count, one.type);
   const Buffer output(at.output, at.output_count, one.type);
   switch (one.collective) {
@@ -342,6 +365,99 @@ void check(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19
       wrong(one, "byte " + std::to_string(byte - at.output) + " of the output was written");
 }
 
+/// Parts of one buffer of a call with blocks.
+struct Layout {
+  /// Draws a layout. If `is_divided` is true, it may have displacements: any order of the parts, and gaps.
+  Layout(std::vector<std::size_t> counts_of_ranks, bool is_divided, std::mt19937_64& mine)
+      : counts(std::move(counts_of_ranks)), length(std::accumulate(counts.begin(), counts.end(), std::size_t{0})) {
+    if (!is_divided || mine() % 2 == 0) return;
+    constexpr std::size_t kMostGap = 5;  // elements
+    std::vector<std::size_t> order(counts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::shuffle(order, mine);
+    displacements.resize(counts.size());
+    length = 0;
+    for (const std::size_t rank : order) {
+      displacements[rank] = length + static_cast<std::size_t>(mine() % (kMostGap + 1));
+      length = displacements[rank] + counts[rank];
+    }
+    length += static_cast<std::size_t>(mine() % (kMostGap + 1));
+  }
+  /// Returns the first element of a part.
+  std::size_t first_of(std::size_t rank) const {
+    if (!displacements.empty()) return displacements[rank];
+    return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0});
+  }
+  PartLayout parts() const { return {counts, displacements}; }
+
+  std::vector<std::size_t> counts, displacements;
+  std::size_t length;  // elements
+};
+
+void call_blocks(Communicator& comm, const Operation& one, const Places& at, const Layout& in, const Layout& out,
+                 const Options& options) {
+  const ConstBuffer input(at.input, in.length, one.type);
+  const Buffer output(at.output, out.length, one.type);
+  const bool at_root = comm.rank() == one.root;
+  const PartLayout sent = at_root ? in.parts() : PartLayout(), received = at_root ? out.parts() : PartLayout();
+  const bool blocks = one.waiting == Waiting::blocking;
+  if (one.collective == Collective::gather)
+    blocks ? comm.gather_v(input, output, received, one.root, options)
+           : finish(comm.gather_v_async(input, output, received, one.root, options), one.waiting);
+  else if (one.collective == Collective::scatter)
+    blocks ? comm.scatter_v(input, output, sent, one.root, options)
+           : finish(comm.scatter_v_async(input, output, sent, one.root, options), one.waiting);
+  else
+    blocks ? comm.all_to_all_v(input, in.parts(), output, out.parts(), options)
+           : finish(comm.all_to_all_v_async(input, in.parts(), output, out.parts(), options), one.waiting);
+}
+
+/// Makes a call with blocks, and checks the whole memory in which its output lies.
+void check_blocks(Communicator& comm, Buffers& buffers, const Operation& one, std::mt19937_64& mine,
+                  const Options& options, int allocated) {
+  constexpr std::byte kGuardByte{0xa5};
+  constexpr std::size_t kBlockStep = 100'003;  // distance of the values of two blocks; a block has fewer elements
+  const std::size_t element = size_of(one.type);
+  const auto self = static_cast<std::size_t>(comm.rank());
+  const bool all = one.collective == Collective::all_to_all, gathers = one.collective == Collective::gather;
+  const bool at_root = comm.rank() == one.root, in_place = one.in_place && (all || at_root);
+  std::vector<std::size_t> received;
+  for (const auto& sent : one.blocks) received.push_back(sent[self]);
+  const Layout in(one.blocks[self], all || (!gathers && at_root), mine);
+  const Layout out = all && in_place ? in : Layout(received, all || (gathers && at_root), mine);
+
+  const auto base_of = [&](int which) { return buffers.base(allocated < 0 ? mine() % 2 == 0 : allocated == 1, which); };
+  const auto pick = [&](std::byte* base, std::size_t count) {  // the first or last place in the memory, or near it
+    const std::size_t shift = mine() % 4 == 0 ? mine() % 64 : 0;
+    return base + (mine() % 2 == 0 ? shift : kBufferBytes - count * element - shift);
+  };
+  std::byte* const memory = base_of(1);
+  Places at;
+  at.output = pick(memory, in_place ? std::max(in.length, out.length) : out.length);
+  at.input = pick(base_of(0), in.length);
+  if (in_place) {
+    at.input = at.output + (gathers ? out.first_of(self) * element : 0);
+    if (!all && !gathers) at.output += in.first_of(self) * element;
+  }
+  const auto put = [&](std::byte* to, std::size_t from, std::size_t receiver, std::size_t index) {
+    std::byte bytes[16]{};
+    put_element(bytes, one.type, one.op.kind(), value(one, static_cast<Rank>(from), receiver * kBlockStep + index));
+    std::memcpy(to, bytes, element);
+  };
+  std::memset(memory, static_cast<int>(kGuardByte), kBufferBytes);
+  for (std::size_t to = 0; to < in.counts.size(); ++to)
+    for (std::size_t i = 0; i < in.counts[to]; ++i) put(at.input + (in.first_of(to) + i) * element, self, to, i);
+  std::vector<std::byte> expected(memory, memory + kBufferBytes);
+  for (std::size_t from = 0; from < out.counts.size(); ++from)
+    for (std::size_t i = 0; i < out.counts[from]; ++i)
+      put(expected.data() + (at.output - memory) + (out.first_of(from) + i) * element, from, self, i);
+  call_blocks(comm, one, at, in, out, options);
+  const auto [seen, right] = std::mismatch(memory, memory + kBufferBytes, expected.begin());
+  if (seen != memory + kBufferBytes)
+    wrong(one, "byte " + std::to_string(seen - at.output) + " of the output is " + hex({seen, 1}) + ", not " +
+                   hex({&*right, 1}));
+}
+
 CommunicatorOptions options_of(const std::string& protocol) {
   CommunicatorOptions options;
   options.tuning = tuning_of(protocol);
@@ -354,15 +470,15 @@ int memory_for(const std::string& protocol) {
   return protocol == "mixed" ? -1 : protocol == "zero_copy" ? 1 : protocol == "single_copy" ? 0 : -1;
 }
 
-/// Returns a backend that has a form of the collective.
-std::string backend_for(const std::string& protocol, Collective collective, std::mt19937_64& common) {
+/// Returns a backend that has a form of the call.
+std::string backend_for(const std::string& protocol, const Operation& one, std::mt19937_64& common) {
   constexpr std::string_view kBackends[] = {"auto", "hierarchical", "ring", "reduce_to_one"};
   if (protocol != "mixed") return "hierarchical";
   const std::string_view backend = kBackends[common() % std::size(kBackends)];
-  const bool rooted = collective == Collective::gather || collective == Collective::scatter;
-  const bool pairwise = collective == Collective::all_to_all;
+  const bool rooted = one.collective == Collective::gather || one.collective == Collective::scatter;
+  const bool pairwise = one.collective == Collective::all_to_all || !one.blocks.empty();
   const bool has_form = backend == "ring"            ? !rooted && !pairwise
-                        : backend == "reduce_to_one" ? !is_scan(collective) && !pairwise
+                        : backend == "reduce_to_one" ? !is_scan(one.collective) && !pairwise
                                                      : true;
   return std::string(has_form ? backend : "auto");
 }
@@ -374,9 +490,10 @@ void stress(Communicator& comm, const std::string& protocol) {
   const bool mixed_waits = text("wait", "") == "mixed";
   for (long i = 0, end = number("operations", 100); i < end; ++i) {
     Operation one = draw(common, comm.size(), static_cast<std::uint64_t>(i));
-    const std::string backend = backend_for(protocol, one.collective, common);
+    if (has_local_counts(one.collective) && common() % 2 == 0) draw_blocks(one, common, comm.size());
+    const std::string backend = backend_for(protocol, one, common);
     if (mixed_waits) one.waiting = static_cast<Waiting>(mine() % 3);
-    check(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
+    (one.blocks.empty() ? check : check_blocks)(comm, buffers, one, mine, {.backend = backend}, memory_for(protocol));
   }
 }
 
