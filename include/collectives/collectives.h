@@ -311,8 +311,7 @@ typedef struct collectives_options {
   const char* name;        ///< Name of the tensor, at most 256 bytes, equal on all ranks. A compressor needs it.
   double timeout_seconds;  ///< Deadline. 0: the communicator's. INFINITY: none.
   /// Format of f32 values between ranks that share no memory: "bf16", "f16", "int8", "mx_f8e4m3", "mx_f8e5m2".
-  /// NULL, "f32": unchanged. A value is
-  /// rounded twice at most, for any number of ranks.
+  /// NULL, "f32": unchanged. A value is rounded twice at most, for any number of ranks.
   ///
   /// Values are sent unchanged if that is estimated to be as fast, unless `deterministic` is on. collectives_explain()
   /// states the reason.
@@ -421,7 +420,7 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_async(collectives_commun
 /// Gathers the inputs of all ranks at the root, in rank order. The input has `count` elements, and the root's output
 /// size * count. Other ranks may pass NULL as output. In place at the root: input is part `root` of the output.
 ///
-/// Requires buffers in host memory, as the three functions below and their asynchronous forms do.
+/// Requires buffers in host memory. The functions for scatters, scans and all-to-alls below require them, too.
 COLLECTIVES_EXPORT collectives_error collectives_gather(collectives_communicator* comm, const void* input, void* output,
                                                         size_t count, collectives_data_type type, int root,
                                                         const collectives_options* options);
@@ -430,9 +429,8 @@ COLLECTIVES_EXPORT collectives_error collectives_gather_async(collectives_commun
                                                               int root, const collectives_options* options,
                                                               collectives_work** work);
 
-/// Copies part r of the root's input to the output of rank r. The output has `count` elements, and the root's input
-/// size
-/// * count. Other ranks may pass NULL as input. In place at the root: output is part `root` of the input.
+/// Copies part r of the root's input to the output of rank r. The output has `count` elements, and the root's input has
+/// size * count. Other ranks may pass NULL as input. In place at the root: output is part `root` of the input.
 COLLECTIVES_EXPORT collectives_error collectives_scatter(collectives_communicator* comm, const void* input,
                                                          void* output, size_t count, collectives_data_type type,
                                                          int root, const collectives_options* options);

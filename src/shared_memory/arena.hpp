@@ -53,8 +53,8 @@ namespace collectives {
 /// format increases the version by 1.
 inline constexpr std::uint64_t kProtocol = 23;
 
-inline constexpr std::size_t kPolledBytes =
-    128;  ///< bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs
+/// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
+inline constexpr std::size_t kPolledBytes = 128;
 
 /// Word that ranks poll: they read it again and again until it changes. Its cache lines hold no other data. A core's
 /// copy of these lines therefore stays valid until the word changes.
