@@ -2,16 +2,18 @@
 //
 // Each call goes through three phases. The first phase checks the arguments. The second phase chooses a plan, which
 // names the algorithm. The third phase makes an Operation, the object that represents the call until all its data has
-// been exchanged. Operations that cannot complete at once wait in a queue. They begin in the order of the calls.
+// been exchanged. A queue holds the unfinished operations in the order of the calls. The operations begin to exchange
+// data in this order, too.
 //
-// The function issue() starts an asynchronous call: it puts the operation into the queue and returns without waiting.
+// The function issue() performs an asynchronous call: it starts the operation if the queue is empty, puts the
+// unfinished operation into the queue, and returns without waiting.
 //
-// The function run() performs a blocking call. On host (CPU) memory, run() makes up to 200 attempts (kSpinAttempts) to
-// complete the operation without the queue, because most short operations complete in this time. Over a network, run()
-// makes fewer attempts. It uses the queue if these attempts fail, or if the queue already holds earlier operations.
-// Operations on GPU memory always use the queue. In all these cases, run() blocks until the operation has ended. There
-// is one exception: if the program passes a GPU stream to a call that NCCL performs, run() returns as soon as all work
-// is in GPU streams.
+// The function run() performs a blocking call, and returns when the operation has ended. On host (CPU) memory, run()
+// makes up to 200 attempts (kSpinAttempts) to complete the operation without the queue. Most short operations complete
+// within these attempts. If the communicator has ranks on several hosts, run() makes 10 attempts, because each attempt
+// costs a system call. If the attempts fail, or if the queue already holds earlier operations, the operation enters the
+// queue. Operations on GPU memory always enter the queue. One kind of call returns earlier: if the program passes a GPU
+// stream to a call that NCCL performs, run() returns as soon as all work is in GPU streams.
 //
 // If a blocking call has the same arguments as the last one, run() may skip the first two phases (repeated_call.hpp). A
 // blocking call with a compressor is performed as an asynchronous call followed by a wait.

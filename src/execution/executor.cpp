@@ -1,11 +1,12 @@
 // Implementation of the executor, which performs the work of one rank in a collective call.
 //
 // An algorithm describes this work as a list of Steps. A Step takes values from a buffer or received messages. It may
-// reduce the values, and may store the result or send it. The executor performs the Steps in order. A Step can run if
-// all its incoming messages have arrived, and if each outgoing message has a frame. A frame is memory of a transport
-// for one message. If a Step cannot run yet, the function progress() returns, and the caller calls it again later.
+// reduce the values, and may store the result or send it. The executor performs the Steps in order. A frame is memory
+// of a transport for one message. A Step can run if all its incoming messages have arrived, and if each outgoing
+// message has a frame. If a Step cannot run yet, the function progress() returns, and the caller calls it again later.
 //
-// A long vector is processed in rounds. A round performs all Steps on one segment of each part of the vector.
+// A plan divides the vector into parts, and each part into segments (planning/plan.cpp). In one round, the executor
+// performs all Steps on one segment of each part.
 //
 // The wire is the transport between hosts. It may send a message from the caller's buffer while the executor continues.
 // The executor therefore never overwrites memory from which the wire still sends.
@@ -19,8 +20,8 @@
 namespace collectives {
 namespace {
 
-/// Receives the Steps of an algorithm, and passes them on to another sink. Changes Steps that reduce a single value of
-/// this rank. The result would be the value itself, so the changed Step sends the value without a reduction.
+/// Receives the Steps of an algorithm, and passes them on to another sink. Changes Steps that reduce values of this
+/// rank alone. The result would be the same values, so the changed Step sends them without a reduction.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}

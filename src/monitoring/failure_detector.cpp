@@ -35,9 +35,9 @@ constexpr auto kLateRecord = 500ms;
 // Maximum of that wait for a peer on another host. It is longer, because a peer sends its records only while it waits
 // in a call. The root of a broadcast, for example, needs no data. It may compute before it enters its next call.
 constexpr auto kLateRecordOfHost = 5s;
-// Time for which the ranks of a host let those of the host before report a mismatch.
+// Delay of the report of a mismatch for each host before the own one, so that the first host reports it for all.
 constexpr auto kTurn = 300ms;
-// Largest number of such times.
+// Maximum number of these delays.
 constexpr int kTurns = 2;
 
 }  // namespace

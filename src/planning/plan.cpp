@@ -13,18 +13,18 @@
 // add it (steps/step.hpp). The algorithm performs all its Steps on the first segment of each part, then on the second
 // segments, and so on. Each repetition is a round.
 //
-// Length of messages. On host (CPU) memory, no message is longer than one of two limits. Both limits are fields of the
-// tuning:
+// Length of messages. On host (CPU) memory, messages have a maximum length. It is one of two fields of the tuning, and
+// the kind of the plan decides which one:
 //
-//   wire_frame_bytes   512 KiB by default. Limit if each host has one rank, or if a hierarchical all-reduce adds inside
-//                      each host before it sends
-//   frame_bytes        64 KiB by default. Limit of all other plans
+//   wire_frame_bytes   512 KiB by default. Maximum if each host has one rank, if a hierarchical all-reduce adds inside
+//                      each host before it sends, or if a hierarchical all-to-all sends only between hosts
+//   frame_bytes        64 KiB by default. Maximum of all other plans
 //
-// The longer limit applies to messages between hosts. A long message keeps the link busy while its sender waits for a
+// The longer maximum applies to messages between hosts. A long message keeps the link busy while its sender waits for a
 // core, and wakes the receiver less often than several short ones. Price: the 8 send buffers of a TCP connection may
 // take 4 MiB.
 //
-// A plan may also cut messages shorter than the limit. Shorter messages save time in two cases. In the first case,
+// A plan may also cut messages shorter than the maximum. Shorter messages save time in two cases. In the first case,
 // ranks add or encode values while the link carries the next message. In the second case, ranks pass messages on from
 // one to the next. Each message costs CPU time, however. The plan therefore uses the longest messages that are at most
 // about 5 % slower than the best length. If the cores are idle, the margin is 1 % for messages above 32 KiB. The

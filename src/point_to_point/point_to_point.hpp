@@ -1,7 +1,7 @@
 // PointToPoint: performs the point-to-point calls of a communicator.
 //
-// A call becomes a MessageOperation. The parts below share the work. This class owns them, and contains the lock, the
-// waits and the shutdown.
+// A call becomes a MessageOperation. The parts below share the work. This class owns the parts. It also has the mutex
+// that protects them, and the functions that wait and shut down.
 //
 //   MessageCalls      the calls from their begin to their end
 //   MessageLinks      links to all ranks, which carry envelopes and data
@@ -9,20 +9,23 @@
 //   MessageReceives   the receiving side, with the matching of receives and messages
 //   MessageFailures   deadlines and ended peers
 //
-// Independence. Point-to-point messages have links, and between hosts a wire, of their own. They have a lock of their
+// Independence. Point-to-point messages have links, and between hosts a wire, of their own. They have a mutex of their
 // own, too. A thread in a collective and a thread in a point-to-point call therefore do not wait for each other.
-// Without a progress thread, messages move only while a thread of this rank is in a call. A wait of a collective also
-// progresses the messages of the same thread, and the other way round (progress_engine.hpp).
+// Without a progress thread, messages move only while a thread of this rank is in a call. A thread that waits in a
+// collective also progresses its point-to-point messages. A thread that waits for a message also progresses its
+// collectives (progress_engine.hpp).
 //
-// Short calls. A blocking send of a short message ends when its lines are written. A blocking receive first polls the
-// link of its source. Neither of them enters a list in this case.
+// Short calls. A blocking send of a short message to a rank of this host ends when the message is in shared memory
+// (host_link.hpp). A blocking receive from a rank of this host first looks for its message there. Calls that end so
+// early are never in the list of unfinished calls.
 //
 // Failures. A wait checks about every millisecond for a failure of the communicator, for ended peers and for deadlines.
-// A failure breaks the communicator, as that of a collective does. The receiver of a message with another count or type
-// reports the mismatch, and the sender throws it in its wait or in its next call. A send to a rank that has ended or
-// left is not handed over, so it waits and fails. A message that was handed over before stays accepted.
+// If a point-to-point call fails, the communicator has failed, as after a failed collective. If a message has another
+// count or type than its receive, the receiver reports the mismatch. The sender throws this error in its wait, or in
+// its next call if the send has already ended. A send to a rank that has ended or left is not handed over, so it waits
+// and fails. A message that was handed over before stays accepted.
 //
-// Locks. Functions take the lock of this object. With a wire between hosts, `control` is the communicator's lock. It
+// Locks. Functions take the mutex of this object. With a wire between hosts, `control` is the communicator's lock. It
 // protects control messages, which report failures of other hosts. A thread may hold `control` when it progresses
 // messages in a wait of a collective. Therefore only waits and tests of point-to-point calls try to lock it.
 #pragma once

@@ -1,20 +1,23 @@
 // Implementation of the staged protocol, by which ranks of one host exchange long vectors. Each rank has a staging ring
 // in shared memory. To stage is to copy values into this ring. The vector passes through the rings in chunks. A slice
-// is the range that one rank combines.
+// is the range of the vector that one rank owns. In a reduction, the owner of a slice reduces the values of all ranks.
 //
-// A rank performs up to three actions on each chunk, called moves. One function performs each move:
+// A rank performs up to three actions on each chunk, called moves. Each move has a function of its own:
 //
 //   stage()    copies values from this rank's input to its ring
-//   combine()  reduces this rank's slice of the chunk over all ranks, and writes it to the result; in an all-to-all,
-//              take() copies this rank's slices from the rings of all ranks to the result
+//   combine()  reduces this rank's slice of the chunk over all ranks, and writes the sum to the result
 //   collect()  copies slices of peers from their rings to the result
 //
-// In an all-reduce, combine() also writes the slice to this rank's ring. The peers collect it there. In an all-gather
-// that is not in place, collect() also copies this rank's own slice from the input to the result. In a broadcast that
-// is not in place, the root copies its whole vector. In a one-shot all-reduce, no rank owns a slice. Every rank stages
-// its whole vector, and collect() reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector
-// and those of the ranks before it. A chunk of a one-shot collective is one contiguous range of the vector. In all
-// other collectives, a chunk has elements of every slice. In a scatter, the root stages the slices of all other ranks.
+// In an all-reduce, combine() also writes the sum to this rank's ring. The peers collect it there. An all-to-all
+// reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and its own block from the
+// input. In an all-gather that is not in place, collect() also copies this rank's own slice from the input to the
+// result. In a broadcast that is not in place, collect() on the root copies the whole vector from the input to the
+// result. In a scatter, the root stages the slices of all other ranks.
+//
+// One-shot collectives have no slices. In a one-shot all-reduce, every rank stages its whole vector, and collect()
+// reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector and those of the ranks before
+// it. A chunk of a one-shot collective is one contiguous range of the vector. In all other collectives, a chunk has
+// elements of every slice.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
 // ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is

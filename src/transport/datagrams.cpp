@@ -29,11 +29,13 @@ constexpr std::size_t kLargestPacket = 9000;                     // Maximum byte
 constexpr std::size_t kUsualPacket = 1500;                       // Maximum bytes of a usual Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
-// Maximum numbers of dropped datagrams and of all reads in one call, so that the call ends even if datagrams arrive
-// without end.
-constexpr int kDropsAtOnce = 64, kReadsAtOnce = 1024;
-// Maximum time for which a link that has lost datagrams sends by the stream only. The stream is the TCP connection for
-// data.
+// Maximum number of attempts of one read(). An attempt fails if it meets an error or a foreign datagram, which is
+// dropped.
+constexpr int kDropsAtOnce = 64;
+// Maximum number of reads in one loop, so that the loop ends even if datagrams arrive without end.
+constexpr int kReadsAtOnce = 1024;
+// A link that has lost datagrams makes a pause: it sends only by the stream, the TCP connection for data. This is the
+// maximum length of the pause.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {

@@ -7,10 +7,11 @@
 // Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes
 // messages in the order of their numbers.
 //
-// Long messages. A message may take several packets. The kernel takes the message in one system call. The kernel or the
-// network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
-// heading of its own. When the first piece of such a message arrives, the receiver turns on UDP_GRO. From then on, its
-// kernel may join packets. The receiver follows the headings, so it can read one piece or several at once.
+// Messages of several packets. A message that is longer than a packet is still sent by one system call. The kernel or
+// the network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
+// heading of its own. When the first such piece arrives on a link, the receiver turns on UDP_GRO for this link. From
+// then on, its kernel may join packets. Each heading tells the length of its piece, so the receiver can separate pieces
+// that it reads together.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission

@@ -2,11 +2,13 @@
 // The members of the exchange are all ranks, or the ranks of one rail: one rank of each host.
 //
 // The exchange consists of a few all-gathers and all-to-alls. The function next() describes each of them as a job,
-// which the executor performs. A record is the data that one member sends in one of these collectives.
+// which the executor performs. A record is the data that one member sends in one of these collectives. An entry is the
+// index of a selected element with its value.
 //
-// There are two forms (sparse_exchange.hpp). In the gathered form, a record holds all entries of a member. An entry is
-// the index of a selected element with its value. In the split form, each member adds the entries of one range of the
-// vector. A record then holds numbers of entries, the entries of one range, or the sum of a range.
+// A sparse exchange has one of two forms, gathered or split (sparse_exchange.hpp). In the gathered form, the record of
+// a member holds all its entries. In the split form, each member adds the entries of one range of the vector. The split
+// form has four phases. A member first tells how many entries it has for each range. It then sends the entries of each
+// range to the owner of the range. After the additions, it tells how many entries its own range has, and sends them.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +23,7 @@
 namespace collectives {
 namespace {
 
-/// Emits the sends and receives of an all-gather. Part m of the vector is the record of member m.
+/// Emits the sends and receives of an all-gather. Part m of the output is the record of member m.
 template <bool along_rail>
 void emit_gather(const RankView& view, const RoundArgs& args, StepSink& run) {
   const RankGroup group = along_rail ? view.grid.rail() : view.world;
