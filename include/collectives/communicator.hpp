@@ -197,6 +197,7 @@ class COLLECTIVES_EXPORT Communicator {
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] Work all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                       const Options& = {});
+  [[nodiscard]] Work all_reduce_async(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
 
   /// Reduces `input` over all ranks. Rank r receives part r of the result.
   ///
@@ -361,6 +362,7 @@ class COLLECTIVES_EXPORT Communicator {
 
   [[nodiscard]] PersistentCall persistent_all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                                      const Options& = {});
+  [[nodiscard]] PersistentCall persistent_all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
   [[nodiscard]] PersistentCall persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum,
                                                          const Options& = {});
   [[nodiscard]] PersistentCall persistent_reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts,
@@ -369,6 +371,7 @@ class COLLECTIVES_EXPORT Communicator {
   [[nodiscard]] PersistentCall persistent_all_gather_v(ConstBuffer input, Buffer output, const PartLayout& parts,
                                                        const Options& = {});
   [[nodiscard]] PersistentCall persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
+  [[nodiscard]] PersistentCall persistent_broadcast(Buffer data, Rank root, const Options& = {});
   [[nodiscard]] PersistentCall persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,
                                                  const Options& = {});
   [[nodiscard]] PersistentCall persistent_all_to_all(ConstBuffer input, Buffer output, const Options& = {});
@@ -502,7 +505,7 @@ class COLLECTIVES_EXPORT Communicator {
 /// again after run().
 ///
 ///   Group group = comm.group();
-///   for (auto& tensor : gradients) group.all_reduce(tensor, tensor, ReduceOp::average);
+///   for (auto& tensor : gradients) group.all_reduce(tensor, ReduceOp::average);
 ///   group.broadcast(settings, 0);
 ///   group.run();
 ///
@@ -522,6 +525,7 @@ class COLLECTIVES_EXPORT Group {
   Group& operator=(Group&&) noexcept;
   ~Group();
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
+  void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, const Options& = {});
   void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});
   /// Adds a reduce_scatter from a list of tensors. Rank r receives the result of inputs[r].
   ///

@@ -81,6 +81,9 @@ void Communicator::all_reduce(Buffer data, ReduceOp op, const Options& options) 
 Work Communicator::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   return Work(impl_->issue(reduction_of(Collective::all_reduce, input, output, op), options));
 }
+Work Communicator::all_reduce_async(Buffer data, ReduceOp op, const Options& options) {
+  return all_reduce_async(data, data, op, options);
+}
 
 void Communicator::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   impl_->run(reduction_of(Collective::reduce_scatter, input, output, op), options);

@@ -138,6 +138,8 @@ void Group::all_reduce(ConstBuffer input, Buffer output, ReduceOp op, const Opti
   impl_->add(reduction_of(Collective::all_reduce, input, output, op), options);
 }
 
+void Group::all_reduce(Buffer data, ReduceOp op, const Options& options) { all_reduce(data, data, op, options); }
+
 void Group::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, const Options& options) {
   impl_->add(reduction_of(Collective::reduce_scatter, input, output, op), options);
 }

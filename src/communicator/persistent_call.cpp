@@ -258,6 +258,9 @@ PersistentCall Communicator::persistent_all_reduce(ConstBuffer input, Buffer out
                                                    const Options& options) {
   return PersistentCall::State::make(*impl_, reduction_of(Collective::all_reduce, input, output, op), options);
 }
+PersistentCall Communicator::persistent_all_reduce(Buffer data, ReduceOp op, const Options& options) {
+  return persistent_all_reduce(data, data, op, options);
+}
 
 PersistentCall Communicator::persistent_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op,
                                                        const Options& options) {
@@ -280,6 +283,9 @@ PersistentCall Communicator::persistent_all_gather_v(ConstBuffer input, Buffer o
 
 PersistentCall Communicator::persistent_broadcast(ConstBuffer input, Buffer output, Rank root, const Options& options) {
   return PersistentCall::State::make(*impl_, call_of(Collective::broadcast, input, output, root), options);
+}
+PersistentCall Communicator::persistent_broadcast(Buffer data, Rank root, const Options& options) {
+  return persistent_broadcast(data, data, root, options);
 }
 
 PersistentCall Communicator::persistent_reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root,

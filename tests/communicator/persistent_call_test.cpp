@@ -98,6 +98,33 @@ int summed_to(Rank last, std::size_t i, int round) {
   return total;
 }
 
+TEST(PersistentCall, OfOneBufferWorksInPlaceLikeOtherFormsOfTheCall) {
+  run_communicators(3, [](Communicator& comm) {
+    const float ranks = static_cast<float>(comm.size());
+    std::vector<float> reduced(10), sent(10), grouped(10), async(10);
+    PersistentCall reduce = comm.persistent_all_reduce(reduced, ReduceOp::average);
+    PersistentCall send = comm.persistent_broadcast(sent, 1);
+    for (int round = 0; round < 3; ++round) {
+      const auto mine = static_cast<float>(comm.rank() + round);
+      for (auto* const data : {&reduced, &sent, &grouped, &async}) std::ranges::fill(*data, mine);
+      reduce.start();
+      reduce.wait();
+      send.start();
+      send.wait();
+      comm.all_reduce_async(async).wait();
+      Group group = comm.group();
+      group.all_reduce(grouped, ReduceOp::max);
+      group.run();
+      for (std::size_t i = 0; i < reduced.size(); ++i) {
+        ASSERT_FLOAT_EQ(reduced[i], static_cast<float>(1 + round));
+        ASSERT_FLOAT_EQ(sent[i], static_cast<float>(1 + round));
+        ASSERT_FLOAT_EQ(async[i], ranks * static_cast<float>(1 + round));
+        ASSERT_FLOAT_EQ(grouped[i], static_cast<float>(2 + round));
+      }
+    }
+  });
+}
+
 TEST(PersistentCall, OfScansGivesTheResultsOfEachStart) {
   for (const auto& hosts : kWorlds)
     run_hosts(hosts, [](Communicator& comm) {
