@@ -11,7 +11,7 @@
 // The function run() performs a blocking call, and returns when the operation has ended. On host (CPU) memory, run()
 // makes up to 200 attempts (kSpinAttempts) to complete the operation without the queue. Most short operations complete
 // within these attempts. If the communicator has ranks on several hosts, run() makes 10 attempts, because each attempt
-// costs a system call. If the attempts fail, or if the queue already holds earlier operations, the operation enters the
+// costs a system call. If all attempts fail, or if the queue already holds earlier operations, the operation enters the
 // queue. Operations on GPU memory always enter the queue. One kind of call returns earlier: if the program passes a GPU
 // stream to a call that NCCL performs, run() returns as soon as all work is in GPU streams.
 //
@@ -40,9 +40,9 @@
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
 // throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. In the child, the
-// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
-// a child inherits its parent's count and adds 1. A communicator stores the count of its constructing process. Price:
-// each call compares the stored count with that of its process.
+// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process has a fork
+// number: a child inherits the number of its parent and adds 1. A communicator stores the number of the process that
+// constructs it. Price: each call compares the stored number with the number of the calling process.
 #pragma once
 
 #include <exception>

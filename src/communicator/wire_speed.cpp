@@ -1,9 +1,8 @@
 // Implementation of the measurement of the wire, the transport between hosts. One rank of each of two hosts takes part.
 //
 // A train is a series of messages that a rank sends without waiting for an answer. The round trip of one short message
-// gives the latency. A train of short messages takes longer than one message, and the difference gives the time per
-// message. In a swap, both ranks send a train of long messages to each other at the same time, which gives the time per
-// byte.
+// gives the latency. The additional time that a train of short messages takes gives the time per message. In a swap,
+// both ranks send a train of long messages to each other at the same time, which gives the time per byte.
 //
 // This file also measures the difference between the clocks of two hosts, by round trips of short messages.
 #include "communicator/wire_speed.hpp"

@@ -8,12 +8,12 @@
 //   longest chain   time for which ranks wait for messages of one another (critical_path.hpp)
 //
 // A long vector is cut into segments. Each round performs all Steps on one segment. If rounds overlap, the links carry
-// bytes of one round while the cores work on another. If enough rounds overlap, the estimate therefore counts only the
-// longer of the two times after the first round.
+// bytes of one round while the cores work on another round. The estimate for the rounds after the first is then the
+// longer of two times: that of the busiest rank, and that of the busiest link.
 //
 // All ranks compute the same cost, because the model uses only values that are equal on all ranks.
 //
-// Price: the estimates make the first call of a kind longer, by microseconds, or by milliseconds with many hosts.
+// Price: the first call with new arguments takes microseconds longer, or milliseconds longer with many hosts.
 #pragma once
 
 #include <cstddef>
