@@ -19,15 +19,16 @@
 // failed.
 //
 // Tests need no GPU. A fake machine (tests/fakes/gpu) runs each stream as a thread. A test can make this machine slow,
-// stop it, or let it fail. It allows access to device memory only from work in a stream. Two fakes use the machine:
+// stop it, or let it fail. The fake machine allows access to device memory only from work in a stream. Two fakes use
+// the machine:
 //
 // - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.
 // - A replacement of CUDA's runtime library (tests/fakes/cuda). The code in src/cuda then runs on the CPU, each kernel
 //   thread by thread.
 //
-// LD_LIBRARY_PATH makes any program use the second fake. The fakes do not reproduce the speed, the memory model and the
-// driver of a real GPU. Price: src/cuda launches kernels by a function instead of `<<<>>>`, because the second fake
-// needs that.
+// With LD_LIBRARY_PATH, any program can use the second fake. The fakes do not reproduce the speed, the memory model and
+// the driver of a real GPU. Price: the second fake cannot launch kernels by `<<<>>>`, so src/cuda launches them by a
+// function.
 #pragma once
 
 #include <array>

@@ -33,8 +33,8 @@ class ValuePlaces {
     return nullptr;
   }
 
-  /// Makes memory of `engine` the place for a partial result of `range`. Keeps the current place if its range contains
-  /// `range`.
+  /// Takes memory of `engine` for a partial result of `range`. Keeps the current memory if it is for a range that
+  /// contains `range`.
   template <class Engine>
   void keep_as_work(Range range, Engine& engine) {
     if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
@@ -43,8 +43,8 @@ class ValuePlaces {
   }
 
  private:
-  /// Returns `base` moved forward and back by whole elements. Computes with integers, because `base` may be an address
-  /// outside of any buffer (job.hpp).
+  /// Returns `base` moved forward and then back by the given bytes. Computes with integers, because `base` may be an
+  /// address outside of any buffer (job.hpp).
   static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
   }
