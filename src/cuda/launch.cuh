@@ -1,4 +1,5 @@
-// Launches kernels with at most as many threads as the GPU runs at a time, and checks for errors.
+// Functions that launch GPU kernels. They launch at most as many threads as the GPU runs at a time, and throw an error
+// if the launch fails.
 #pragma once
 
 #include <cuda_runtime.h>

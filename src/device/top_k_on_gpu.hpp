@@ -13,10 +13,10 @@
 // A rank usually selects elements from the whole tensor. If the ranks of a host first add their gradients, a rank
 // selects elements only from its slice, a range of the sum.
 //
-// The residual is the part of gradients that was not sent yet. The velocity is a vector that holds the momentum of each
-// element. Residual and velocity stay on the GPU between calls. They belong to the tensor, not to the communicator
-// (`DeviceResidual`). They are copied to CPU memory for TopK::save(), for a report with norms, and after a failed call.
-// They are also copied there if the CPU or another GPU performs the next call.
+// The residual is the part of gradients that was not sent yet. The velocity is the decaying sum of gradients that
+// momentum correction uses. Residual and velocity stay on the GPU between calls. They belong to the tensor, not to the
+// communicator (`DeviceResidual`). They are copied to CPU memory for TopK::save(), for a report with norms, and after a
+// failed call. They are also copied there if the CPU or another GPU performs the next call.
 //
 // The results have the same bits as on the CPU. Equal gradients lead to the same selections, which are added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.

@@ -1,5 +1,5 @@
-// Two passes over a vector of floats: its squared norm, and its first value that is not finite. Compilers vectorize
-// both loops.
+// Two functions that read a vector of floats: squared_norm(), and first_non_finite(), which finds the first NaN or
+// infinity. Compilers vectorize the loops of both functions.
 #include "compression/top_k/vector_scan.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace collectives {
 
 double squared_norm(std::span<const float> values) {
-  // Several independent sums let the additions overlap.
+  // Number of independent partial sums, whose additions can overlap.
   constexpr std::size_t kSums = 8;
   double sums[kSums] = {};
   std::size_t i = 0;
