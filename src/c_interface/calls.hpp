@@ -12,7 +12,7 @@ namespace collectives::c {
 inline Communicator& in(collectives_communicator* comm) { return require(comm, "comm").comm; }
 
 /// Calls call(), which performs a collective of `comm`. If call() refuses an argument before it has called the C++
-/// function, publishes this refusal, so that other ranks in the same call get an error.
+/// function, publishes this refusal. Other ranks in the same call then get an error.
 template <class Call>
 collectives_error called(const char* function, collectives_communicator* comm, CallRefusal refusal,
                          Call&& call) noexcept {

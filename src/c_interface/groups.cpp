@@ -14,7 +14,7 @@ using namespace collectives::c;
 namespace {
 
 /// Adds a call to the group by add(group, comm). If add() refuses an argument before it has called the C++ function,
-/// publishes this refusal, so that other ranks in the same call get an error.
+/// publishes this refusal. Other ranks in the same call then get an error.
 template <class Add>
 collectives_error added(const char* function, collectives_group* group, CallRefusal refusal, Add&& add) noexcept {
   return guarded(function, [&] {

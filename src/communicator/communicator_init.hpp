@@ -60,9 +60,11 @@ inline constexpr int kInitExchangesOfOneHost = 4;
 /// Functions that look tuning values up in a file of the user, or measure them. All ranks of the communicator call them
 /// together.
 struct TuningMeasurement {
-  /// Returns a tuning for `host`, the host of rank 0. If it is not in the file, the ranks of that host measure it.
+  /// Returns a tuning for `host`, the host of rank 0. If the file has no tuning for this host, the ranks of the host
+  /// measure it.
   TuningParameters (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
-  /// Stores the values of the wire in the tuning. If they are not in the file, two or more ranks measure the wire.
+  /// Stores the values for the wire in the tuning. If the file has no values for this wire, two or more ranks measure
+  /// them.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
 /// Initializes a communicator and fills in `settings` from `options`. If no tuning is given, calls `measure`. If

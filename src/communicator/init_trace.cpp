@@ -2,8 +2,8 @@
 // the times of operations. Ranks of one host may share a file. Ranks of different hosts never do.
 //
 // Each rank reads the path of its file from its own environment. Ranks exchange hashes of these paths, never the paths.
-// The steady clocks of two hosts differ. The first rank of each host therefore measures by how much the host's clock
-// differs from that of rank 0's host, so that a reader of the files can compare their times.
+// The steady clocks of two hosts differ. The first rank of each host therefore measures how far its clock differs from
+// the clock of rank 0. Readers of the files can then compare times of different hosts.
 #include "communicator/init_trace.hpp"
 
 #include <fmt/format.h>

@@ -30,8 +30,8 @@ constexpr std::size_t kPieceBytes = kMemberPieceWords * sizeof(std::uint64_t);
 constexpr std::size_t kListBytes = kMemberListWords * sizeof(std::uint64_t);
 
 // Time from the discovery that a member has left the communicator until this rank reports it. During this time, this
-// rank looks for a member whose process has ended, because its end may be the reason why the first member has left. The
-// time must be long enough for the host of the ended process to close its connections.
+// rank looks for a member whose process has ended. This end may be the reason why the first member has left. The time
+// must be long enough for the host of the ended process to close its connections.
 constexpr auto kLookForEnd = std::chrono::milliseconds(300);
 
 std::uint64_t time_now() {

@@ -39,9 +39,9 @@ void for_all(std::string_view operation, const CommunicatorContext& context, Fai
   }
 }
 
-/// Blocks until `nccl_comm` is ready. Throws Error if another rank has failed, if the deadline has passed, or if the
-/// process of a rank has ended before the rank completed call number `sequence`. Reports errors of this rank to all
-/// ranks.
+/// Blocks until `nccl_comm` is ready. Throws Error if another rank has failed, or if the deadline has passed. Also
+/// throws Error if the process of a rank has ended before the rank completed call number `sequence`. Reports errors of
+/// this rank to all ranks.
 void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                       const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {

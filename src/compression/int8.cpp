@@ -19,10 +19,10 @@
 // for which this product is finite. This scale is too small by at most 2^-20 of itself. The byte of the greatest
 // magnitude is still 127 or -127.
 //
-// Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125,
-// so its byte is 0, whether or not the processor replaces denormals by 0. No decoded value is denormal. A block with
-// the scale 2^-125 may have no byte of magnitude 127. The next encoding of its decoded values uses the scale 2^-125
-// again. If all bytes of a block are 0, its scale is 0.
+// Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125.
+// Its byte is therefore 0, whether or not the processor replaces denormals by 0. No decoded value is denormal. A block
+// with the scale 2^-125 may have no byte of magnitude 127. The next encoding of its decoded values uses the scale
+// 2^-125 again. If all bytes of a block are 0, its scale is 0.
 //
 // A NaN or infinity in a block makes the scale NaN, so all decoded elements of the block are NaN. The bytes of the
 // block are 0, as in a block of zeros.

@@ -6,7 +6,7 @@
 //
 // The encoder chooses the scale by the greatest magnitude of the block. In a block of the first kind, the greatest
 // magnitude divided by the scale has the highest exponent of the 8-bit float. If this quotient would round to more than
-// the greatest 8-bit float, the block is of the second kind, and its scale is twice as large. No element overflows, and
+// the greatest 8-bit float, the block is of the second kind. Its scale is twice as large. No element overflows, and
 // each element is rounded to the nearest 8-bit float.
 //
 // Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. This holds because

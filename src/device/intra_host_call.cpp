@@ -4,7 +4,7 @@
 // A call begins when the earlier work in the caller's stream, a queue of GPU work, is done. If other GPUs can access
 // the caller's buffers, the call works on them in place. Otherwise this rank first copies its vector to memory of its
 // own, which is called packing. At the end of the call, this rank waits until the GPUs of the other ranks no longer
-// access the memory, and copies the result back.
+// access the memory. It then copies the result back.
 #include "device/intra_host_call.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // The path puts the work of all operations into one stream of its own. A stream is a queue of work for a GPU. An
 // operation can therefore begin while the GPU still works on earlier operations. Exception: an operation that must
 // allocate memory waits for the earlier operations. If the program passes a stream to a call, the GPU first completes
-// the work that was in this stream at the time of the call.
+// the work that is already in this stream.
 #pragma once
 
 #include <deque>

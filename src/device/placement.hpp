@@ -22,9 +22,10 @@ namespace collectives {
 /// memory. Managed memory counts as GPU memory if a stream is given, otherwise as CPU memory. Pinned memory counts as
 /// CPU memory. A vector without elements counts as CPU memory, whatever its address.
 ///
-/// Throws Error{invalid_argument} if a call mixes CPU and GPU memory, if a buffer or the stream belongs to another GPU,
-/// or if a stream is given for buffers in CPU memory. Throws Error{unsupported} for buffers in GPU memory if some rank
-/// of the communicator has no GPU, or if the stream is being captured. Throws the errors of `device`.
+/// Throws Error{invalid_argument} if a call mixes CPU and GPU memory, or if a buffer or the stream belongs to another
+/// GPU. Also throws it if a stream is given for buffers in CPU memory. Throws Error{unsupported} for buffers in GPU
+/// memory if some rank of the communicator has no GPU, or if the stream is being captured. Throws the errors of
+/// `device`.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 

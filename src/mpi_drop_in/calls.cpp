@@ -167,9 +167,9 @@ Job ExclusiveScan::job(const CommState& state) const {
 
 namespace {
 
-/// Sets this rank's part of an all-gather to the send buffer, or for a call in place to the part of the receive buffer
-/// at `place`. If the part has other basic types than `count` elements of `type`, which MPI forbids, the foreign type
-/// of the call differs from that of ranks that do what MPI demands.
+/// Sets this rank's part of an all-gather to the send buffer. In a call in place, sets it to the part of the receive
+/// buffer at `place`. MPI demands that the part has the basic types of `count` elements of `type`. If it has not, the
+/// foreign type of the call differs from that of other ranks.
 void set_part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
               MPI_Datatype type) {
   const Layout &received = *layout_of(type), *sent = &received;

@@ -13,9 +13,9 @@ namespace collectives {
 inline constexpr std::size_t kKernelSources = 256;
 
 /// Returns why NCCL's own reduction does not give the result that ReduceOp promises. Returns an empty text if NCCL
-/// gives this result. NCCL does so for sums and products of f32, f64 and integers of 8, 32 and 64 bits, and for min and
-/// max of these integers. NCCL also does so for averages and pre-scaled sums of f32 and f64, and for sums of complex
-/// numbers. If `deterministic` is true, NCCL does so for these integers only.
+/// gives this result. NCCL does so for sums and products of f32, f64 and integers of 8, 32 and 64 bits. NCCL does so
+/// for min and max of these integers. NCCL also does so for averages and pre-scaled sums of f32 and f64, and for sums
+/// of complex numbers. If `deterministic` is true, NCCL does so for these integers only.
 std::string why_no_native_nccl_reduction(const ReduceOp& op, DataType type, bool deterministic);
 
 /// Returns why backend `nccl` cannot perform a reduction over `ranks` ranks. Returns an empty text if the backend can.

@@ -46,8 +46,8 @@ struct DevicePathChoice {
 };
 
 /// Returns the device path of a call. The argument `host_steps` is a function that makes the plan for host memory and
-/// returns its properties. The function choose_device_path() calls it at most once. It does not call it if the path is
-/// `host` or `nccl`, because the choice of these paths does not depend on the plan for host memory.
+/// returns its properties. The function choose_device_path() calls it at most once. If the path is `host` or `nccl`, no
+/// plan for host memory is needed, and `host_steps` is not called.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.

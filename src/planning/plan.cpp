@@ -133,9 +133,8 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, if a hierarchical
-/// all-reduce adds inside hosts first, or if a hierarchical all-to-all sends messages only to other hosts. Otherwise it
-/// is frame_bytes.
+/// Returns the maximum length of messages in bytes. The maximum is wire_frame_bytes for the three kinds of plans that
+/// the head of this file lists, and frame_bytes for all other plans.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&

@@ -131,8 +131,8 @@ std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& 
   return step.take();
 }
 
-/// Throws Error{unsupported} if the counts of a call are known only to the ranks that use them, and its backend is not
-/// the one that exchanges such blocks.
+/// In an all_to_all_v, gather_v or scatter_v, a rank knows only the counts of its own blocks. Throws Error{unsupported}
+/// if the backend cannot perform such a call.
 void check_counted(const PlannedCall& planned) {
   const Signature& signature = planned.signature;
   if (!signature.has_counts || !has_local_counts(signature.collective)) return;

@@ -1,6 +1,6 @@
 // SparseTensor: represents one tensor whose gradients are sent by top-k. A sparse call sends only the k elements of
-// greatest magnitude. The object holds the residual (the part of gradients that was not sent yet), the current
-// operation, and the figures of the last call, such as the number of sent elements.
+// greatest magnitude. The residual is the part of gradients that was not sent yet. The object holds the residual, the
+// current operation, and figures of the last call, such as the number of sent elements.
 #pragma once
 
 #include <cstddef>
