@@ -58,7 +58,7 @@ inline Buffers buffers_of_scatter(const Communicator& comm, const void* input, v
 /// Layout of a buffer whose parts have different lengths, from the lists of counts and displacements of a C program.
 struct ListedBlocks {
   PartLayout layout;
-  std::size_t elements = 0;  ///< from the beginning of the buffer to the end of the last part
+  std::size_t elements = 0;  ///< length of the buffer, up to the end of its last part
 
   ListedBlocks() = default;
   /// `name`: name of the parameter for `counts` in the C function, for errors.

@@ -51,7 +51,7 @@ std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why, st
 const std::shared_ptr<const PlannedCall>& CallPreparation::plan(const Call& call, const Options& options) {
   std::size_t k = 0;
   if (options.compressor != nullptr) {
-    codec_of(options.wire, call, resources_.rank());  // checks the wire format before the compressor
+    codec_of(options.wire, call, resources_.rank());  // throws if the wire format is invalid
     check_compressor(call, options.name, resources_.rank());
     k = options.compressor->impl().next_k(options.name, call.output.count, resources_.rank());
   }

@@ -1,4 +1,4 @@
-// CallPreparation: checks, places and plans the calls of a communicator before they begin, or refuses them.
+// CallPreparation: checks and plans the calls of a communicator before they begin, or refuses them.
 //
 // The function check() checks the arguments of a call. The function prepare() then determines whether the buffers are
 // in host or GPU memory, and plans the call. A rank refuses a call if its arguments are invalid or the library cannot

@@ -32,7 +32,7 @@ struct DeviceMemory::State : DeviceAllocation {
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {
         device->while_current([&] { taken_from->free(data); });
-      } catch (const Error&) {  // the GPU has failed, and its memory is lost
+      } catch (const Error&) {  // the GPU has failed, so its memory cannot be freed
       }
   }
 };

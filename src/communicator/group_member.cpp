@@ -193,8 +193,8 @@ const std::byte* adjacent(std::span<const ConstBuffer> buffers) noexcept {
 }
 
 void check_apart(std::span<const GroupMember> members, Rank rank) {
-  const MemberRange* last = nullptr;          // range that ends last
-  const MemberRange* last_written = nullptr;  // range that ends last among those that are written
+  const MemberRange* last = nullptr;          // range with the highest end address
+  const MemberRange* last_written = nullptr;  // written range with the highest end address
   const std::vector<MemberRange> ranges = ranges_of(members);
   for (const MemberRange& range : ranges) {
     const MemberRange* const other = range.is_written ? last : last_written;

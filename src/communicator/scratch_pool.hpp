@@ -35,7 +35,7 @@ class ScratchPool {
 
  private:
   std::mutex mutex_;
-  std::vector<SharedMemory> pieces_;  // shortest first
+  std::vector<SharedMemory> pieces_;  // sorted by size, shortest first
 };
 
 }  // namespace collectives

@@ -19,7 +19,7 @@ class HostShare {
   struct Reduction {
     ReduceOp op;
     DataType type = DataType::f32;
-    bool unreduced = true;  ///< True: the sources are inputs of ranks, not partial results.
+    bool unreduced = true;  ///< Whether the sources are inputs of ranks, not partial results.
     /// Number of ranks by which fold() divides an average. If it is 0, fold() does not divide, because the result is
     /// partial.
     int finish_ranks = 0;

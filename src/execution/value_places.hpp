@@ -26,7 +26,7 @@ class ValuePlaces {
   std::byte* address(Place place, Range range) const {
     switch (place) {
       case Place::nowhere: return nullptr;
-      case Place::input: return moved(job_->input, range.first * element_, 0);  // never written
+      case Place::input: return moved(job_->input, range.first * element_, 0);  // the input is never written
       case Place::output: return moved(job_->output, range.first * element_, 0);
       case Place::work: return moved(work_at_, range.first * element_, worked_.first * element_);
     }

@@ -29,7 +29,7 @@ enum class BasicKind : std::uint8_t {
   wide_character,
   byte,
   packed,
-  other,  ///< types that the drop-in does not know
+  other,  ///< kinds that the drop-in does not know
 };
 
 /// Returns the number that stands for a basic type. The number is never 0.

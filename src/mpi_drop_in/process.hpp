@@ -19,7 +19,7 @@ struct Settings {
   std::size_t after = 0;
   bool non_blocking = false;    ///< Whether MPI progresses the drop-in's operations, on every rank.
   bool compares_types = false;  ///< Whether ranks compare basic types: no process may pack data.
-  bool coded = false;           ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
+  bool coded = false;           ///< Whether sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
   std::size_t coded_from_bytes = 0;
   bool stats = false;  ///< True: print statistics. The setting comes from this rank's own environment.
 };

@@ -73,7 +73,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce without data, which no rank leaves before all have entered
+    case Collective::barrier:  // an all-reduce without data: no rank leaves it before all ranks have entered
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);

@@ -7,9 +7,9 @@
 // forms, gathered or split (compression/top_k/sparse_exchange.hpp). If the options name no form, plan_sparse() chooses
 // the faster one.
 //
-// The members of a sparse call exchange the selected elements. If each host has one rank, each rank is a member.
-// Otherwise each host is a member: its ranks first add their values, and each rank then selects elements from its own
-// slice of the sum.
+// The members of a sparse call exchange the selected elements. Each rank is a member on one host, if each host has one
+// rank, or if the call is `deterministic`. In all other calls, each host is a member: its ranks first add their values,
+// and each rank then selects elements from its own slice of the sum.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>

@@ -33,7 +33,7 @@ class UcxControlChannel final : public ControlChannel {
 
  private:
   static constexpr std::size_t kMaxControlsInFlight = 256;
-  static constexpr std::size_t kMostBytes = 1 << 20;  // Maximum length of a text that arrives.
+  static constexpr std::size_t kMostBytes = 1 << 20;  // Maximum length in bytes of a received text.
 
   struct Control : UcxConnections::Outgoing {
     Rank to = 0;

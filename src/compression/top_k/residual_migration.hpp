@@ -28,7 +28,7 @@ class ResidualMigration {
   const float* velocity() const noexcept { return velocity_.data(); }
   /// Frees the vectors. At this time, the owners of the slices have the sums of the vectors.
   void end() noexcept {
-    residual_ = std::vector<float>();  // a copy of an empty vector would keep the memory
+    residual_ = std::vector<float>();  // clear() would keep the memory
     velocity_ = std::vector<float>();
   }
   /// Returns the vectors to `state`, if begin() has taken them.

@@ -26,7 +26,7 @@ std::size_t first_non_finite(std::span<const float> values) {
     constexpr std::uint32_t kExponent = 0x7f800000;
     return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
   };
-  // The loop tests whole blocks, because a compiler does not vectorize a loop that can end at every element.
+  // Number of values that the inner loop tests. A compiler does not vectorize a loop that may end at each element.
   constexpr std::size_t kBlock = 1024;
   std::size_t at = 0;
   for (; at + kBlock <= values.size(); at += kBlock) {

@@ -9,7 +9,7 @@
 namespace collectives {
 
 void ZeroFill::fill_some() {
-  constexpr std::size_t kAtOnce = 64 << 10;  // Elements per call.
+  constexpr std::size_t kAtOnce = 64 << 10;  // Number of elements of one piece.
   fill(std::min(kAtOnce, count_ - filled_));
 }
 
@@ -18,7 +18,7 @@ void ZeroFill::fill_some() {
 /// line from memory, and other ranks need the bandwidth of the memory for their selections.
 void ZeroFill::fill(std::size_t elements) {
   alignas(64) static constexpr std::byte kZeros[32 << 10] = {};
-  constexpr std::size_t kPastTheCaches = 8 << 20;  // Size in bytes.
+  constexpr std::size_t kPastTheCaches = 8 << 20;  // Minimum size in bytes for streaming stores.
   const Stores stores = count_ * sizeof(float) >= kPastTheCaches ? Stores::streaming : Stores::cached;
   auto* to = reinterpret_cast<std::byte*>(to_ + filled_);
   filled_ += elements;
