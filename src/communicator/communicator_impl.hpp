@@ -15,12 +15,12 @@
 // queue. Operations on GPU memory always enter the queue. One kind of call returns earlier: if the program passes a GPU
 // stream to a call that NCCL performs, run() returns as soon as all work is in GPU streams.
 //
-// If a blocking call has the same arguments as the last one, run() may skip the first two phases (repeated_call.hpp). A
-// blocking call with a compressor is performed as an asynchronous call followed by a wait.
+// If a blocking call has the same arguments as the last blocking call, run() may skip the first two phases
+// (repeated_call.hpp). A blocking call with a compressor is performed as an asynchronous call followed by a wait.
 //
 // A rank refuses a call if the arguments are invalid or the library cannot perform the call. The refusing rank throws
-// an error, and publishes the reason in shared memory or to other hosts. Other ranks that perform the same call read
-// the reason, and throw an error instead of waiting for the refusing rank (operation_queue.hpp).
+// an error. It publishes the reason in shared memory and, if necessary, to other hosts. Other ranks that perform the
+// same call read the reason, and throw an error instead of waiting for the refusing rank (operation_queue.hpp).
 //
 // The head of each file explains one part:
 //

@@ -10,7 +10,7 @@
 //
 // The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard(). Before allocate(), add() and remove(), Communicator::Impl waits until all operations have
-// ended. Reason: these functions may block until the GPU has done its work, which may need other ranks.
+// ended. Reason: these functions may block until the GPU has done its work, and this work may wait for other ranks.
 //
 // Price of local registration: NCCL does not use its fastest kernels. These kernels need symmetric windows:
 // registrations that all ranks make together.

@@ -21,8 +21,8 @@ void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources);
 
 /// Starts a call with top-k. If the plan is sparse, selects the values to send. If the plan sends the whole vector,
-/// adds the residual to the vector. The residual is the sum of values that earlier calls kept back. Returns whether the
-/// executor has to perform `operation.job`. False: the operation is complete. For a call on host memory,
+/// adds the residual to the vector. The residual is the sum of values that earlier calls did not send. Returns whether
+/// the executor has to perform `operation.job`. If not, the operation is complete. For a call on host memory,
 /// Communicator::Impl calls compress() before it queues the operation. The transport between hosts can therefore carry
 /// data of earlier operations during compress().
 bool compress(Operation& operation, const CommunicatorResources& resources);

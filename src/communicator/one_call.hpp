@@ -1,4 +1,4 @@
-// OneCall: refuses a call of one thread while another thread is in a call of the same communicator.
+// OneCall: refuses a call of one thread while another thread is in a call of the same kind on the same communicator.
 //
 // A communicator accepts one collective, one point-to-point call and one create_group() at a time. Each of these three
 // kinds of calls has a OneCall with a flag. A call sets the flag when it begins, and clears it when it ends. A call
@@ -19,7 +19,7 @@ namespace collectives {
 
 class OneCall {
  public:
-  /// `kind`: kind of the calls, for the error; a literal.
+  /// `kind`: name of the kind of calls, for the error text. Must be a literal.
   explicit OneCall(const char* kind) noexcept : kind_(kind) {}
 
   /// Object that exists during a call. Its constructor sets the flag, and its destructor clears the flag.

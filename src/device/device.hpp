@@ -1,7 +1,8 @@
 // Device: the interface to the GPU on which a rank works.
 //
 // The interface needs no CUDA header. libcollectives_cuda, a library that is loaded at run time, implements it
-// (src/cuda/device.cpp). GPU support is built and tested with fake GPUs (see below). It has not yet run on a GPU.
+// (src/cuda/device.cpp). GPU support is built and tested with fake GPUs, as described below. It has not yet run on a
+// GPU.
 //
 // Rules for all functions:
 //

@@ -16,9 +16,8 @@ namespace collectives {
 
 /// Input that arrives while the job is performed, for example by copies from a GPU. The executor performs a job in
 /// rounds. Each round processes one segment of each part of the vector. A round begins when its segments have arrived.
-/// When a round has ended, its results may be copied away. The order of Steps (actions of a rank) does not depend on
-/// the stream, so the result has the same bits as without a stream. Price: the executor calls ready() before every
-/// Step.
+/// When a round has ended, its results may be copied away. The order of Steps (actions of a rank) is the same as
+/// without an InputStream, so the result has the same bits. Price: the executor calls ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;
@@ -29,7 +28,7 @@ class InputStream {
 };
 
 /// Description of one operation or phase. `input` and `output` are addresses of element 0 of the whole vector. If a
-/// buffer holds only one part of the vector, element 0 lies outside of the buffer. The address is then computed from
+/// buffer holds only one part of the vector, element 0 lies outside of the buffer. Its address is then computed from
 /// the position of the part.
 struct Job {
   const Plan* plan = nullptr;

@@ -9,8 +9,8 @@
 // a polynomial hash describes the order of the types. To compute the hash of n repetitions of a sequence takes about
 // log n multiplications.
 //
-// MPI allows ranks to pass MPI_PACKED together with any type. Equal hashes cannot express that. Ranks therefore compare
-// sequences only if no process of the job may pack data (may_pack()).
+// MPI allows ranks to pass MPI_PACKED together with any type. A comparison of hashes would then find a difference.
+// Ranks therefore compare sequences only if no process of the job may pack data (may_pack()).
 #pragma once
 
 #include <cstddef>

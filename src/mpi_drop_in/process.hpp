@@ -2,8 +2,7 @@
 // of the program in place of MPI.
 //
 // The drop-in is active from MPI_Init until MPI_Finalize begins. While it is inactive, it forwards all calls to MPI. It
-// stays inactive if the process runs an MPI other than the one for which it was built, or if its settings are
-// malformed.
+// stays inactive if the process runs another MPI than the one for which it was built, or if a setting is invalid.
 #pragma once
 
 #include <atomic>

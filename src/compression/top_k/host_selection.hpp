@@ -2,9 +2,10 @@
 // greatest magnitude. An entry is the index of an element with its value.
 //
 // The residual is the part of gradients that was not sent yet. The object adds the gradient to the residual, selects
-// entries from the sum, and removes them from it. The rest is the new residual. If the option error_feedback is off,
-// there is no residual, and the entries are selected from the gradient. If a value is sent as bf16, its rounding error
-// stays in the residual. If the call fails, put_back() returns the selected values to the residual.
+// entries from the sum, and removes the selected entries from the sum. The rest of the sum is the new residual. If the
+// option error_feedback is off, there is no residual, and the entries are selected from the gradient. If a value is
+// sent as bf16, its rounding error stays in the residual. If the call fails, put_back() returns the selected values to
+// the residual.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 // The sparse exchange has two forms:
 //
 // gathered: each member sends its k entries to every other member, and adds the entries of all members. This form needs
-// one all-gather, in which each member sends (m - 1) k entries. All lengths are known before, because k is equal on all
-// members.
+// one all-gather, in which each member sends (m - 1) k entries. Every member knows all lengths in advance, because k is
+// equal on all members.
 //
 // split: each member owns a range of about n / m elements, and adds the entries of this range. This form needs an
 // all-to-all for entries, an all-gather for sums, and an all-gather for lengths before each of them:
