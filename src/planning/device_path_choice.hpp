@@ -40,7 +40,7 @@ struct HostSteps {
 /// Chosen device path, and the properties of the plan that depend on the choice.
 struct DevicePathChoice {
   DevicePath device_path = DevicePath::host;
-  std::string reason = {};        ///< text that says why this path was chosen
+  std::string reason = {};        ///< text that explains why this path was chosen
   bool drops_codec = false;       ///< whether the plan ignores the codec, because NCCL converts the values
   std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
