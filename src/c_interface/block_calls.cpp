@@ -1,8 +1,8 @@
-// Functions of the C interface for all-to-all, and for gather and scatter with blocks of different lengths. A block is
-// the elements that one rank sends to another.
+// Functions of the C interface for all-to-all, and for gather and scatter with blocks of different lengths. A block
+// consists of the elements that one rank sends to another.
 //
 // Each function converts its arguments to those of the C++ interface, and calls one function of Communicator. The
-// helpers called() and issued() convert an exception to an error code.
+// helpers called() and issued() catch an exception, and return an error code.
 #include "c_interface/call_parts.hpp"
 #include "c_interface/calls.hpp"
 

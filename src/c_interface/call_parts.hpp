@@ -1,5 +1,6 @@
-// Helpers that compute the lengths of buffers for C functions. In C++, a buffer has a length, but a C program passes a
-// pointer and a count. The length of the buffer follows from the count, the number of ranks and the collective.
+// Helpers that compute the lengths of buffers for functions of the C interface. In C++, a buffer is a pointer and a
+// length, but a C program passes a pointer and a count. The length of the buffer follows from the count, the number of
+// ranks and the collective.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 
 namespace collectives::c {
 
-/// Number of elements of a buffer with the parts of all ranks (`whole`), and of this rank's part (`mine`). If `whole`
-/// overflows, the C++ function refuses the arguments.
+/// Lengths of two buffers in elements: `whole` for the parts of all ranks, and `mine` for the part of this rank. If
+/// `whole` overflows, the C++ function throws an error.
 struct Parts {
   std::size_t whole, mine;
 };
@@ -57,10 +58,10 @@ inline Buffers buffers_of_scatter(const Communicator& comm, const void* input, v
 /// Layout of a buffer whose parts have different lengths, from the lists of counts and displacements of a C program.
 struct ListedBlocks {
   PartLayout layout;
-  std::size_t elements = 0;  ///< from the beginning of the buffer to the end of the last part
+  std::size_t elements = 0;  ///< length of the buffer, up to the end of its last part
 
   ListedBlocks() = default;
-  /// `name`: name of the argument `counts`, for errors.
+  /// `name`: name of the parameter for `counts` in the C function, for errors.
   ListedBlocks(const Communicator& comm, const std::size_t* counts, const char* name,
                const std::size_t* displacements) {
     const auto ranks = static_cast<std::size_t>(comm.size());
@@ -73,7 +74,7 @@ struct ListedBlocks {
   }
 };
 
-/// Returns the layout of the buffer with all blocks, which only the root has.
+/// Returns the layout of the root's buffer, which holds the blocks of all ranks. Only the root needs it.
 inline ListedBlocks at_root(const Communicator& comm, Rank root, const std::size_t* counts,
                             const std::size_t* displacements) {
   return comm.rank() == root ? ListedBlocks(comm, counts, "counts", displacements) : ListedBlocks();

@@ -1,6 +1,6 @@
 // Functions of the C interface for communicators, collectives, and works. A work is the handle of an asynchronous call.
 //
-// Each function converts its arguments to those of the C++ interface, and calls one function of it. Helpers such as
+// Each function converts its arguments to those of the C++ interface, and calls one C++ function. Helpers such as
 // called() catch exceptions. They return the error code, and store the error text for collectives_last_error().
 #include "c_interface/calls.hpp"
 

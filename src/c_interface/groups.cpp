@@ -13,8 +13,8 @@ using namespace collectives::c;
 
 namespace {
 
-/// Adds a call to the group by add(group, comm). If the arguments are refused before C++ code has seen them, also
-/// publishes the refusal, so that other ranks in the same call get an error.
+/// Adds a call to the group by add(group, comm). If add() refuses an argument before it has called the C++ function,
+/// publishes this refusal. Other ranks in the same call then get an error.
 template <class Add>
 collectives_error added(const char* function, collectives_group* group, CallRefusal refusal, Add&& add) noexcept {
   return guarded(function, [&] {
@@ -23,7 +23,7 @@ collectives_error added(const char* function, collectives_group* group, CallRefu
   });
 }
 
-/// Returns the tensors of a list, of which tensor r has counts[r] elements.
+/// Returns the tensors of a list. Tensor r has counts[r] elements.
 template <class Tensor, class Pointer>
 std::vector<Tensor> tensors_of(Pointer* list, const char* what, std::span<const std::size_t> counts, DataType type) {
   const Pointer* const first = &require(list, what);

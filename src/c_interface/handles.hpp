@@ -3,15 +3,15 @@
 //
 //   return guarded(__func__, [&] { require(comm, "comm").comm.barrier(CallOptions(options)); });
 //
-// A typical function calls one function of the C++ interface. The helper guarded() turns an exception into an error
-// code. It also stores the exception as the last error of the calling thread. The functions copy_of() and filled() in
-// options.cpp copy structs from and to the program.
+// This function calls one function of the C++ interface, Communicator::barrier(). The helper guarded() catches
+// exceptions, and returns an error code. It also stores the error text as the last error of the calling thread. The
+// functions copy_of() and filled() in options.cpp copy structs from and to the program.
 //
-// A struct of the C interface begins with its own size. A field that an older program does not have counts as 0. New
-// fields can therefore be added at the end of a struct, if 0 selects the behaviour of before. A program that was
-// compiled with newer headers may pass fields that the library does not know. The library refuses such a field unless
-// it is 0. The file tests/packaging/c_abi.txt lists declarations, values and offsets. A test compares that list with
-// the headers and the exported symbols.
+// A struct of the C interface begins with its own size. If a program was compiled with older headers, its struct may
+// lack the last fields. The library treats a missing field as 0. New fields can therefore be added at the end of a
+// struct, if the value 0 changes nothing. If a program was compiled with newer headers, its struct may have fields that
+// the library does not know. The library refuses such a field unless it is 0. The file tests/packaging/c_abi.txt lists
+// declarations, values and offsets. A test compares that list with the headers and the exported symbols.
 //
 // Price: an asynchronous call allocates memory for its handle.
 #pragma once

@@ -11,7 +11,7 @@ namespace {
 
 Communicator& members_of(collectives_communicator* comm) { return require(comm, "comm").comm; }
 
-/// Starts a call, and sets `*work` to its handle, or to NULL if the call fails.
+/// Starts a call by start(). Sets `*work` to the handle of the call, or to NULL if the call fails.
 template <class Start>
 collectives_error started(const char* function, collectives_work** work, Start&& start) noexcept {
   return made(function, work, "work", [&] {
@@ -21,7 +21,7 @@ collectives_error started(const char* function, collectives_work** work, Start&&
   });
 }
 
-/// Receives, and sets `*source` to the sender.
+/// Receives a message by receive(), and sets `*source` to its sender.
 template <class Receive>
 collectives_error received(const char* function, int* source, Receive&& receive) noexcept {
   return guarded(function, [&] {

@@ -1,5 +1,5 @@
-// Functions of the C interface for objects that a program passes to calls. These are shared memory, GPU memory, user
-// ops, codecs and the top-k compressor.
+// Functions of the C interface for objects that a program passes to calls. These objects are shared memory, GPU memory,
+// user ops, codecs and top-k compressors.
 #include <cstddef>
 #include <cstring>
 #include <span>

@@ -1,9 +1,9 @@
-// Conversion of values and structs of the C interface to those of the C++ interface. Reports are converted in the other
-// direction.
+// Conversion of values and structs between the C interface and the C++ interface. Options are converted from C to C++,
+// and reports from C++ to C.
 //
-// A program may be compiled with an older or newer header than the library. The field `size` of a struct holds the size
-// that the struct has in the program. Fields that the program does not have count as 0. In a struct that the library
-// reads, fields that the library does not know must be 0.
+// A program may be compiled with older or newer headers than the library. The field `size` of a struct holds the size
+// that the struct has in the program. If the struct of the program lacks fields, the library treats them as 0. If the
+// library does not know the last fields of a struct that it reads, they must be 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace collectives::c {
 namespace {
 
-// Enumerators of both interfaces have equal values.
+// Enumerators of the C interface have the same values as those of the C++ interface.
 template <class A, class B>
 constexpr bool same(A a, B b) {
   return static_cast<int>(a) == static_cast<int>(b);
@@ -80,21 +80,21 @@ To enumerator(From value, From last, std::string_view what) {
   return static_cast<To>(value);
 }
 
-/// Returns the size of the program's struct. Refuses a size that is 0, no multiple of a word, or above 4096 bytes,
-/// because the program has then not set the field. No struct of the library will ever exceed 4096 bytes.
+/// Returns the size of the program's struct. Throws an error if the size is 0, no multiple of a word, or above 4096
+/// bytes. With such a size, the program has not set the field, because structs of the library never exceed 4096 bytes.
 std::size_t checked(std::size_t size, std::size_t expected, std::string_view name) {
   if (size == 0 || size % sizeof(std::size_t) != 0 || size > 4096)
     refuse("{}::size is {}: it must be sizeof({}), here {}", name, size, name, expected);
   return size;
 }
 
-/// Throws because a field is set that this library does not know.
+/// Throws the error for a struct in which a field is set that this library does not know.
 [[noreturn]] void refuse_unknown(std::string_view name) {
   throw Refused{Errc::unsupported,
                 fmt::format("{} uses a field that this library, version {}, does not know", name, version())};
 }
 
-/// Returns a copy of the program's struct, in which missing fields are 0.
+/// Returns a copy of the program's struct. Fields that the program's struct lacks are 0 in the copy.
 template <class T>
 T copy_of(const T* from, std::string_view name) {
   T value{};
@@ -167,7 +167,7 @@ Collective collective_of(collectives_collective collective) {
   return enumerator<Collective>(collective, COLLECTIVES_EXCLUSIVE_SCAN, "collective");
 }
 std::chrono::nanoseconds duration_of(double seconds, std::string_view what, std::chrono::nanoseconds zero) {
-  constexpr double kLongest = 9e9;  // seconds; the range of std::chrono::nanoseconds ends at 9.2e9 s
+  constexpr double kLongest = 9e9;  // in seconds; std::chrono::nanoseconds holds at most 9.2e9 s
   if (!(seconds >= 0)) refuse("{} is {}: it must be at least 0", what, seconds);
   if (seconds == 0) return zero;
   if (seconds > kLongest) return std::chrono::nanoseconds::max();

@@ -1,5 +1,5 @@
-// Functions that store the arguments of a collective in a Call. The blocking, asynchronous and persistent forms of a
-// collective, and its form in a group, describe their arguments by the same function.
+// Functions that store the arguments of a collective in a Call. A program can perform a collective by a blocking,
+// asynchronous or persistent call, or in a group. All these forms of one collective use the same function of this file.
 #pragma once
 
 #include "core/call.hpp"
@@ -16,7 +16,8 @@ inline Call reduction_of(Collective collective, ConstBuffer input, Buffer output
   return {.collective = collective, .input = input, .output = output, .op = op, .root = root};
 }
 
-/// Describes the v-form of a collective, with the layout of the vector that the parts make up.
+/// Describes a collective whose parts differ in length, such as all_gather_v(). `parts`: positions and lengths of the
+/// parts.
 inline Call call_of(Collective collective, ConstBuffer input, Buffer output, const PartLayout& parts, Rank root = 0) {
   return {.collective = collective,
           .input = input,

@@ -2,8 +2,8 @@
 //
 // It checks the arguments, finds out whether the buffers are in host or GPU memory, and chooses a plan. A plan names
 // the algorithm of the call. If one of these actions fails, this rank refuses the call: it throws an error and puts a
-// refusal into the queue. A refusal is an operation that moves no data. It only publishes the reason, so that other
-// ranks that perform the same call get an error instead of waiting for this rank.
+// refusal into the queue of operations. A refusal is an operation that moves no data. It only publishes the reason.
+// Other ranks that perform the same call therefore get an error instead of waiting for this rank.
 #include "communicator/call_preparation.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 namespace collectives {
 namespace {
 
-/// Returns the text of an error of a call without the name of the collective at its beginning.
+/// Returns the error text `text` without the name of the collective, with which it may begin.
 std::string_view reason_in(std::string_view text, const Call& call) {
   const std::string collective = fmt::format("{}: ", to_string(call.collective));
   if (text.starts_with(collective)) text.remove_prefix(collective.size());
@@ -51,7 +51,7 @@ std::shared_ptr<Operation> refusal_of(const Call& call, std::string_view why, st
 const std::shared_ptr<const PlannedCall>& CallPreparation::plan(const Call& call, const Options& options) {
   std::size_t k = 0;
   if (options.compressor != nullptr) {
-    codec_of(options.wire, call, resources_.rank());  // checks the wire format before the compressor
+    codec_of(options.wire, call, resources_.rank());  // throws if the wire format is invalid
     check_compressor(call, options.name, resources_.rank());
     k = options.compressor->impl().next_k(options.name, call.output.count, resources_.rank());
   }

@@ -1,10 +1,10 @@
-// CallPreparation: checks, places and plans the calls of a communicator before they begin, or refuses them.
+// CallPreparation: checks and plans the calls of a communicator before they begin, or refuses them.
 //
 // The function check() checks the arguments of a call. The function prepare() then determines whether the buffers are
 // in host or GPU memory, and plans the call. A rank refuses a call if its arguments are invalid or the library cannot
 // perform it. The call then throws an error and becomes a refusal in the queue (operation_queue.hpp).
 //
-// Communicator::Impl owns the object and the parts that it uses. Its only state is the last blocking call. The
+// Communicator::Impl owns the CallPreparation. The only state of a CallPreparation is the last blocking call. The
 // functions prepare() and refuse_locked() require the communicator's lock, ProgressThread::guard(). The functions
 // refuse(), check() and check_member() take the lock themselves.
 #pragma once
@@ -25,8 +25,8 @@
 
 namespace collectives {
 
-/// Throws the error of a refused call. Its text begins with the number of the call and the name of the tensor, as errors
-/// of other ranks about the call do. `number`: result of CallPreparation::refuse().
+/// Throws the error of a refused call. The error text begins with the number of the call and the name of the tensor.
+/// Errors that other ranks throw about this call begin alike. `number`: result of CallPreparation::refuse().
 [[noreturn]] void throw_refusal(const Error& error, const Call& call, std::uint64_t number, std::string_view name);
 
 class CallPreparation {
@@ -35,7 +35,7 @@ class CallPreparation {
                   ProgressThread& progress_thread) noexcept
       : resources_(resources), device_calls_(device_calls), queue_(queue), progress_thread_(progress_thread) {}
 
-  /// Returns the last blocking call, whose repetition is neither checked nor planned.
+  /// Returns the last blocking call. If a call repeats it, the new call is neither checked nor planned.
   RepeatedCall& repeated_call() noexcept { return repeated_call_; }
   /// Adds the refusal of a call to the queue. `why`: text of the error that the rank throws. `name`: name of the
   /// tensor. Returns the number of the call. Does nothing after a failure of the communicator, and then returns 0.

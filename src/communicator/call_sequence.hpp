@@ -1,11 +1,12 @@
-// CallSequence: numbers the calls of a communicator. It also publishes to other ranks which calls this rank has entered
-// and completed.
+// CallSequence: numbers the calls of a communicator. It also publishes which calls this rank has entered and completed,
+// so that other ranks can read it.
 //
-// An operation is one call, from its issue to its end. Operations begin in the order of issue. Each operation takes the
-// next number when it begins, and enters the running hash of all calls so far. This rank then publishes the arrival
-// record of the operation: the number of the call, the running hash and the signature of the call. The signature holds
-// the arguments on which all ranks must agree. Peers that wait long for this rank read the record. This rank also
-// publishes the number up to which all of its operations have completed. Peers read that number if this rank is lost.
+// An operation is one call, from its issue to its end. Operations begin in the order of issue. An operation gets the
+// next number when it begins. A signature holds the arguments of a call on which all ranks must agree. A running hash
+// covers the signatures and tensor names of all operations so far. This rank then publishes the arrival record of the
+// operation: its number, the running hash and its signature. Peers that wait long for this rank read the record. This
+// rank also publishes a second number: all operations up to this number have completed. Peers read the second number if
+// the process of this rank has ended.
 //
 // OperationSteps owns the object. Only OperationSteps and OperationQueue call it. The caller must hold the
 // communicator's lock, ProgressThread::guard().

@@ -10,8 +10,8 @@
 // Then the call gets a plan, which names its algorithm. An Operation represents the call until it ends. Unfinished
 // operations wait in the queue. A short blocking call on host (CPU) memory usually completes without the queue.
 //
-// If a blocking call has the same arguments as the last one, run() skips the check of the arguments and the planning.
-// Most functions that run() then calls are inline in headers, for speed.
+// If a blocking call has the same arguments as the last blocking call, run() skips the check of the arguments and the
+// planning. Most functions that run() then calls are inline in headers, for speed.
 //
 // This file also contains the construction and destruction of the communicator, and the error that calls throw in a
 // forked child process.
@@ -72,8 +72,8 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
   if (!preparation_.repeated_call().equals(call, options, timeout_of(options, resources.settings)))
     return plan_and_run(std::move(call), options);
-  // The call repeats the last blocking call. The operation object of blocking calls therefore still describes the call
-  // and its plan.
+  // The call repeats the last blocking call. All blocking calls use one operation object, which therefore still
+  // describes the call and its plan.
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   queue_.blocking().queue_again();
@@ -106,8 +106,8 @@ void Communicator::Impl::run_with_reports(const Call& call, std::string_view wha
   if (state->error != nullptr) std::rethrow_exception(state->error);
 }
 
-/// Uses an operation object of its own from a pool, because its work in a GPU stream may continue after the call has
-/// returned.
+/// Performs a call on GPU memory. Takes an operation object from a pool, because the work in a GPU stream may continue
+/// after the call has returned.
 void Communicator::Impl::run_on_device(const Call& call, const Options& options,
                                        const std::shared_ptr<const PlannedCall>& planned, std::exception_ptr refused,
                                        OperationQueue::Lock& lock) {
@@ -226,7 +226,7 @@ void Communicator::Impl::refuse_in_child(std::string_view operation) const {
       rank, rank, std::string(operation));
 }
 
-/// Keeps the object in a list, so that leak checkers find a pointer to it.
+/// Keeps the communicator of a forked child in a list, so that leak checkers find a pointer to it.
 void Communicator::Impl::leave_to_parent(std::unique_ptr<Impl> inherited) noexcept {
   static constinit std::atomic<Impl*> left{nullptr};
   Impl* const last = inherited.release();

@@ -11,16 +11,16 @@
 // The function run() performs a blocking call, and returns when the operation has ended. On host (CPU) memory, run()
 // makes up to 200 attempts (kSpinAttempts) to complete the operation without the queue. Most short operations complete
 // within these attempts. If the communicator has ranks on several hosts, run() makes 10 attempts, because each attempt
-// costs a system call. If the attempts fail, or if the queue already holds earlier operations, the operation enters the
+// costs a system call. If all attempts fail, or if the queue already holds earlier operations, the operation enters the
 // queue. Operations on GPU memory always enter the queue. One kind of call returns earlier: if the program passes a GPU
 // stream to a call that NCCL performs, run() returns as soon as all work is in GPU streams.
 //
-// If a blocking call has the same arguments as the last one, run() may skip the first two phases (repeated_call.hpp). A
-// blocking call with a compressor is performed as an asynchronous call followed by a wait.
+// If a blocking call has the same arguments as the last blocking call, run() may skip the first two phases
+// (repeated_call.hpp). A blocking call with a compressor is performed as an asynchronous call followed by a wait.
 //
 // A rank refuses a call if the arguments are invalid or the library cannot perform the call. The refusing rank throws
-// an error, and publishes the reason in shared memory or to other hosts. Other ranks that perform the same call read
-// the reason, and throw an error instead of waiting for the refusing rank (operation_queue.hpp).
+// an error. It publishes the reason in shared memory and, if necessary, to other hosts. Other ranks that perform the
+// same call read the reason, and throw an error instead of waiting for the refusing rank (operation_queue.hpp).
 //
 // The head of each file explains one part:
 //
@@ -40,9 +40,9 @@
 // Fork. A child process made by fork() inherits the connections and the shared memory of the communicator. The child
 // does not inherit the threads. In the child, collectives, waits, progress(), split() and functions for GPU memory
 // throw Error{invalid_argument}. Functions that only return properties, plans or counters still work. In the child, the
-// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process counts forks:
-// a child inherits its parent's count and adds 1. A communicator stores the count of its constructing process. Price:
-// each call compares the stored count with that of its process.
+// destructor of the Communicator closes no connection, frees no memory and sends no message. Each process has a fork
+// number: a child inherits the number of its parent and adds 1. A communicator stores the number of the process that
+// constructs it. Price: each call compares the stored number with the number of the calling process.
 #pragma once
 
 #include <exception>

@@ -10,7 +10,7 @@
 //   5  The ranks test in which ways they can access one another's memory.
 //
 // Between phases 1 and 2, the ranks may measure the tuning: the numbers from which the library estimates the times of
-// algorithms. The measurement takes further exchanges over the bootstrap (measured_tuning.hpp).
+// algorithms. This measurement needs further exchanges of texts over the bootstrap (measured_tuning.hpp).
 #include "communicator/communicator_init.hpp"
 
 #include <fmt/format.h>

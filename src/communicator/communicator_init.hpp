@@ -1,13 +1,13 @@
 // Initialization of a communicator: its ranks agree on the topology, the settings and the tuning, and connect.
 //
 // The ranks exchange their hosts, GPUs and settings over the bootstrap, by which ranks communicate before they are
-// connected. The tuning consists of the numbers by which algorithms are chosen. All ranks use the tuning of rank 0, so
-// all ranks choose alike. A wire, the transport between hosts, connects the hosts (wires.hpp). The ranks of a host
-// share memory, the arena. If initialization fails on one rank, all ranks throw an error.
+// connected. The tuning is the set of numbers by which the library chooses algorithms. All ranks use the tuning of rank
+// 0, so all ranks choose the same algorithms. A wire, the transport between hosts, connects the hosts (wires.hpp). The
+// ranks of a host share memory, the arena. If initialization fails on one rank, all ranks throw an error.
 //
 // Price: the initialization makes four exchanges over the bootstrap, and at least four more if there are several hosts.
-// Looking up or measuring the tuning takes up to twelve more (measured_tuning.hpp). The rest of the construction may
-// make further exchanges: two to open a trace, and up to four to connect by NCCL.
+// To look up or to measure the tuning, the ranks make up to twelve more exchanges (measured_tuning.hpp). The rest of
+// the construction may need two exchanges to open a trace, and up to four to connect by NCCL.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@
 
 namespace collectives {
 
-/// Properties and connections of a communicator, as init_communicator() has set them up.
+/// Properties and connections of a communicator. init_communicator() fills them in.
 struct CommunicatorContext {
   Rank rank = 0;
   Topology topology;
@@ -42,9 +42,10 @@ struct CommunicatorContext {
   const Nccl* nccl = nullptr;        ///< NCCL library, if this rank can use it
   bool threads = false;              ///< whether all ranks of this host are threads of this process
   bool oversubscribed = false;       ///< whether this host, or its machine, has more ranks than cores
-  bool kernel_copy_allowed = false;  ///< whether, on every host, the system copies between memories of ranks
-  std::string trace;                 ///< path of this rank's trace: COLLECTIVES_TRACE of its own environment
-  /// trace_number() of each rank, which is empty if the rank opens no trace. Ranks with equal numbers share a file.
+  bool kernel_copy_allowed = false;  ///< whether the kernel of every host copies between ranks' memories
+  std::string trace;                 ///< path of this rank's trace, from its variable COLLECTIVES_TRACE
+  /// One trace_number() per rank: a hash of the path of its trace, or an empty text if the rank opens no trace. Ranks
+  /// of a host with equal hashes share a file.
   std::vector<std::string> trace_numbers;
   std::unique_ptr<Injection> injection;  ///< faults that this rank causes; null: none
 };
@@ -59,9 +60,11 @@ inline constexpr int kInitExchangesOfOneHost = 4;
 /// Functions that look tuning values up in a file of the user, or measure them. All ranks of the communicator call them
 /// together.
 struct TuningMeasurement {
-  /// Returns a tuning for `host`, the host of rank 0. If it is not in the file, the ranks of that host measure it.
+  /// Returns a tuning for `host`, the host of rank 0. If the file has no tuning for this host, the ranks of the host
+  /// measure it.
   TuningParameters (*of_machine)(Bootstrap&, const Host& host, std::chrono::nanoseconds timeout, Deadline);
-  /// Stores the values of the wire in the tuning. If they are not in the file, two or more ranks measure the wire.
+  /// Stores the values for the wire in the tuning. If the file has no values for this wire, two or more ranks measure
+  /// them.
   void (*of_wire)(Bootstrap&, const Topology&, Wire&, TuningParameters&, Deadline);
 };
 /// Initializes a communicator and fills in `settings` from `options`. If no tuning is given, calls `measure`. If

@@ -1,8 +1,8 @@
 // Implementation of CommunicatorResources, which owns the objects that a communicator makes once, in its construction.
 //
 // The constructor connects the ranks. It then makes the executor, which performs calls on host memory, and the device
-// paths, which perform calls on GPU memory. The executor needs two things: a route to each rank, and the intra-host
-// collectives, which ranks of one host perform together through shared memory.
+// paths, which perform calls on GPU memory. The executor needs a route to each rank, and the objects for intra-host
+// collectives. Ranks of one host perform intra-host collectives together through shared memory.
 #include "communicator/communicator_resources.hpp"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ std::string name_of_transports(const CommunicatorContext& context, std::string_v
   return alone_here ? std::string(context.wire->name()) : fmt::format("{}+{}", inside, context.wire->name());
 }
 
-/// Returns one route per rank: the transport that carries messages to this rank, and the number by which the transport
-/// knows the rank. The transport is `local` for ranks of this host, and `wire` for ranks of other hosts.
+/// Returns one route per rank. A route names the transport that carries messages to a rank, and the number of this rank
+/// in the transport. Messages to ranks of this host use `local`, and messages to other hosts use `wire`.
 std::vector<Executor::Route> make_routes(const RankView& view, Transport* local, Transport* wire) {
   std::vector<Executor::Route> routes(view.world.members.size());
   for (const Rank peer : view.world.members) {

@@ -33,13 +33,13 @@
 namespace collectives {
 
 struct CommunicatorResources {
-  /// Whether traces, the log and monitoring programs show a communicator. Communicators that the library makes for
-  /// itself are hidden.
+  /// Visibility of a communicator in traces, in the log and in monitoring programs. Communicators that the library
+  /// makes for its own use are hidden.
   enum class Visibility : bool { hidden, visible };
 
-  /// Connects the ranks and makes all parts. If neither `options` nor the environment gives a tuning, calls the
-  /// functions in `measure`. If `measure` is null, uses built-in values. `nccl_comm`: NCCL communicator that split()
-  /// has made of these ranks, or null.
+  /// Connects the ranks and makes all parts. If neither `options` nor the environment gives a tuning, measures it with
+  /// the functions in `measure`. If `measure` is null, uses a built-in tuning. `nccl_comm`: NCCL communicator that
+  /// split() has made of these ranks, or null.
   CommunicatorResources(Bootstrap& bootstrap, const CommunicatorOptions& options, const TuningMeasurement* measure,
                         Visibility visibility, std::unique_ptr<NcclComm> nccl_comm);
   CommunicatorResources(const CommunicatorResources&) = delete;

@@ -1,8 +1,8 @@
 // Implementation of Communicator::create_group(), which makes a new communicator of the ranks in a list.
 //
-// Only the listed ranks call the function, as in MPI_Comm_create_group. They connect like the ranks of every new
-// communicator, by exchanges of texts. MemberExchange carries these texts over the connections of the old communicator,
-// the parent. Options that the program does not set have the values of the parent.
+// Only the listed ranks call the function, as in MPI_Comm_create_group. To connect, they exchange texts, as the ranks
+// of every new communicator do. MemberExchange carries these texts over the connections of the old communicator, which
+// is the parent of the new one. Options that the program does not set have the values of the parent.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Implementation of DeviceCalls, which performs the operations of a communicator on GPU memory. An operation is one
 // call, from issue to end.
 //
-// A device path does the work of an operation, for example by NCCL or by kernels of this library. DeviceCalls chooses
-// no path, because the plan names it. DeviceCalls starts the path, progresses it, and ends it. It also splits and
-// leaves NCCL communicators.
+// A device path does the work of an operation, for example by NCCL or by kernels of this library. The plan of the
+// operation names its device path. DeviceCalls starts the path, progresses it, and ends it. DeviceCalls also splits
+// NCCL communicators, and leaves them when the communicator ends.
 #include "communicator/device_calls.hpp"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@
 namespace collectives {
 namespace {
 
-/// Calls `ask`. Converts an Error of the GPU or of NCCL that names no operation to a std::runtime_error. OperationQueue
-/// later puts the operation and the rank before the text of a std::runtime_error.
+/// Calls `ask`. If an Error of the GPU or of NCCL names no operation, throws a std::runtime_error with its text
+/// instead. OperationQueue later adds the operation and the rank to the text of a std::runtime_error.
 template <class Ask>
 auto with_gpu(Ask&& ask) {
   try {
@@ -80,7 +80,7 @@ void DeviceCalls::prepare(Operation& operation, const Call& call, const Options&
   device.call.input_parts = {};
   device.call.tensors = {};
   device.tensors.assign(call.tensors.begin(), call.tensors.end());
-  // Parts are counted in elements of the op.
+  // The lengths of parts are numbers of elements of the op.
   const std::size_t each =
       element_bytes_of(operation.call->signature.type, call.op) / size_of(operation.call->signature.type);
   device.mine = each * first_of(operation.call->parts, resources_.rank());

@@ -1,14 +1,13 @@
 // DeviceCalls: performs the operations of a communicator on GPU memory. An operation is one call, from its issue to its
 // end.
 //
-// The function place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. prepare()
-// fills the state of an operation, start() begins its work, progress() continues the work, and release() ends it. A
-// device path does the work. Device paths are ways to perform an operation, such as NCCL or own kernels
-// (device/path_executor.hpp).
-// The function split() makes NCCL communicators of some of the ranks. When the communicator ends, leave() ends all NCCL
-// communicators.
+// The function place() determines whether the buffers of a call are in CPU (host) or GPU (device) memory. The function
+// prepare() fills the state of an operation. start() begins the work, progress() continues it, and release() ends it. A
+// device path does the work. A device path is a way to perform an operation, such as by NCCL or by kernels of this
+// library (device/path_executor.hpp). The function split() makes NCCL communicators of some of the ranks. When the
+// communicator ends, leave() ends all NCCL communicators.
 //
-// The object owns nothing. Each operation owns a DeviceCall: the state of the operation on the GPU.
+// DeviceCalls owns no operations. Each operation owns a DeviceCall: the state of the operation on the GPU.
 // CommunicatorResources owns the device paths. OperationSteps calls start(), progress() and retire(). OperationQueue
 // calls abandon(). CallPreparation calls place(). Communicator::Impl calls prepare(), release(), split() and leave().
 // The caller must hold the communicator's lock, ProgressThread::guard(). Only place() needs no lock.

@@ -1,19 +1,19 @@
-// DeviceMemories: allocates or registers GPU memory for the program, and keeps a list of this memory. NCCL can access
-// memory faster if the memory is registered with NCCL.
+// DeviceMemories: allocates GPU memory for the program, or registers GPU memory with NCCL. It keeps a list of this
+// memory. NCCL accesses registered memory faster.
 //
 // If NCCL connects the ranks and has ncclMemAlloc and ncclCommRegister, NCCL allocates new memory. New memory and
-// memory of the program are then registered with the NCCL communicator of the ranks. In all other cases, CUDA allocates
-// new memory, and nothing is registered. Kernels of other ranks may then access the memory, if the GPUs of the host can
-// access one another's memory.
+// memory of the program are then registered with the NCCL communicator of the ranks. Otherwise CUDA allocates new
+// memory, and no memory is registered. Kernels of other ranks may access memory that CUDA has allocated, if the GPUs of
+// the host can access one another's memory.
 //
-// Registration is local: a rank registers memory without the other ranks, or leaves its memory unregistered.
+// Registration is local: each rank registers its memory without the other ranks.
 //
 // The object owns the list. Communicator::Impl is the only caller. The caller must hold the communicator's lock,
 // ProgressThread::guard(). Before allocate(), add() and remove(), Communicator::Impl waits until all operations have
-// ended. Reason: these functions may block until the GPU has done its work, which may need other ranks.
+// ended. Reason: these functions may block until the GPU has done its work, and this work may wait for other ranks.
 //
-// Price of local registration: NCCL's fastest kernels are not used. These kernels need symmetric windows, which all
-// ranks make together.
+// Price of local registration: NCCL does not use its fastest kernels. These kernels need symmetric windows:
+// registrations that all ranks make together.
 #pragma once
 
 #include <cstddef>

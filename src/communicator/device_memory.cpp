@@ -1,8 +1,9 @@
 // GPU memory for programs: implements the public class DeviceMemory, the program's handle of GPU memory.
 //
-// A communicator allocates such memory for the program, or registers memory that the program has allocated itself. It
-// keeps a list of both (DeviceMemories). If the handle is destroyed first, the handle removes the memory from the list.
-// If the communicator is destroyed first, allocated memory stays valid until the handle is destroyed.
+// A communicator allocates GPU memory for the program, or registers GPU memory that the program has allocated itself.
+// It keeps a list of the allocated and of the registered memory (DeviceMemories). If the handle is destroyed before the
+// communicator, the handle removes the memory from the list. If the communicator is destroyed first, allocated memory
+// stays valid until the handle is destroyed.
 #include "collectives/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -31,20 +32,20 @@ struct DeviceMemory::State : DeviceAllocation {
     if (own && taken_from == nullptr) device->free(data);
     if (taken_from != nullptr) try {
         device->while_current([&] { taken_from->free(data); });
-      } catch (const Error&) {  // the GPU has failed, and its memory is lost
+      } catch (const Error&) {  // the GPU has failed, so its memory cannot be freed
       }
   }
 };
 
 namespace {
 
-/// Calls `work`. Puts the operation and the rank before the text of an error that names no operation.
+/// Calls `work`. If it throws an error that names no operation, puts the operation and the rank before the error text.
 template <class Work>
 auto named(std::string_view operation, Rank rank, Work&& work) {
   try {
     return work();
   } catch (const Error& error) {
-    if (!error.operation().empty()) throw;  // a failed communicator's error names its operation
+    if (!error.operation().empty()) throw;  // the error names the operation already
     throw Error(error.code(), fmt::format("{}: rank {}: {}", operation, rank, error.what()), rank, rank,
                 std::string(operation));
   }

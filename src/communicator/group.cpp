@@ -1,9 +1,10 @@
 // Implementation of Group, with which a program performs several collectives and messages together.
 //
-// The program adds calls, and then calls run() once. Each added collective is a member of the group. Adding a member
-// checks its arguments but moves no data. Short members with equal arguments form a pack. The library joins their
-// vectors and performs one call on the long vector, which costs less than many calls (group_pack.hpp). The function
-// run() starts one asynchronous call for each pack, starts all messages, and waits for all of them.
+// The program adds calls, and then calls run() once. Each added collective is a member of the group. Functions that add
+// a member check its arguments, but move no data. Short members with equal options, type and op form a pack. The
+// library joins the vectors of a pack and performs one call on the joined vector, which costs less than many calls
+// (group_pack.hpp). The function run() starts one asynchronous call for each pack, starts all messages, and waits for
+// all of them.
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -30,9 +31,8 @@ struct Group::Impl {
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
-  /// Calls work(). If it throws an Error, publishes that this rank refuses the collective that the error names. Other
-  /// ranks that perform the collective then get an error. If the error names no collective, refuses the first
-  /// collective in the list `of`.
+  /// Calls work(). If work() throws an Error, publishes that this rank refuses a collective: the one that the error
+  /// names, or else the first one in the list `of`. Other ranks that perform this collective then get an error.
   template <class Work>
   auto refusing(Work&& work, std::span<const GroupMember> of = {}) {
     try {
@@ -65,7 +65,7 @@ struct Group::Impl {
   }
 
   /// Checks and adds an all-gather with a list of output tensors, or a reduce-scatter with a list of input tensors. The
-  /// list has one tensor per rank. `other_side` holds all other arguments of the call.
+  /// list `tensors` has one tensor per rank. `other_side` holds all other arguments of the call.
   void add_list(const Call& other_side, std::span<const ConstBuffer> tensors, const Options& options) {
     comm->check_process(other_side.collective);
     const bool gathers = other_side.collective == Collective::all_gather;

@@ -1,12 +1,12 @@
-// Functions for the members of a group. A group performs several collectives together, and each of them is a member.
+// Functions for the members of a group. A member is one of the collectives that a group performs together.
 //
-// The functions divide the buffers of a member into tensors, one per rank's part, and check lists of tensors that the
-// program passes. A group states no order of its members. check_apart() therefore throws an error if one member writes
-// memory that another member reads or writes.
+// The functions divide the buffers of a member into tensors, one for each rank's part. They also check the lists of
+// tensors that the program passes. A group may perform its members in any order. The function check_apart() therefore
+// throws an error if one member writes memory that another member reads or writes.
 //
-// check_apart() sorts the memory ranges of all buffers by address, and visits each range once. A range overlaps an
-// earlier range if it begins before the highest end address so far. It is enough to remember two ranges: the one with
-// the highest end of all, and the one with the highest end among those that are written.
+// The function check_apart() sorts the memory ranges of all buffers by address, and visits each range once. A range
+// overlaps an earlier range if it begins before the highest end address so far. Therefore check_apart() remembers only
+// two ranges: the range with the highest end address, and the written range with the highest end address.
 #include "communicator/group_member.hpp"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     const auto& [call, inputs, outputs, parts, lists, message] = members[i];
     for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
-    // If a member works in place, its output range covers the memory that input and output share.
+    // If a member works in place, one range describes its output and the memory that input and output share.
     if (!is_fusible(call.collective) && inputs.size() == 1 && outputs.size() == 1) {
       const auto* const input = static_cast<const std::byte*>(inputs[0].data);
       const auto* const output = static_cast<const std::byte*>(outputs[0].data);
@@ -193,8 +193,8 @@ const std::byte* adjacent(std::span<const ConstBuffer> buffers) noexcept {
 }
 
 void check_apart(std::span<const GroupMember> members, Rank rank) {
-  const MemberRange* last = nullptr;          // range that ends last
-  const MemberRange* last_written = nullptr;  // range that ends last among those that are written
+  const MemberRange* last = nullptr;          // range with the highest end address
+  const MemberRange* last_written = nullptr;  // written range with the highest end address
   const std::vector<MemberRange> ranges = ranges_of(members);
   for (const MemberRange& range : ranges) {
     const MemberRange* const other = range.is_written ? last : last_written;

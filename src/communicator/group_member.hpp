@@ -1,12 +1,13 @@
 // GroupMember: one collective or message of a Group. A group performs several collectives and messages together.
 //
-// A member describes its buffers as lists of tensors, because a group may fuse members: it joins the tensors of several
-// members into one vector, and performs one call. All-to-alls, gathers and scatters are never fused. They are performed
-// with the arguments that the program passed.
+// A member describes its buffers as lists of tensors, because a group may fuse members. To fuse members is to join
+// their tensors into one vector, on which the group performs one call. All-to-alls, gathers and scatters are never
+// fused. They are performed with the arguments that the program passed.
 //
 // An all-gather has one output tensor per rank, and a reduce-scatter has one input tensor per rank. Every other input
-// or output is one tensor. It is absent if this rank does not use it, such as the input of a broadcast on a rank other
-// than the root. The program may pass a list of tensors, or one buffer whose adjacent ranges are the tensors.
+// or output is one tensor. If this rank does not use an input or output, its list is empty. An example is the input of
+// a broadcast on a rank other than the root. Instead of a list of tensors, the program may pass one buffer whose
+// adjacent ranges are the tensors.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +30,8 @@ struct CallLists {
 };
 
 struct GroupMember {
-  /// Arguments of the call, without counts and displacements. If the program passed a list of tensors that are not
-  /// adjacent in memory, the buffer of that side is null.
+  /// Arguments of the call, without counts and displacements. If the program passed a list of tensors for the input or
+  /// the output, and they are not adjacent in memory, this buffer is null.
   Call call;
   std::vector<ConstBuffer> inputs;  ///< tensors that this rank reads
   std::vector<Buffer> outputs;      ///< tensors that this rank writes

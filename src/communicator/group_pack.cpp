@@ -1,4 +1,4 @@
-// Implementation of GroupPack, by which several collectives of a group are performed as one call.
+// Implementation of GroupPack, which performs several collectives of a group as one call.
 //
 // The collectives are the members of the pack. The pack joins their vectors, and makes one call on the joined vector.
 // If the tensors of all members are adjacent in memory, the call works on them in place. Otherwise the pack copies the
@@ -20,8 +20,8 @@
 namespace collectives {
 namespace {
 
-/// Appends the name of a member to the joined names, of which ranks compare a hash. Puts a backslash before commas and
-/// backslashes, because the names "a, b" and "c" would otherwise have the same hash as "a" and "b, c".
+/// Appends the name of a member to the joined names. Ranks compare a hash of the joined names. Puts a backslash before
+/// commas and backslashes, because the names "a, b" and "c" would otherwise have the same hash as "a" and "b, c".
 void append_name(std::string& names, std::string_view name) {
   for (const char letter : name) names.append(letter == ',' || letter == '\\' ? "\\" : "").push_back(letter);
 }
@@ -37,8 +37,8 @@ bool equal_but_name(const Options& a, const Options& b) {
          a.force == b.force && a.stream == b.stream && a.compressor == b.compressor;
 }
 
-/// Returns the element type, taken from the side of the call that every rank passes. On ranks other than the root, a
-/// reduce may have no output and a broadcast no input.
+/// Returns the element type of the buffer that every rank passes. On ranks other than the root, a reduce may have no
+/// output, and a broadcast may have no input.
 DataType type_of(const Call& call) {
   switch (call.collective) {
     case Collective::reduce:
@@ -112,7 +112,8 @@ bool GroupPack::use_in_place(Call& call) const {
   if ((input == nullptr && read > 0) || (output == nullptr && written > 0)) return false;
   call.input = ConstBuffer(input, read, type_of(call_));
   call.output = Buffer(const_cast<std::byte*>(output), written, type_of(call_));
-  // Ranks other than the root may pass no output in a reduce, and no input in a broadcast. They still set its length.
+  // Ranks other than the root may pass no output in a reduce, and no input in a broadcast. They still set the length of
+  // the missing buffer.
   if (inputs.empty()) call.input.count = written;
   if (outputs.empty()) call.output.count = read;
   return true;
@@ -179,8 +180,8 @@ Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
     call.counts = parts_;
     call.has_counts = true;
   }
-  // The layout is a hash of the number of members and of their lengths, in order. The layout is part of the signature,
-  // which ranks compare. Ranks whose packs have different members therefore get an error.
+  // The field `layout` is a hash of the number of members and of their lengths, in order. It is part of the signature,
+  // which ranks compare. If the packs of two ranks have different members, all ranks therefore get an error.
   call.layout = hash_bytes(lengths_.data(), lengths_.size() * sizeof lengths_[0], lengths_.size());
   if (!call.has_counts) call.lengths = lengths_;
   const bool fused = members_.size() > 1;

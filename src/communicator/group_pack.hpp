@@ -1,16 +1,16 @@
-// GroupPack: several collectives of a group that are performed as one call. The collectives are the members of the
-// pack. Reason: one call on a long vector costs less than many calls on short vectors.
+// GroupPack: performs several collectives of a group as one call. The collectives are the members of the pack. Reason:
+// one call on a long vector costs less than many calls on short vectors.
 //
 // The members of a pack have the same collective, type, op, root, kind of memory and options. Only the option `name`
 // may differ. The call works on one vector, in which the members' vectors follow one another. In an all-gather or a
 // reduce-scatter, a rank's part of this vector holds that rank's part of each member.
 //
-// Each rank decides by itself whether it copies. If its tensors are adjacent in memory, in the order of the vector, the
-// call works on them in place. Otherwise the pack copies the inputs into one buffer of the ScratchPool, and copies the
-// results to the outputs afterwards.
+// Each rank decides without the other ranks whether it copies. If the tensors of a rank are adjacent in memory, in the
+// order of the vector, the call works on them in place. Otherwise the pack copies the inputs into one buffer of the
+// ScratchPool, and copies the results to the outputs afterwards.
 //
-// All ranks must form the same packs, so this choice depends only on arguments that are equal on all ranks. Some
-// members have a pack of their own:
+// All ranks must form the same packs. The choice of packs therefore depends only on arguments that are equal on all
+// ranks. Four kinds of members are never joined with others:
 //
 //   a host-memory member longer than pack_limit(), because its copies would take longer than a call
 //   a member with a compressor

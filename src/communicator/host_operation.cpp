@@ -1,8 +1,9 @@
-// Implementation of describe() and compress(), with which an operation on host memory begins.
+// Implementation of describe() and compress(), which prepare an operation on host memory.
 //
 // The function describe() translates the arguments of a call into a Job: the work that the executor performs. The
-// function compress() begins a call with a top-k compressor. Depending on the plan, it selects the k elements to send,
-// or it adds to the input the elements that earlier calls did not send.
+// function compress() begins a call with a top-k compressor. If the plan is sparse, compress() selects the k elements
+// to send. If the plan sends the whole vector, compress() adds the elements that earlier calls did not send to the
+// input.
 #include "communicator/host_operation.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace collectives {
 namespace {
 
 /// Returns the address at which element 0 of the vector would lie, if the buffer at `data` holds the elements from
-/// `first` on. The executor adds the position of an element to this address, so it only accesses memory in the buffer.
+/// `first` on. The executor adds the position of an element to this address. The sum always lies in the buffer.
 template <class Byte, class Void>
 Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
   return reinterpret_cast<Byte*>(reinterpret_cast<std::uintptr_t>(data) - first * element_bytes);

@@ -16,7 +16,7 @@ inline CommunicatorOptions inherited_options(const CommunicatorResources& parent
   if (!inherited.deterministic) inherited.deterministic = settings.deterministic;
   if (!inherited.progress_thread) inherited.progress_thread = settings.progress_thread;
   if (inherited.transport.empty()) inherited.transport = settings.transport;
-  if (inherited.wire.empty()) inherited.wire = settings.wire;  // this network connects the hosts of the parent already
+  if (inherited.wire.empty()) inherited.wire = settings.wire;  // this wire connects the hosts of the parent already
   if (!inherited.device_buffers) inherited.device_buffers = parent.context.device != nullptr;
   if (!inherited.tuning) inherited.tuning = parent.context.public_tuning;
   if (inherited.inject.empty()) inherited.inject = "none";  // COLLECTIVES_INJECT does not apply to this communicator

@@ -1,9 +1,9 @@
 // Implementation of trace_identity(), which opens the trace while a communicator is constructed. A trace is a file with
-// the times of operations. Ranks of one host may share a file, but hosts do not.
+// the times of operations. Ranks of one host may share a file. Ranks of different hosts never do.
 //
-// Each rank opens the path in its own environment. Ranks send one another hashes of paths, never paths. The steady
-// clocks of two hosts differ. The first rank of each host therefore measures by how much the host's clock differs from
-// that of rank 0's host, so that a reader of the files can compare their times.
+// Each rank reads the path of its file from its own environment. Ranks exchange hashes of these paths, never the paths.
+// The steady clocks of two hosts differ. The first rank of each host therefore measures how far its clock differs from
+// the clock of rank 0. Readers of the files can then compare times of different hosts.
 #include "communicator/init_trace.hpp"
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@
 namespace collectives {
 namespace {
 
-// Trace identities, each a file and a rank. Events of this thread go to the file of `of_thread`. The identity of the
-// first thread that constructed a communicator in this process is `of_process`.
+// Trace identities of this thread and of this process. A trace identity is the file for events, and the rank that the
+// events state. `of_process` is the identity of the first thread that constructed a communicator in this process.
 thread_local std::optional<TraceIdentity> of_thread;
 std::optional<TraceIdentity> of_process;
 std::mutex mutex;  // protects of_process; fork() waits until it is free
@@ -36,9 +36,10 @@ std::mutex mutex;  // protects of_process; fork() waits until it is free
 /// Maximum difference of two hosts' steady clocks in nanoseconds: 100 years.
 constexpr std::int64_t kMostOffset = std::int64_t{100} * 366 * 24 * 3600 * 1'000'000'000;
 
-/// Opens and returns this rank's trace file. Returns null if this rank has no trace. The first rank of a host with a
-/// given path creates the file or empties it. On every host but that of rank 0, the first rank measures the difference
-/// of its clock from rank 0's, even if it has no trace itself. All ranks take part in the same two exchanges.
+/// Opens and returns this rank's trace file. Returns null if this rank has no trace. If several ranks of a host have
+/// the same path, the first of them creates or empties the file. On every host but that of rank 0, the first rank
+/// measures how far its clock differs from the clock of rank 0. It does so even if it has no trace. All ranks take part
+/// in the same two exchanges.
 std::shared_ptr<TraceFile> begin_trace(Bootstrap& bootstrap, const CommunicatorContext& context, Deadline deadline) {
   const auto& hosts = context.topology.hosts;
   const auto here = static_cast<std::size_t>(

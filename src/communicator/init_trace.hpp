@@ -3,9 +3,9 @@
 // The environment variable COLLECTIVES_TRACE of a rank names the file. Ranks of one host with equal names share one
 // file. On the second and each further host, the library appends ".host1", ".host2" and so on to the name.
 //
-// Each event in the file states a rank. A program may make several communicators, in which it has different ranks.
-// Events always state the rank in the first communicator: that of the process, or that of the thread if the ranks of a
-// host are threads of one process.
+// Each event in the file states a rank. A process may have different ranks in several communicators. Its events always
+// state its rank in the first communicator that it made. If the ranks of a host are threads of one process, an event
+// states the rank in the first communicator of its thread.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@
 namespace collectives {
 
 /// Returns a hash of `path` in 16 hexadecimal digits. Ranks exchange these hashes in place of paths, to find out which
-/// ranks share a file. Returns an empty text if `path` is empty, or if the thread or its process already has a trace
-/// identity, which is the file and the rank for its events.
+/// ranks share a file. Returns an empty text if `path` is empty. Also returns an empty text if the thread or its
+/// process already has a trace identity. A trace identity is the file for events, and the rank that they state.
 std::string trace_number(const std::string& path);
 
-/// Returns the trace identity of the calling thread. If any rank has a trace_number() in `context`, these ranks first
-/// open their files. Opening takes two exchanges over the bootstrap, in which all ranks take part. If one rank fails,
-/// all ranks throw its error.
+/// Returns the trace identity of the calling thread. If `context` holds a trace_number() of any rank, the ranks with a
+/// number first open their files. All ranks then make two exchanges over the bootstrap. If one rank fails, all ranks
+/// throw its error.
 TraceIdentity trace_identity(Bootstrap&, const CommunicatorContext& context, Deadline);
 
 }  // namespace collectives

@@ -1,10 +1,10 @@
-// Implementation of MemberExchange, by which some ranks of a communicator, the members, exchange texts. The other ranks
-// take no part. They make a communicator of their own with it.
+// Implementation of MemberExchange, by which some ranks of a communicator exchange texts without the other ranks. These
+// ranks are the members. They exchange texts in order to make a new communicator.
 //
-// Members of one host write their texts into shared memory, in pieces of 4 KiB, because each rank has space for one
-// piece. Each member counts the pieces that it has written (`shown`) and read (`taken`). It writes its next piece when
-// all other members of the host have read the last one. Members of different hosts send their texts in control
-// messages, which travel between hosts beside the data of collectives.
+// Members of one host write their texts into shared memory. Each rank has space for one piece of 4 KiB. Each member
+// counts the pieces that it has written (`shown`) and read (`taken`). A member writes its next piece when all other
+// members of the host have read its previous piece. Members of different hosts send their texts in control messages,
+// which travel between hosts beside the data of collectives.
 #include "communicator/member_exchange.hpp"
 
 #include <fmt/format.h>
@@ -29,10 +29,9 @@ namespace {
 constexpr std::size_t kPieceBytes = kMemberPieceWords * sizeof(std::uint64_t);
 constexpr std::size_t kListBytes = kMemberListWords * sizeof(std::uint64_t);
 
-// Time from the discovery that a member has left to its report. Meanwhile this rank looks for a member whose process
-// has ended, because the other one may have left for that reason. Reason for the value: the message of a leaver may
-// arrive before another host has closed the connections of the ended process. Ranks that report a mismatch wait as long
-// for arrival records.
+// Time from the discovery that a member has left the communicator until this rank reports it. During this time, this
+// rank looks for a member whose process has ended. This end may be the reason why the first member has left. The time
+// must be long enough for the host of the ended process to close its connections.
 constexpr auto kLookForEnd = std::chrono::milliseconds(300);
 
 std::uint64_t time_now() {
@@ -56,7 +55,7 @@ std::string load_text(std::span<const std::atomic<std::uint64_t>> words, std::si
   return text;
 }
 
-/// Stores a list of ranks as text that ends with 0. A long list is cut.
+/// Stores a list of ranks as a text that ends with a zero byte. Cuts a list that is longer than `words`.
 void store_list(std::span<std::atomic<std::uint64_t>> words, std::string_view list) {
   store_text(words, std::string(list.substr(0, kListBytes - 1)) + '\0');
 }

@@ -1,35 +1,36 @@
-// MemberExchange: lets some ranks of a communicator exchange texts while the other ranks take no part. These ranks are
-// the members. In create_group(), they make a communicator of their own, and use this class to connect.
+// MemberExchange: lets some ranks of a communicator exchange texts without the other ranks. These ranks are the
+// members. In create_group(), the members make a new communicator, and exchange texts in order to connect.
 //
-// Each member passes a list of all members, and a name. A hash of both, the creation number, tells this call of
-// create_group() from others that other ranks make at the same time.
+// Each member passes a list of all members, and a name, to create_group(). A hash of the list and the name is the
+// creation number. Other ranks may call create_group() at the same time. Their creation numbers differ.
 //
 // Inside a host, a member writes its text into its own MemberBlock in the arena, the shared memory of the host. A block
-// has room for 4 KiB, so long texts are written in pieces. A member writes its next piece only after all other members
-// of the host have read the last one. Between hosts, a member sends its text to each member of other hosts, in a
-// control message (MemberMessage).
+// has room for 4 KiB, so a member writes a longer text in pieces. A member writes its next piece only after all other
+// members of the host have read the previous piece. Each member also sends its text to the members of other hosts, in
+// control messages (MemberMessage).
 //
-// Different lists. Two members may pass the same name but different lists, each of which contains both members. This is
-// a mistake of the program. If one of them notices it before it has read a text of the other, it refuses that list: it
-// throws Error{mismatch} and publishes both lists (RefusedList). Each member that has to wait for it reads the lists
-// and throws the same error, whether it has passed one of them or a third one. Later calls keep the published lists.
-// Between hosts, a member sends both lists when it gives up. A member that has just made a communicator with another
-// one ignores the list of that call, because the other one may still be in it.
+// Different lists. By a mistake of the program, members A and B may pass the same name but different lists, each of
+// which contains A and B. If A notices the mistake before it has read a text of B, then A refuses the list of B. A
+// throws Error{mismatch}, and publishes its own list and the list of B in shared memory (RefusedList). A also sends
+// these two lists to members of other hosts. Each member that waits for A reads the two lists and throws the same
+// error. Later calls do not erase the published lists. If A and B have just made a communicator, A ignores the list of
+// this finished call, because B may still be in the call.
 //
-// Late members. A member may begin its call after another one has refused a list. It then throws, too. It ignores the
+// Late members. Member C may begin its call after A has refused a list. C then throws the same error. C ignores the
 // refusal in four cases, because the refusal may belong to an earlier call:
 //
-//   - This rank has entered more collectives of the communicator than the other one had. Members that repeat a failed
-//     call after a barrier have done so.
-//   - The latest call of this rank with that name has failed.
-//   - This rank has made a communicator with the other one since.
-//   - The other one makes the same communicator as this rank now.
+//   - C has entered more collectives of the communicator than A had at the refusal. This is so if the members repeat a
+//     failed call after a barrier.
+//   - The latest call of C with that name has failed.
+//   - C has made a communicator with A after the refusal.
+//   - A now makes the same communicator as C.
 //
 // Lost members. A waiting member throws Error{peer_lost} if the process of another member has ended, or if that member
-// has left the communicator. A member may have left because the process of a third one has ended. The error then names
-// the third one. The communicator itself stays usable. Ranks that are not members may have ended.
+// has left the communicator. A member may have left because the process of a third member has ended. The error then
+// names the third member. The communicator stays usable after this error. An ended process of a rank that is not a
+// member causes no error.
 //
-// The destructor withdraws the text of this rank. Price: each rank needs 10 KiB of the arena.
+// The destructor removes the text of this rank from shared memory. Price: each rank needs 10 KiB of the arena.
 #pragma once
 
 #include <chrono>

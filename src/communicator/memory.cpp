@@ -1,8 +1,8 @@
 // Implementation of SharedMemory and SharedAllocator, with which a program allocates its buffers.
 //
-// Both allocate from the heap of this library, of which each process has one. The heap consists of shared memory
-// (Segment). Other ranks of the host can map this memory and then read a buffer without a copy. If the operating system
-// refuses shared memory, the heap uses private memory instead.
+// Both classes allocate from the heap of this library. Each process has one heap, which consists of shared memory
+// (Segment). Other ranks of the host can map this memory, and then read a buffer in it without a copy. If the operating
+// system refuses shared memory, the heap uses private memory instead.
 #include "collectives/memory.hpp"
 
 #include <fmt/format.h>

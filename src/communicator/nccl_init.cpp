@@ -1,9 +1,9 @@
 // Implementation of nccl_comm_init() and nccl_comm_split(), which connect ranks by NCCL.
 //
 // In nccl_comm_init(), the first rank makes an id with NCCL, and sends the id to the other ranks over the bootstrap.
-// With the id, all ranks start to connect. NCCL connects them in the background. Meanwhile, each rank checks in a loop
-// whether NCCL is ready, and whether another rank has failed. In a second exchange, each rank reports whether it is
-// connected, so that all ranks succeed or all throw an error.
+// All ranks pass this id to NCCL, which connects them in the background. Meanwhile, each rank checks in a loop whether
+// NCCL is ready, and whether another rank has failed. In a second exchange, each rank reports whether it is connected,
+// so that all ranks succeed or all throw an error.
 #include "communicator/nccl_init.hpp"
 
 #include <fmt/format.h>
@@ -39,9 +39,9 @@ void for_all(std::string_view operation, const CommunicatorContext& context, Fai
   }
 }
 
-/// Blocks until `nccl_comm` is ready. Throws Error if another rank has failed, if the deadline has passed, or if the
-/// process of a rank has ended before the rank completed call number `sequence`. Reports errors of this rank to all
-/// ranks.
+/// Blocks until `nccl_comm` is ready. Throws Error if another rank has failed, or if the deadline has passed. Also
+/// throws Error if the process of a rank has ended before the rank completed call number `sequence`. Reports errors of
+/// this rank to all ranks.
 void wait_until_ready(NcclComm& nccl_comm, std::string_view operation, std::uint64_t sequence,
                       const CommunicatorContext& context, FailureDetector& failure_detector, Deadline deadline) {
   for_all(operation, context, failure_detector, [&] {
@@ -80,7 +80,8 @@ std::unique_ptr<NcclComm> nccl_comm_init(Bootstrap& bootstrap, const Communicato
     wait_until_ready(*nccl_comm, "construction", 1, context, failure_detector, deadline);
     return json::object();
   });
-  // If the process of a rank has ended, the exchange below would wait for this rank in vain. It is therefore left out.
+  // If the process of a rank has ended, the exchange below would wait for this rank in vain. This rank therefore throws
+  // without the exchange.
   if (mine.contains("error") && mine.at("code").get<int>() == static_cast<int>(Errc::peer_lost))
     failure_detector.throw_failure();
   // After this exchange every rank knows whether all are connected.

@@ -1,10 +1,11 @@
-// Implementation of Observer, which records the operations of a communicator for people who look for errors.
+// Implementation of Observer, which records the operations of a communicator, so that users can look for errors.
 //
-// There are three places of records. The flight recorder keeps the last 64 operations in memory. The trace is a file
-// with times of operations. The log is text for people. Trace and log are written only on request.
+// Observer records operations in three places. The flight recorder keeps the last 64 operations in memory. The trace is
+// a file with times of operations. The log is a text for users. The trace and the log are written only on request.
 //
-// Every call records its begin and its end. The functions for this are inline in observer.hpp, because they must be
-// fast. The functions in this file are for rare events: a new communicator, and an operation that waits long or fails.
+// The begin and the end of every call are recorded. The functions that do so are inline in observer.hpp, because they
+// must be fast. The functions in this file record rare events: a new communicator, and an operation that waits long or
+// fails.
 #include "communicator/observer.hpp"
 
 #include <fmt/format.h>

@@ -6,8 +6,9 @@
 // short calls. A visible communicator times every call if a trace is written or the log level is debug. The trace and
 // the log of single operations are written only on request.
 //
-// Price: a call takes some nanoseconds longer. A communicator needs 9 KiB. A small blocking call outside the sample may
-// turn out not to be short. Its recorded start time is then inexact by a microsecond or two.
+// Price: a call takes some nanoseconds longer, and a communicator needs 9 KiB more memory. A small blocking call
+// outside the sample is not timed at its start. If its first attempt fails, the recorded start time is inexact by 1 to
+// 2 microseconds.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// OneCall: refuses a second call of a communicator while a call of another thread is under way.
+// OneCall: refuses a call of one thread while another thread is in a call of the same kind on the same communicator.
 //
-// A communicator accepts one collective, one point-to-point call and one create_group() at a time. A call sets a flag
-// until it ends, and a call that finds the flag set throws Error{invalid_argument}. The flag is read and written
-// without an atomic exchange, which would cost 6 ns. Two calls that begin within the same nanoseconds may therefore
-// both miss the flag.
+// A communicator accepts one collective, one point-to-point call and one create_group() at a time. Each of these three
+// kinds of calls has a OneCall with a flag. A call sets the flag when it begins, and clears it when it ends. A call
+// that finds the flag set throws Error{invalid_argument}. The flag is read and written without an atomic exchange,
+// which would cost 6 ns. If two calls begin within the same nanoseconds, neither of them may find the flag set.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,14 +19,14 @@ namespace collectives {
 
 class OneCall {
  public:
-  /// `kind`: kind of the calls, for the error; a literal.
+  /// `kind`: name of the kind of calls, for the error text. Must be a literal.
   explicit OneCall(const char* kind) noexcept : kind_(kind) {}
 
-  /// A call, from construction to destruction.
+  /// Object that exists during a call. Its constructor sets the flag, and its destructor clears the flag.
   class Entered {
    public:
-    /// Throws Error{invalid_argument} if a call is under way. `self`: the own rank. `operation`: a Collective, or the
-    /// name of the call.
+    /// Throws Error{invalid_argument} if a call is under way. `self`: rank of the caller. `operation`: a Collective, or
+    /// the name of the call.
     template <class Operation>
     Entered(OneCall& calls, Rank self, const Operation& operation) : entered_(calls.entered_) {
       if (entered_.load(std::memory_order_relaxed)) calls.refuse(self, name_of(operation));

@@ -25,23 +25,23 @@ namespace collectives {
 struct Operation {
   enum class Phase : std::uint8_t { idle, queued, running, done, failed };
 
-  /// Phase of the operation. At the end of the operation, `phase` is written after all other fields. Another thread may
-  /// read the other fields once `phase` is `done` or `failed`.
+  /// Phase of the operation. At the end of the operation, `phase` is written last. When `phase` is `done` or `failed`,
+  /// another thread may therefore read the other fields.
   std::atomic<Phase> phase = Phase::idle;
   std::shared_ptr<const PlannedCall> call;
   Job job;
-  MultiPhaseOperation* multi_phase = nullptr;  ///< source of the phases, if there are several; `job` is the current one
-  std::unique_ptr<CountedExchange> counted;    ///< phases of calls whose counts only some ranks know; null: none yet
+  MultiPhaseOperation* multi_phase = nullptr;  ///< gives the next phase, if there are several; `job` is the current one
+  std::unique_ptr<CountedExchange> counted;    ///< phases of a call whose ranks must exchange counts; null: none yet
   bool on_device = false;                      ///< whether the operation is on GPU memory, as `device` describes
   std::unique_ptr<DeviceCall> device;
   std::uint64_t sequence = 0;
   std::string name;                 ///< name of the tensor
-  std::string group_names;          ///< names of a fused group's tensors; empty: the operation is of one tensor
+  std::string group_names;          ///< names of the tensors of a pack (group_pack.hpp); empty: there is one tensor
   std::uint64_t hash = 0;           ///< hash of the signature and the names, which all ranks compare
   bool has_details = false;         ///< whether the call has names or other details for error texts
   bool refused = false;             ///< whether this rank has refused the call; the operation then moves no data
-  std::uint64_t issued_ticks = 0;   ///< time of issue, in ticks of the clock; 0: the start is the time of issue
-  std::uint32_t sample_weight = 1;  ///< number of calls for which this call's duration counts; 0: it is not timed
+  std::uint64_t issued_ticks = 0;   ///< time of issue, in ticks of the clock; 0: equal to the time of the start
+  std::uint32_t sample_weight = 1;  ///< number of calls that this call's duration represents; 0: it is not timed
   std::chrono::steady_clock::time_point issued{};
   std::chrono::nanoseconds timeout{};
   bool stall_reported = false;
@@ -55,12 +55,12 @@ struct Operation {
   bool is_running() const noexcept { return phase.load(std::memory_order_relaxed) == Phase::running; }
   /// Returns the names that ranks compare.
   std::string_view names() const noexcept { return group_names.empty() ? name : group_names; }
-  /// Returns whether a call that waits for the operation may return. A blocking call with a GPU stream may return as
-  /// soon as all work of the operation is in streams.
+  /// Returns whether a blocking call that waits for the operation may return. A blocking call with a GPU stream may
+  /// return as soon as all work of the operation is in streams.
   bool returns() const noexcept {
     return finished() || (on_device && device->in_flight && device->ends_in_stream && device->stream);
   }
-  /// Marks the operation as queued. Requires that its other fields describe it already.
+  /// Marks the operation as queued. Requires that its other fields are filled in.
   void queue_again() noexcept {
     phase.store(Phase::queued, std::memory_order_relaxed);
     issued = {};

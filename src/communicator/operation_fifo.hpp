@@ -1,5 +1,6 @@
 // OperationFifo: a first-in, first-out list of unfinished operations of a communicator. The list holds shared pointers.
-// A waiting caller thus keeps its operation after the list drops the operation.
+// A caller that waits for an operation has its own pointer. The operation thus stays valid after its removal from the
+// list.
 //
 // Unlike a std::deque, the list keeps its memory until it is destroyed. If a program repeats its calls, the list
 // therefore allocates no more memory. Removing the front operation leaves an empty place. When the memory is full,

@@ -1,5 +1,5 @@
-// OperationPool: keeps the objects (states) of ended operations for later operations. Repeated calls therefore allocate
-// no new objects. An operation is one call of a communicator, from its issue to its end.
+// OperationPool: keeps the objects (states) of ended operations for later operations. An operation is one call of a
+// communicator, from its issue to its end. Repeated calls therefore allocate no new objects.
 //
 // Communicator::Impl takes a state for each asynchronous call, and for each blocking call on GPU memory. The work of
 // such a blocking call may continue in a GPU stream after the call. A state is free again when only the pool refers to

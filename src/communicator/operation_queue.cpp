@@ -5,8 +5,8 @@
 // wait_until() advances them in a loop until a given operation has ended. It also looks for failures about once per
 // millisecond. After a failure, all unfinished operations end with the same error.
 //
-// An operation on GPUs may have handed all its work to GPU streams before it ends. It then moves to a second list, the
-// operations in flight, so that the next operation can begin.
+// All work of an operation on GPUs may be in GPU streams before the operation ends. The operation then moves to a
+// second list, the operations in flight, so that the next operation can begin.
 #include "communicator/operation_queue.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 CallInfo info_of(const Operation& operation) { return {operation.sequence, operation.call->signature, operation.name}; }
 
 /// Progresses all other communicators that this thread has used and whose operations are unfinished. Reason: a peer may
-/// wait for one of them (execution/progress_engine.hpp). Returns whether any of their operations progressed.
+/// wait for one of these operations (execution/progress_engine.hpp). Returns whether any of these operations
+/// progressed.
 bool progress_others(const OperationQueue& queue, bool check_failures) noexcept {
   ProgressEngine* const engine = ProgressEngine::of_this_thread();
   return engine != nullptr && engine->progress(queue, check_failures);

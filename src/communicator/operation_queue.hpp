@@ -5,18 +5,18 @@
 // waits for one of them, the progress thread if there is one, and otherwise a thread that waits for another
 // communicator (progress_engine.hpp).
 //
-// If there is a progress thread, callers must hold the communicator's lock, ProgressThread::guard(). Functions that
-// wait take the lock by reference, and release it briefly in each turn of their loop.
+// If there is a progress thread, callers must hold the communicator's lock, ProgressThread::guard(). A function that
+// waits gets the lock by reference, and releases it briefly in each turn of its loop.
 //
 // Order. Operations begin in the order of issue. Each operation publishes an arrival record: the number of the call and
 // its signature. The signature holds the arguments on which all ranks must agree. Peers read the record if they wait
-// long. An operation on host memory first starts the executor, which sends the first data, and then publishes its
-// record. An operation on GPU memory publishes its record before it starts.
+// long. For an operation on host memory, the executor sends the first data before the record is published. An operation
+// on GPU memory publishes its record before it starts.
 //
 // Refusals. A rank refuses a call if its arguments are invalid or the library cannot perform the call. The refusal is
-// an operation, too, so that all ranks number their calls alike. It moves no data. It takes its number in the order of
-// issue, publishes a record with the reason, and is then complete. A rank that performs this call thus finds out that a
-// peer has refused it. If all ranks refuse the call, the communicator stays usable.
+// an operation, too, so that all ranks number their calls alike. It moves no data. It gets its number in the order of
+// issue, publishes a record with the reason, and is then complete. A rank that performs the refused call reads this
+// record. If all ranks refuse the call, the communicator stays usable.
 //
 // Progress. The function progress() advances operations in their order, as far as possible without waiting. The
 // function step() advances one operation. The function wait_until() blocks until an operation has ended or a deadline
@@ -24,19 +24,22 @@
 // per millisecond, a waiting thread also calls detect_failures().
 //
 // In flight. An operation is in flight when all its work is in GPU streams. It then moves from the fifo `queue_` to the
-// fifo `in_flight_`, and stays there until it ends. The next operation can thus begin. With NCCL, a progress thread by
-// default watches operations in flight for failures. The thread reports failures to other hosts by control messages.
-// There is therefore no such default if the wire, the transport between hosts, needs the program's thread for control
-// messages (Wire::control_is_thread_safe). Signatures of calls are compared while a rank waits and when results have
-// arrived. Price: if an operation fails in flight after its blocking call has returned, only a later call throws the
-// error. At most kRecords / 2 = 32 calls begin after the oldest operation in flight.
+// fifo `in_flight_`, and stays there until it ends. The next operation can thus begin. With NCCL, the communicator has
+// a progress thread by default, which watches operations in flight for failures. The thread reports failures to other
+// hosts by control messages over the wire, the transport between hosts. If only the program's thread may send control
+// messages (Wire::control_is_thread_safe), the default is no progress thread. Signatures of calls are compared while a
+// rank waits, and when results have arrived. Price: an operation may fail in flight after its blocking call has
+// returned. A later call then throws the error. At most kRecords / 2 = 32 calls begin after the oldest operation in
+// flight.
 //
 // Failure. After a failure, all unfinished operations fail with the first error that any rank has reported. Ranks of a
-// host may access one another's buffers. Therefore fail_all() first waits until these accesses have ended. It waits at
-// most half a second for a stopped rank. After fail_all(), the caller may free its buffers, unless a rank is stopped.
+// host may access one another's buffers. The function fail_all() therefore first waits until these accesses have ended.
+// If a process is stopped by a signal, fail_all() waits at most half a second for it. After fail_all(), the program may
+// free its buffers, unless a process is stopped.
 //
-// If the fifo is empty, a short blocking call usually completes in run_blocking() and never enters the fifo. An
-// asynchronous call enters it if its first step does not complete it. For speed, run_blocking() and step() are inline.
+// If `queue_` is empty, a short blocking call usually completes in run_blocking(), and never enters `queue_`. An
+// asynchronous operation enters `queue_` if the first call of step() does not complete it. For speed, run_blocking()
+// and step() are inline.
 #pragma once
 
 #include <chrono>

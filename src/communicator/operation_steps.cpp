@@ -1,8 +1,8 @@
 // Implementation of OperationSteps, which starts and progresses single operations. An operation is one call of a
 // communicator.
 //
-// A program can ask for faults: deliberate failures of a rank in a chosen phase of a chosen call, for tests. The
-// functions in this file cause these faults. A step without faults is inline in operation_steps.hpp.
+// A test may ask for faults: deliberate failures of a rank in a chosen phase of a chosen call. The functions in this
+// file cause these faults. The function step(), which a call without faults uses, is inline in operation_steps.hpp.
 #include "communicator/operation_steps.hpp"
 
 namespace collectives {

@@ -4,11 +4,12 @@
 // progresses it as far as possible without waiting. To start an operation is to number it, to publish its arrival
 // record and to give its work to the executor or to the GPU. The object owns the CallSequence, which numbers calls.
 //
-// Faults. A fault is a deliberate failure at a phase of a call, for tests of programs (injection/injection.hpp). The
-// object causes the faults of each phase. Without faults, a step pays one comparison for them.
+// Faults. A fault is a deliberate failure of this rank at a phase of a call, for tests of programs
+// (injection/injection.hpp). The object causes the faults that the program has asked for. Price: without faults, step()
+// makes one more comparison.
 //
-// OperationQueue owns the object and is its only caller. It puts operations in order, and fails them after an error.
-// For speed, step() is inline.
+// OperationQueue owns the object and is its only caller. OperationQueue puts operations in order, and ends them with an
+// error after a failure. For speed, step() is inline.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class OperationSteps {
 
   CallSequence& sequence() noexcept { return sequence_; }
   const CallSequence& sequence() const noexcept { return sequence_; }
-  /// Starts an operation, if it is queued. Progresses it. Returns true when it has completed. Throws its error.
+  /// Starts the operation if it has not begun, and progresses it. Returns whether it has completed. Throws the error if
+  /// the operation fails.
   inline bool step(Operation& operation);
   /// Returns whether an operation whose work is all in GPU streams has ended. Throws its error.
   bool retire(const Operation& operation) const;

@@ -2,8 +2,8 @@
 // as all_to_all().
 //
 // Each function stores its arguments in a Call. Impl::run() performs the Call and blocks until it has ended.
-// Impl::issue() starts it and returns a Work, the handle with which the program waits. Functions whose names contain _v
-// take parts of different lengths (PartLayout).
+// Impl::issue() starts it and returns a Work, the handle with which the program waits. In functions whose names contain
+// _v, the parts may have different lengths (PartLayout).
 #include "collectives/communicator.hpp"
 #include "communicator/call_arguments.hpp"
 #include "communicator/communicator_impl.hpp"

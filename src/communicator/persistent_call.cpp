@@ -1,9 +1,9 @@
 // Implementation of persistent calls. A persistent call is checked and planned once, and started many times, as in MPI.
 //
 // The program makes a persistent call with a function of Communicator, such as persistent_all_reduce(), which also
-// fixes the buffers. PersistentCall is the handle that the program holds, and PersistentCall::State the operation
-// behind it. A start repeats none of the checks of arguments. It only checks that the communicator is usable, that the
-// last start has ended, and that the buffers were not freed.
+// fixes the buffers. PersistentCall is the handle that the program holds. It refers to a PersistentCall::State, which
+// is the operation. A start does not check the arguments again. It only checks that the communicator is usable, that
+// the operation of the previous start has ended, and that the buffers still exist.
 #include "collectives/persistent_call.hpp"
 
 #include <fmt/format.h>
@@ -147,8 +147,8 @@ void PersistentCall::State::start(const std::shared_ptr<State>& call) {
     comm.device_calls_.prepare(operation, operation.arguments, operation.device_options, false, nullptr);
   operation.started = true;
   comm.resources.observer->issue(operation);
-  // Without the lock, only this thread uses the queue, and the handle keeps the operation until it has ended. A pointer
-  // without a reference count then saves 10 ns.
+  // If the communicator has no lock, only this thread uses the queue, and the handle keeps the operation until it has
+  // ended. The queue then gets a pointer without a reference count, which saves 10 ns.
   comm.queue_.issue(comm.resources.locked ? std::shared_ptr<Operation>(call)
                                           : std::shared_ptr<Operation>(std::shared_ptr<void>(), call.get()));
   if (operation.finished()) return;
@@ -189,7 +189,7 @@ PersistentCall::PersistentCall(std::shared_ptr<State> state) noexcept : state_(s
 PersistentCall::PersistentCall(PersistentCall&&) noexcept = default;
 PersistentCall& PersistentCall::operator=(PersistentCall&& other) noexcept {
   if (this != &other) {
-    PersistentCall old(std::move(*this));  // the destructor of `old` waits for the operation that this handle had
+    PersistentCall old(std::move(*this));  // the destructor of `old` waits for the operation of this handle
     state_ = std::move(other.state_);
   }
   return *this;

@@ -2,13 +2,14 @@
 //
 // The state of a persistent collective is an Operation. Each start queues this operation again, and the queue performs
 // it like every other call. The plan and the checked arguments stay from one start to the next. The state of a
-// persistent send or receive has PersistentMessages, which PointToPointCalls performs.
+// persistent send or receive has PersistentMessages instead, which PointToPointCalls performs.
 //
 // A start checks only three things: this process has made the communicator, the communicator has not failed, and the
-// buffers still exist. For the last check, the heap of allocate() counts the pieces that were freed. Only if this
-// number has changed does the start look for the buffers in the heap.
+// buffers still exist. For the last check, the heap of allocate() counts the buffers that were freed. A start looks for
+// its buffers in the heap only if this number has changed since the previous start.
 //
-// The communicator has a list of its persistent calls. When it ends, it clears their field `owner`.
+// The communicator has a list of its persistent calls. When the communicator ends, it sets the field `owner` of each
+// state to null.
 #pragma once
 
 #include <array>
@@ -29,9 +30,9 @@
 
 namespace collectives {
 
-/// Send, receive, or both, that a persistent call starts together.
+/// Messages that a persistent call starts together: a send, a receive, or a send and a receive.
 struct PersistentMessages {
-  /// `called`: name of the call, for errors. `checked`: the receive before the send, if there are both.
+  /// `called`: name of the call, for errors. `checked`: messages of the call. A receive comes before a send.
   PersistentMessages(std::string_view called, std::vector<CheckedMessage> checked)
       : name(called), calls(std::move(checked)) {}
   PointToPointCalls::Operations operations() const noexcept { return {pointers.data(), calls.size()}; }

@@ -1,8 +1,9 @@
-// PointToPointCalls: checks and performs the point-to-point calls of a communicator, and owns the objects of
-// asynchronous ones.
+// PointToPointCalls: checks and performs the point-to-point calls of a communicator. It owns the objects of
+// asynchronous point-to-point calls.
 //
-// Communicator::Impl owns the object. Only one thread at a time may call its functions, but another thread may perform
-// a collective meanwhile. A call of a second thread is refused (one_call.hpp). Callers hold no lock.
+// Communicator::Impl owns the object. Only one thread at a time may be in a point-to-point call, but another thread may
+// perform a collective at the same time. If a second thread makes a point-to-point call, the call throws an error
+// (one_call.hpp). Callers hold no lock.
 #pragma once
 
 #include <array>
@@ -26,7 +27,7 @@ class PointToPointCalls {
   using States = std::vector<std::shared_ptr<Work::State>>;
   using Operations = PointToPoint::Operations;
 
-  /// `owner`: the communicator, whose progress thread may be constructed later.
+  /// `owner`: the communicator. Its progress thread may be constructed after this object.
   PointToPointCalls(Communicator::Impl& owner, const CommunicatorResources& resources);
 
   PointToPoint& engine() noexcept { return engine_; }

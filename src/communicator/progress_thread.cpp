@@ -2,8 +2,9 @@
 // computes.
 //
 // The thread sleeps while there are no unfinished operations. It wakes when a call issues one. It then takes the lock
-// of the communicator, advances the operations without waiting, and releases the lock again. It repeats this until all
-// operations have ended. The longer no operation progresses, the longer it pauses between two attempts.
+// of the communicator, advances the operations without waiting, and releases the lock again. The thread repeats these
+// actions until all operations have ended. The longer no operation progresses, the longer the thread pauses before the
+// next repetition.
 #include "communicator/progress_thread.hpp"
 
 #include <system_error>

@@ -5,8 +5,8 @@
 // thread, the lock, and the communicator's place on a progress list.
 //
 // Communicator::Impl is the only caller. Its functions first take the lock by guard(). They hold the lock while they
-// use OperationQueue and the other parts. The caller of attach() and notify() holds the lock, the caller of stop() does
-// not.
+// use OperationQueue and the other parts of the communicator. Callers of attach() and notify() must hold the lock.
+// Callers of stop() must not hold it.
 #pragma once
 
 #include <condition_variable>
@@ -23,8 +23,8 @@ namespace collectives {
 
 class ProgressThread {
  public:
-  /// Starts the progress thread if the communicator is to have one. If the system refuses the thread, logs a warning,
-  /// and the communicator has no progress thread.
+  /// Starts the progress thread if the settings ask for one. If the system cannot start the thread, logs a warning and
+  /// continues without a progress thread.
   ProgressThread(const CommunicatorResources& resources, OperationQueue& queue, PointToPoint& messages);
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;

@@ -1,9 +1,9 @@
 // RepeatedCall: recognizes a blocking call that repeats the last blocking call. A repeated call needs no checks and no
 // planning.
 //
-// Only plain calls are recognized. A plain call has no arguments but buffers, built-in op, root, backend and timeout.
-// If the communicator has a GPU, no call is recognized. A repeated call allocates no memory. Exception: a transport may
-// allocate memory for a message when it first needs it.
+// Only plain calls are recognized. A plain call has no other arguments than buffers, a built-in op, root, backend and
+// timeout. If the communicator uses a GPU, no call is recognized. A repeated call allocates no memory, except that a
+// transport may allocate memory for its first messages.
 //
 // The object stores the arguments of the last blocking call. Every blocking call without a compressor calls equals(),
 // so all functions are inline. The function equals() needs no lock, because blocking calls of a communicator must not

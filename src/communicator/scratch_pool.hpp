@@ -1,8 +1,9 @@
-// ScratchPool: memory for copies of the tensors of groups. A later group uses the memory of an earlier one again.
+// ScratchPool: memory for copies of the tensors of groups. A group uses the memory of earlier groups again.
 //
-// The memory comes from the heap of allocate(), so collectives on it copy nothing. A piece goes back to the pool when
-// the operation that uses it has ended without an error. Price: the pool keeps the memory until its communicator and
-// all works of its groups have ended.
+// The memory comes from the heap of allocate(). Other ranks of the host can map memory of this heap, so collectives do
+// not copy it again. A piece of memory goes back to the pool when the operation that uses it has ended without an
+// error. Price: the pool exists, with its memory, until the communicator and all Work objects of its groups have been
+// destroyed.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,8 @@ namespace collectives {
 
 class ScratchPool {
  public:
-  /// Returns at least `bytes` bytes. Prefers the shortest piece that suffices. Throws Error{system} if there is no
-  /// memory.
+  /// Returns a piece of at least `bytes` bytes: the shortest one in the pool, or a new one if none is long enough.
+  /// Throws Error{system} if there is no memory.
   SharedMemory take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(pieces_, [&](const SharedMemory& piece) { return piece.size() >= bytes; });
@@ -34,7 +35,7 @@ class ScratchPool {
 
  private:
   std::mutex mutex_;
-  std::vector<SharedMemory> pieces_;  // shortest first
+  std::vector<SharedMemory> pieces_;  // sorted by size, shortest first
 };
 
 }  // namespace collectives

@@ -1,8 +1,8 @@
 // Implementation of resolve_options() and given_tuning(), which find the settings and the tuning of a communicator. The
 // tuning consists of the numbers from which the library estimates the times of algorithms.
 //
-// Each value has up to three sources. The value in CommunicatorOptions comes first. If the program has set none, an
-// environment variable applies. If there is no variable either, a default applies.
+// Each value has up to three sources. If the program has set the value in CommunicatorOptions, this value applies.
+// Otherwise the value of an environment variable applies, and if there is none, a default.
 #include "communicator/settings.hpp"
 
 #include <fmt/format.h>

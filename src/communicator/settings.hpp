@@ -22,11 +22,11 @@ struct Settings {
   bool deterministic = false;
   std::optional<bool> progress_thread;
   bool device_buffers = false;
-  std::string transport;  ///< transport for all messages; empty: shared memory inside a host, `wire` between hosts
-  std::string wire;       ///< transport between hosts; empty: the best that all ranks have
-  std::string trace, flight_recorder;  ///< beginnings of paths: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
+  std::string transport;  ///< transport for all messages; empty: shared memory in a host, `wire` between hosts
+  std::string wire;       ///< transport between hosts; empty: the best one that all ranks have
+  std::string trace, flight_recorder;  ///< path prefixes: COLLECTIVES_TRACE, COLLECTIVES_FLIGHT_RECORDER
   std::vector<Fault> faults;           ///< faults to cause: COLLECTIVES_INJECT
-  std::optional<int> dump_signal;      ///< signal on which the last operations are written: COLLECTIVES_DUMP_SIGNAL
+  std::optional<int> dump_signal;      ///< signal that writes the flight recorder: COLLECTIVES_DUMP_SIGNAL
 };
 
 /// Returns the timeout of a call: that of its options, or else that of the communicator.

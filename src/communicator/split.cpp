@@ -1,9 +1,11 @@
-// Implementation of Communicator::split(), which divides the ranks of a communicator, the parent, into new ones. As in
-// MPI_Comm_split, ranks with the same color form a new communicator. A rank with a negative color gets none.
+// Implementation of Communicator::split(), which divides the ranks of a communicator, the parent, among new
+// communicators. As in MPI_Comm_split, ranks with the same color form a new communicator. A rank with a negative color
+// gets no new communicator.
 //
-// All ranks of the parent call split(). They first gather the colors and keys of all ranks. To connect, the ranks of a
-// new communicator exchange texts. They do so by all-gathers of the parent, in which all ranks take part. Therefore all
-// ranks, even those with a negative color, must make equally many exchanges.
+// All ranks of the parent call split(). They first gather the colors and keys of all ranks. The ranks of a new
+// communicator then exchange texts in order to connect. Each exchange is an all-gather of the parent, in which all
+// ranks of the parent take part. All ranks, even those with a negative color, must therefore make the same number of
+// exchanges.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,9 +27,9 @@
 namespace collectives {
 namespace {
 
-/// Gathers the values of all ranks by an all-gather that is marked as a call of split(). If another rank calls
-/// all_gather() of its own instead, both ranks therefore get an error. `comm`: a Communicator::Impl, whose type is
-/// private.
+/// Gathers the values of all ranks by an all-gather that is marked as a call of split(). If the program of another rank
+/// calls all_gather() instead of split(), the mark makes both ranks throw an error. `comm`: a Communicator::Impl, whose
+/// type is private.
 void gather_from_all(auto& comm, ConstBuffer mine, Buffer all, std::span<const std::size_t> counts = {}) {
   comm.run_with_reports({.collective = Collective::all_gather,
                          .input = mine,

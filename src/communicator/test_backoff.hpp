@@ -1,5 +1,5 @@
 // Backoff of Work::test(): lets a thread sleep for a moment if it calls test() again and again while no operation
-// progresses. This happens only on hosts with more ranks than cores, where other ranks may need the thread's core.
+// progresses. The thread sleeps only on a host with more ranks than cores, because other ranks may need its core.
 #pragma once
 
 #include "base/wait.hpp"

@@ -1,9 +1,8 @@
 // Implementation of the measurement of the wire, the transport between hosts. One rank of each of two hosts takes part.
 //
 // A train is a series of messages that a rank sends without waiting for an answer. The round trip of one short message
-// gives the latency. A train of short messages takes longer than one message, and the difference gives the time per
-// message. In a swap, both ranks send a train of long messages to each other at the same time, which gives the time per
-// byte.
+// gives the latency. The additional time that a train of short messages takes gives the time per message. In a swap,
+// both ranks send a train of long messages to each other at the same time, which gives the time per byte.
 //
 // This file also measures the difference between the clocks of two hosts, by round trips of short messages.
 #include "communicator/wire_speed.hpp"
@@ -34,25 +33,25 @@ constexpr std::size_t kShort = 8;           // Length of a short message in byte
 constexpr std::size_t kTrains = 32;        // Maximum number of trains.
 constexpr double kTrips = 20'000;          // Time in microseconds after which kFewestTrains trains suffice.
 constexpr std::size_t kFewestTrains = 5;   // Minimum number of trains, even if they take longer than kTrips.
-constexpr std::size_t kTrainsInPlace = 8;  // Number of trains between two sleeps of both ranks.
+constexpr std::size_t kTrainsInPlace = 8;  // Number of trains after which both ranks sleep briefly.
 constexpr int kTripsOfOne = 3;             // Number of round trips of one message before each train.
 
-// Limits of the measurement with long messages between two hosts.
-constexpr double kLongEnough = 700;   // Wanted time of a swap in microseconds. Trains are doubled to reach it.
-constexpr int kFewestSwaps = 3;       // Minimum number of swaps: in the first ones, TCP windows are still small.
+// Limits of the measurement with long messages between two hosts, which consists of swaps.
+constexpr double kLongEnough = 700;   // Minimum time of a swap in microseconds. Shorter swaps are doubled.
+constexpr int kFewestSwaps = 3;       // Minimum number of swaps. TCP windows are small in the first swaps.
 constexpr int kSwaps = 10;            // Maximum number of swaps.
 constexpr double kSwapping = 30'000;  // Time in microseconds after which kFewestSwaps swaps suffice.
 
 // Numbers of the measurement with long messages between all pairs of hosts at once.
 constexpr double kTogether = 4000;  // Wanted time of a swap in microseconds: long enough that all pairs overlap.
-constexpr int kOpening = 2;         // Number of first swaps that are not timed: TCP windows are still small.
+constexpr int kOpening = 2;         // Number of first swaps, not timed because TCP windows are small.
 constexpr int kSwapsTogether = 5;   // Number of swaps that are timed.
 
 constexpr std::size_t kMostFrames = 128;      // Maximum number of messages of a train.
 constexpr std::size_t kLeastLong = 64 << 10;  // Initial length in bytes of long messages.
 constexpr int kClockTrips = 40;               // Number of round trips of a clock measurement.
 constexpr std::size_t kFolded = 128 << 10;    // Number of f32 elements that are added to measure the rate of sums.
-constexpr int kFolds = 10;                    // Number of these sums; the fastest one counts.
+constexpr int kFolds = 10;                    // Number of times that they are added; the shortest time counts.
 
 /// Length of a train of long messages.
 struct Train {

@@ -1,12 +1,12 @@
 // Measurement of the wire, the transport between hosts. The library estimates the times of algorithms from the results.
 //
 // The first ranks of two hosts call measure(). They first exchange short messages, from which the latency follows. Then
-// they send long messages to each other at the same time, as collectives do, from which the time per byte follows. Each
-// of the two ranks also measures how fast its core adds values.
+// each rank sends long messages to the other, in both directions at the same time as in collectives. The time per byte
+// follows from these long messages. Each of the two ranks also measures how fast its core adds values.
 //
-// With four or more hosts, measure_together() repeats the second measurement while all pairs of hosts send at the same
-// time. The time per byte is then longer if the hosts share a slow part, such as a switch. Price: at the first start on
-// a machine, measure_together() takes one more exchange over the bootstrap, and about 40 ms.
+// With four or more hosts, measure_together() repeats the measurement with long messages while all pairs of hosts send
+// at the same time. The time per byte is then longer if the hosts share a slow part, such as a switch. Price: at the
+// first start on a machine, measure_together() takes one more exchange over the bootstrap, and about 40 ms.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Implementation of Work, the handle with which a program waits for an asynchronous operation.
 //
 // A Work refers to a state, which describes one collective, one message, or a group. The state of a group has one Work
-// per member. When test() or wait() has found that the operation has ended without an error, the Work no longer refers
+// per member. When the operation has ended without an error, test() or wait() makes the Work empty: it no longer refers
 // to the state. If the operation has failed, each later test() and wait() throws the same error again.
 #include <exception>
 #include <utility>

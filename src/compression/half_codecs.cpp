@@ -1,15 +1,15 @@
 // Codecs bf16 and f16, which convert f32 values to 16-bit floats for messages, and back.
 //
 // One loop serves both formats and both directions. It converts four vector registers of f32 values at a time, and the
-// remaining values in smaller steps. There is little to compute, so memory limits the speed. An ordinary store reads
-// the cache line before overwriting it. A streaming store bypasses the caches and reads nothing. The loop uses
-// streaming stores if input and output together have at least 16 MiB (kPastCaches), because they then exceed the caches
-// anyway. The address of the output must be a multiple of the element size for this.
+// remaining values in smaller steps. A conversion needs few operations, so memory limits the speed. An ordinary store
+// reads the cache line before it overwrites the line. A streaming store bypasses the caches, and reads no cache line.
+// The loop uses streaming stores if input and output together have at least 16 MiB (kPastCaches), because they do not
+// fit in the caches. Streaming stores also require that the address of the output is a multiple of the element size.
 //
-// Values are rounded to bf16 by integer arithmetic (reduction/formats.hpp), although some processors have an
-// instruction for it. Reason: this instruction replaces denormals (values close to 0) by 0. Price: rounding takes six
-// operations in place of one. This takes no additional time if the data come from the second-level cache or beyond,
-// because loads from there take longer than the six operations.
+// Values are rounded to bf16 by integer arithmetic (reduction/formats.hpp). Some processors have an instruction for
+// this rounding, but it replaces denormals (values close to 0) by 0. Price: rounding takes six operations in place of
+// one. If the data come from the second-level cache or from slower memory, the loads take longer than these six
+// operations.
 #include "compression/codec_kernels.hpp"
 #include "reduction/dispatch.hpp"
 

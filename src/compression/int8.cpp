@@ -13,16 +13,16 @@
 // - The greatest decoded magnitude is exactly 127 times the scale. The next encoding divides this magnitude by 127
 //   and finds the same scale.
 //
-// Very large and very small values need exceptions.
+// Very large and very small values need other scales.
 //
-// Large values: 127 times the scale must be finite. If the scale would exceed this limit, the greatest scale within the
-// limit is used. This scale is too small by 2^-20 of itself at most. The byte of the greatest magnitude is 127 or
-// -127.
+// Large values: 127 times the scale must be finite. If the scale would be greater, the encoder uses the greatest scale
+// for which this product is finite. This scale is too small by at most 2^-20 of itself. The byte of the greatest
+// magnitude is still 127 or -127.
 //
-// Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125,
-// so its byte is 0. The byte is 0 whether or not the processor replaces denormals by 0. No decoded value is denormal. A
-// block with the scale 2^-125 may have no byte of magnitude 127. Its next encoding again has the scale 2^-125 if some
-// byte is not 0. If all bytes would be 0, the scale is 0.
+// Small values: a scale other than 0 is at least 2^-125. The magnitude of a denormal value is less than half of 2^-125.
+// Its byte is therefore 0, whether or not the processor replaces denormals by 0. No decoded value is denormal. A block
+// with the scale 2^-125 may have no byte of magnitude 127. The next encoding of its decoded values uses the scale
+// 2^-125 again. If all bytes of a block are 0, its scale is 0.
 //
 // A NaN or infinity in a block makes the scale NaN, so all decoded elements of the block are NaN. The bytes of the
 // block are 0, as in a block of zeros.

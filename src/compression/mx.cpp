@@ -1,29 +1,30 @@
 // Codecs mx_f8e4m3 and mx_f8e5m2, which encode f32 values in the MX format of the Open Compute Project.
 //
-// A block has 32 elements. The last block may be shorter. The encoded block begins with one byte, the scale. An 8-bit
-// float per element follows. The byte holds the exponent of a power of two, plus 127 (E8M0). The value of an element is
-// this power times the 8-bit float.
+// A block has 32 elements. The last block may be shorter. An encoded block consists of one byte for the scale, and one
+// 8-bit float per element. The scale is a power of two, whose byte holds the exponent plus 127 (format E8M0). The value
+// of an element is the scale times the 8-bit float.
 //
-// The encoder chooses the scale by the greatest magnitude of the block. There are two kinds of blocks. Normally, the
-// scale moves the greatest magnitude to the highest exponent of the 8-bit float. If the magnitude would then round to
-// more than the greatest 8-bit float, the scale moves it to the exponent below instead. No element overflows, and each
-// element is rounded to the nearest 8-bit float.
+// The encoder chooses the scale by the greatest magnitude of the block. In a block of the first kind, the greatest
+// magnitude divided by the scale has the highest exponent of the 8-bit float. If this quotient would round to more than
+// the greatest 8-bit float, the block is of the second kind. Its scale is twice as large. No element overflows, and
+// each element is rounded to the nearest 8-bit float.
 //
 // Every codec must satisfy encode(decode(wire)) == wire, bit by bit, for its encoded form `wire`. This holds because
 // the second encoding finds the same scale:
 //
-// - First kind: the rounded magnitude is at most the greatest 8-bit float, and keeps its exponent.
+// - First kind: the rounded quotient is at most the greatest 8-bit float, and keeps its exponent.
 // - Second kind in f8e4m3: the significand is above 1.8125, so it becomes 1.875 or 2. The next encoding finds the
 //   second kind again, or the next exponent. Both lead to the same scale.
 // - Second kind in f8e5m2: the significand is at least 1.875. It becomes 2, because a tie is rounded to even.
 //
-// Very large and very small values need exceptions.
+// Very large and very small values need other scales.
 //
 // Large values: a product of the scale and an element must be finite. The greatest scale is therefore 2^127 divided by
-// the greatest power of two of the 8-bit float. Magnitudes that would need a greater one become 1.75 * 2^127.
+// the greatest power of two of the 8-bit float. Magnitudes that would need a greater scale become 1.75 * 2^127.
 //
-// Small values: the smallest scale makes the smallest element 2^-125. A denormal value is less than half of that, so it
-// becomes 0, whether or not the processor replaces denormals by 0. No decoded value is denormal.
+// Small values: with the smallest scale, the smallest value of an element is 2^-125. A denormal value is less than half
+// of 2^-125. It therefore becomes 0, whether or not the processor replaces denormals by 0. No decoded value is
+// denormal.
 //
 // A NaN or infinity in a block makes the scale 255, which is NaN, so all decoded elements of the block are NaN. The
 // elements of that block are 0.

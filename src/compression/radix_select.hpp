@@ -1,10 +1,10 @@
 // Selection of the k elements of greatest magnitude on a GPU, by a radix search. It selects the same elements as
 // select.hpp on a CPU. If two elements have equal magnitudes, the one with the lower index is selected first. The
-// selection reads the vector twice, or more often if many magnitudes are nearly equal.
+// search reads the vector twice, or more often if many magnitudes are nearly equal.
 //
 // Magnitude and index of an element form one number of 63 bits. No two elements have equal numbers. The search finds
-// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. The elements with the k-th greatest
-// number or a greater one are selected.
+// the k-th greatest number digit by digit. A digit is a group of 10 or 11 bits. An element is selected if its number is
+// at least the k-th greatest number.
 //
 // 1. The first pass adds the new gradient to the residual, the vector of values that were not sent yet. Without a
 //    residual, the elements are those of the gradient. The pass also counts the elements by their first digit. The
@@ -15,12 +15,12 @@
 // 4. Further passes over the candidates alone find the remaining digits.
 // 5. The last pass selects the candidates whose numbers are at least the k-th greatest number.
 //
-// The number of passes depends on data in the GPU's memory. The CPU does not wait for this data. The CPU therefore
-// launches all possible passes. A pass without work ends at once.
+// The number of passes depends on data in the GPU's memory. The CPU does not wait for these data, and therefore
+// launches all passes that may be needed. A pass without work ends at once.
 //
-// radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass. One engine
-// launches GPU kernels (select.cu). The engine of a test runs loops on the CPU (radix_select_test.cpp). Both use the
-// functions of this file.
+// The function radix_select() defines the order of the passes. Its parameter Engine is a class that performs each pass.
+// One engine launches GPU kernels (select.cu). The engine of a test runs loops on the CPU (radix_select_test.cpp). Both
+// engines use the functions of this file.
 #pragma once
 
 #include <cstddef>

@@ -5,10 +5,10 @@
 // candidates: elements that may be among the k greatest. A second loop removes small candidates if there are many. Both
 // loops use vector instructions.
 //
-// Elements are compared by their keys. The key of an element is the bits of its f32 value without the sign bit, as a
-// signed integer below 2^31. Every processor has a vector instruction that compares such integers. The floor is a limit
-// that rises during the selection: an element becomes a candidate only if its key exceeds the floor. With a floor of
-// -1, every element becomes a candidate.
+// Elements are compared by their keys. The key of an element is an integer: the bits of its f32 value without the sign
+// bit. Every processor has a vector instruction that compares signed integers. The floor is a limit that rises during
+// the selection: an element becomes a candidate only if its key exceeds the floor. With a floor of -1, every element
+// becomes a candidate.
 #include "compression/select.hpp"
 
 #include <algorithm>
@@ -29,8 +29,8 @@
 #define COLLECTIVES_COMPRESSION_SELECT
 namespace collectives {
 
-/// Number of elements per block. The memory for candidates must have space for all elements of the next block, so the
-/// number of candidates is reduced before a block if necessary.
+/// Number of elements per block. The memory for candidates must have space for all elements of the next block. If it
+/// has not, small candidates are removed before the block.
 inline constexpr std::size_t kBlock = 4096;
 /// Prefetch distance in elements. Hardware prefetching stops at the end of a page. This distance saves a sixth of the
 /// time if the vectors are longer than the caches.

@@ -1,19 +1,20 @@
 // Selection of exactly the k elements of greatest magnitude of a vector, on a CPU. If two elements have equal
 // magnitudes, the one with the lower index is selected first. In most calls the selection reads the vector once.
 //
-// Elements are compared by their bits without the sign, as integers. This order follows the magnitude and needs no
-// floating-point comparison. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are
-// therefore selected first. select() returns the number of selected values that are not finite.
+// Elements are compared by their bits without the sign, as integers. The order of these integers is the order of the
+// magnitudes. NaN exceeds infinity, and infinity exceeds all finite values. NaN and infinity are therefore selected
+// first. The function select() returns the number of selected values that are not finite.
 //
 // The vector is the sum of the new gradient and the residual, the part of earlier gradients that was not sent. Without
 // a residual, the vector is the gradient. One pass adds the gradient to the residual. This pass also collects the
 // candidates for the selection. A candidate is an element whose magnitude exceeds a limit, the floor. If the memory for
-// candidates becomes too small, only the greatest k to 1.5 k candidates remain. The floor then rises. No later element
-// below the remaining candidates can be selected. One pass suffices for any input if the first floor is not too high.
+// candidates becomes too small, only the greatest candidates remain, k to 1.5 k of them. An element below all remaining
+// candidates cannot be selected, so the floor rises to the smallest of them. If the first floor is not too high, one
+// pass suffices for any input.
 //
 // The k-th greatest magnitude changes little from one training step to the next. The first floor of a call is therefore
-// a little below the k-th greatest magnitude of the last call. If the pass finds fewer than k candidates, a second pass
-// runs without a floor. The first floor never changes the result.
+// a little below the k-th greatest magnitude of the previous call. If the pass finds fewer than k candidates, the first
+// floor was too high, and a second pass runs without a floor. The first floor never changes the result.
 //
 // Price: a call reads the vector twice if the first floor was too high. If a call fails, the gradient stays added to
 // the residual, because only a copy of the residual could restore it exactly.

@@ -83,7 +83,8 @@ std::string read_sparse(const SparseFormat& format, const std::byte* from, std::
 
 std::size_t SparseSum::add(const Entries* terms, std::size_t count, float divisor, float* sum, std::size_t n) {
   // Adds block by block, so that sums are still in the cache when they are divided. Consecutive entries mostly refer to
-  // different cache lines of the result. These lines are therefore prefetched kAhead entries ahead.
+  // different cache lines of the result. The loop therefore prefetches the cache line of the entry that comes kAhead
+  // entries later.
   constexpr std::size_t kBlock = 32'768, kAhead = 24;
   touched_.resize(kBlock / 64);
   touched_indices_.resize(kBlock);
@@ -100,7 +101,7 @@ std::size_t SparseSum::add(const Entries* terms, std::size_t count, float diviso
         __builtin_prefetch(sum + indices[std::min(i + kAhead, k - 1)], 1);
         const std::uint64_t bit = std::uint64_t{1} << index % 64;
         std::uint64_t& word = touched_[index % kBlock / 64];
-        // The first value of an element is stored. If it were added to 0, a value of -0 would become +0.
+        // The first value of an element is stored, not added to 0, because -0 + 0 is +0.
         if ((word & bit) == 0) {
           word |= bit;
           touched_indices_[union_size++] = index;

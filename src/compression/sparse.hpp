@@ -1,5 +1,5 @@
-// Format of sparse messages. A rank has selected k of the n elements of a vector. The message holds the indices and
-// values of the selected elements. The vector is divided into B blocks of 65,536 elements. The last block may be
+// Format of sparse messages. A rank has selected k of the n elements of a vector. A sparse message holds the indices
+// and values of the selected elements. The vector is divided into B blocks of 65,536 elements. The last block may be
 // shorter.
 //
 //   bytes        content

@@ -1,8 +1,8 @@
 // Implementation of Device, the interface to one GPU, by CUDA.
 //
 // Most functions make a few calls of CUDA's runtime library, and convert an error of CUDA to an Error. Some information
-// is available only from CUDA's driver library. The runtime library has already loaded the driver library, so this file
-// looks up the functions there.
+// is available only from CUDA's driver library. The runtime library has already loaded the driver library. This file
+// therefore looks up functions of the driver by their names.
 #include "cuda/device.hpp"
 
 #include <cuda.h>
@@ -28,7 +28,7 @@ void check(cudaError_t result, const char* what) {
   throw Error(Errc::system, fmt::format("CUDA: {}: {}", what, cudaGetErrorString(result)));
 }
 
-/// Functions of the driver's library. A function is null if the driver is too old to have it.
+/// Functions of the driver library. A pointer is null if the driver is too old to have the function.
 struct Driver {
   decltype(&::cuPointerGetAttributes) pointer_attributes = nullptr;
   decltype(&::cuStreamGetCtx) context_of_stream = nullptr;
@@ -54,8 +54,8 @@ const Driver& driver() {
   return the_driver;
 }
 
-/// Makes a GPU current to this thread during its lifetime. CUDA calls of this thread then apply to this GPU. They also
-/// do not disturb a CUDA graph that another thread is capturing.
+/// Makes a GPU current to this thread while the object exists. CUDA calls of this thread then apply to this GPU, and do
+/// not disturb a CUDA graph that another thread is capturing.
 class Current {
  public:
   explicit Current(int gpu) {
@@ -81,7 +81,7 @@ cudaStream_t stream_of(Device::Stream stream) { return static_cast<cudaStream_t>
 cudaEvent_t event_of(Device::Event event) { return static_cast<cudaEvent_t>(event); }
 
 /// Calls a function while `gpu` is current. Otherwise CUDA might create a context on another GPU for the call. Ignores
-/// errors, because an earlier call has reported them.
+/// errors.
 template <class Call>
 void quietly(int gpu, Call&& call) noexcept {
   try {

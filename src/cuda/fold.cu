@@ -1,8 +1,8 @@
 // GPU kernels of fold(), cast() and cast_reduce_scale() (cuda/kernels.hpp). Function fold() combines several sources
 // element by element. Function cast() converts between types. Function cast_reduce_scale() adds sources, divides and
-// rounds the sum. If the alignment of all arrays permits, a thread reads 16 bytes of each source at a time. It reads
-// the sources in their order. Neighbouring threads read neighbouring bytes, so their loads cover whole cache lines.
-// Every byte is read once.
+// rounds the sum. If all arrays are suitably aligned, a thread reads 16 bytes of each source at a time. It reads the
+// sources in the order of the arguments. Neighbouring threads read neighbouring bytes, so their loads cover whole cache
+// lines. Every byte is read only once.
 #include "cuda/launch.cuh"
 #include "reduction/elements.hpp"
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
 template <class From, class To>
 __global__ void __launch_bounds__(kThreads)
     cast_kernel(const From* from, To* to, std::size_t count, std::uintptr_t lies) {
-  // kLanes elements take 16 bytes in the narrower type, and 32 bytes in the wider type.
+  // Number of elements that a thread converts at a time: 16 bytes of the narrower type, 32 bytes of the wider type.
   constexpr int kLanes = kVectorBytes / 2;
   struct alignas(kVectorBytes) Wide {
     From lane[kLanes];
@@ -136,9 +136,9 @@ __global__ void __launch_bounds__(kThreads)
 
 std::uintptr_t lies(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kVectorBytes; }
 
-/// Returns `so_far` if `address` is null or a multiple of 16 bytes, otherwise kUnlike. Used for arrays whose elements
-/// have two sizes. Threads access these arrays 16 bytes at a time only if each array begins at a multiple of 16 bytes.
-/// In any other case, the two sizes would need different numbers of single elements before the first such access.
+/// Returns `so_far` if `address` is null or a multiple of 16 bytes, otherwise kUnlike. It is for kernels with arrays of
+/// two element sizes. Threads access these arrays 16 bytes at a time only if each array begins at a multiple of 16
+/// bytes. Otherwise the arrays would need different numbers of single elements before the first access of 16 bytes.
 std::uintptr_t lies_at_start(std::uintptr_t so_far, const void* address) {
   return address == nullptr || lies(address) == 0 ? so_far : kUnlike;
 }

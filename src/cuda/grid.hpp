@@ -2,8 +2,8 @@
 //
 // A GPU is fastest if each thread reads 16 bytes at a time from an address that is a multiple of 16. Several arrays can
 // be read in this way only if they are alike: their addresses are equal modulo 16, and their elements equally long. If
-// all arrays of a kernel are alike, only the elements at the two ends are accessed singly. All others are accessed in
-// units of 16 bytes, so that the accesses of a warp (32 threads) cover whole cache lines.
+// all arrays of a kernel are alike, only the elements at the two ends are accessed singly. All other elements are
+// accessed in units of 16 bytes. The accesses of a warp (32 threads) then cover whole cache lines.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@
 
 namespace collectives::cuda {
 
-/// Number of bytes that a thread reads or writes in one access, the maximum of a GPU instruction.
+/// Number of bytes that a thread reads or writes in one access. It is the maximum of a GPU instruction.
 inline constexpr std::size_t kVectorBytes = 16;
 
 /// Division of an array: single elements at the start, units of 16 bytes (`vectors`), and single elements at the end.
 struct Pieces {
   std::size_t lead, vectors, tail;
-  /// Returns the number of threads that can have work.
+  /// Returns the maximum number of threads that have work. Each thread handles a unit of 16 bytes, a single element, or
+  /// both.
   COLLECTIVES_SHARED std::size_t items() const { return vectors > lead + tail ? vectors : lead + tail; }
 };
 
-/// Value of the argument `lies` for arrays not alike.
+/// Value of the argument `lies` of pieces_of() if the arrays are not alike.
 inline constexpr std::uintptr_t kUnlike = kVectorBytes;
 /// Divides an array of `count` elements. If all arrays are alike, `lies` is the address of their first element modulo
 /// 16. If not, `lies` is kUnlike, and all elements are single.

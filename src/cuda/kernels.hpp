@@ -19,8 +19,8 @@ namespace collectives::cuda {
 
 using Stream = Device::Stream;
 
-/// Maximum numbers of sources and destinations of a fold, which combines arrays element by element. Both are limited,
-/// because their addresses are kernel arguments.
+/// Maximum numbers of sources and destinations of a fold, which combines arrays element by element. Reason for the
+/// limits: their addresses are arguments of the kernel.
 inline constexpr std::size_t kMostSources = Device::kMostSources, kMostOuts = Device::kMostOuts;
 
 /// Performs collectives::fold() for all ops except user ops. Takes at most kMostSources sources and kMostOuts
@@ -31,10 +31,10 @@ void fold(const ReduceOp& op, DataType type, std::span<const Source> sources, st
 /// Converts to[i] = from[i] by the conversions of types.hpp. One type is f32, the other one f16 or bf16.
 void cast(ConstBuffer from, Buffer to, Stream stream);
 
-/// Adds the values of all ranks for one range of the vector. Encodes the sum for the wire in the same pass. Adds the
-/// `sources`, of type f32, f16 or bf16, in their order in f32. Divides the sum by `divisor` and rounds it once to
-/// wire.type (f16 or bf16). Writes the rounded value to `wire`. Writes the rounded value as f32 to `seen`. Receivers
-/// will decode this value. Either `wire` or `seen` may be null. Neither may overlap a source.
+/// Adds the values of all ranks for one range of the vector, and encodes the sum for a message, in one pass. The
+/// sources have type f32, f16 or bf16. They are added in their order, in f32. The sum is divided by `divisor`, and
+/// rounded once to wire.type (f16 or bf16). Writes the rounded value to `wire`, and the same value as f32 to `seen`.
+/// Receivers decode this value. Either `wire` or `seen` may be null. `wire` and `seen` must not overlap a source.
 void cast_reduce_scale(DataType type, std::span<const std::byte* const> sources, std::size_t count, float divisor,
                        Buffer wire, float* seen, Stream stream);
 

@@ -1,4 +1,5 @@
-// Launches kernels with at most as many threads as the GPU runs at a time, and checks for errors.
+// Functions that launch GPU kernels. They launch at most as many threads as the GPU runs at a time, and throw an error
+// if the launch fails.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,12 +23,12 @@ inline constexpr unsigned kThreads = 64;
 
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // Clears the error. Otherwise the program would receive it too.
+  cudaGetLastError();  // Clears the error. Otherwise the program would receive it, too.
   throw Error(Errc::system, std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
 }
 
-/// Returns the number of blocks for `items` units of work. It is at most the number that the device runs at a time. If
-/// there are more items than threads, each thread takes several.
+/// Returns the number of blocks for `items` units of work. The result is at most the number of blocks that the GPU runs
+/// at a time. If there are more items than threads, each thread handles several items.
 template <class Kernel>
 unsigned blocks_for(Kernel* kernel, std::size_t items) {
   int device = 0, processors = 0, at_once = 0;

@@ -28,8 +28,8 @@ ncclConfig_t not_blocking() {
   return config;
 }
 
-/// Aborts an NCCL communicator in a thread of its own, because ncclCommAbort() may block for a GPU that no longer
-/// answers. Waits at most 200 ms for that thread, in which NCCL usually finishes. A longer wait would delay the peers.
+/// Aborts an NCCL communicator in a new thread, because ncclCommAbort() may block if a GPU no longer answers. Waits at
+/// most 200 ms for this thread. NCCL usually needs less time, and a longer wait would delay the peers.
 void abort_aside(const Library& library, ncclComm_t comm) noexcept {
   struct Ending {
     std::mutex mutex;
@@ -114,7 +114,7 @@ void Communicator::leave() {
 void Communicator::stop() noexcept {
   stopped_ = true;
   left_ = false;
-  // NCCL counts an incomplete split as an operation of the parent, too. The parent is therefore stopped.
+  // NCCL counts an incomplete split as an operation of the parent, too. The code below therefore stops the parent.
   if (Communicator* const parent = std::exchange(parent_, nullptr)) return parent->stop();
   if (comm_ != nullptr) abort_aside(library_, std::exchange(comm_, nullptr));
 }

@@ -16,8 +16,8 @@
 
 namespace collectives::nccl {
 
-/// Type and number by which NCCL handles one element. NCCL lacks some types of this library. It then handles an element
-/// as `times` bytes, or a complex number as 2 floats.
+/// Type and number of the NCCL elements for one element of this library. NCCL lacks some types of this library. An
+/// element of such a type becomes `times` bytes, or 2 floats if it is a complex number.
 struct Elements {
   ncclDataType_t type;
   std::size_t times = 1;
@@ -26,7 +26,7 @@ Elements elements_of(DataType type);
 
 class Communicator final : public NcclComm {
  public:
-  /// Starts to connect to the other members.
+  /// Starts to connect to the other members. ready() returns true when the connection is complete.
   Communicator(const Library& library, int size, const ncclUniqueId& id, Rank rank);
   ~Communicator() override;
   Communicator(const Communicator&) = delete;
@@ -43,10 +43,10 @@ class Communicator final : public NcclComm {
  private:
   explicit Communicator(const Library& library) : library_(library) {}
   void check_usable() const;
-  /// Throws Error{system} if `result` is a failure, and gives up the communicator.
+  /// If `result` is a failure, aborts the communicator and throws Error{system}.
   void check(ncclResult_t result, const char* what);
   ncclResult_t put(const Call& call, ncclRedOp_t op, cudaStream_t stream) const;
-  /// Returns NCCL's op of `call`. Creates one if the op has a factor.
+  /// Returns the NCCL op for `call`. If the op has a factor, creates a new NCCL op.
   ncclRedOp_t op_of(const Call& call);
 
   const Library& library_;

@@ -41,7 +41,7 @@ const Library* load_library(const std::string& path, std::string& why_not) {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_FIND)
 #undef COLLECTIVES_FIND
   library->has_memory = missing.empty();
-  // Checks the version first. For an old library, the version explains the failure better than a list of missing
+  // Checks the version first. If the library is too old, its version explains the error better than a list of missing
   // functions.
   const bool told = library->GetVersion != nullptr && library->GetVersion(&library->version) == ncclSuccess;
   if (!told) {

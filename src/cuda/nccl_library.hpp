@@ -12,8 +12,8 @@
 
 namespace collectives::nccl {
 
-/// Oldest version of NCCL that is used. 2.19 is the first one with all functions below, in particular those for
-/// splitting and memory.
+/// Oldest version of NCCL that is used. Version 2.19 is the first one with all functions below, such as those for
+/// splitting and for memory.
 inline constexpr int kOldest = NCCL_VERSION(2, 19, 0);
 
 /// Converts a result of ncclGetVersion() to text, for example "2.28.9".
@@ -42,7 +42,7 @@ std::string version_text(int version);
   FUNCTION(Recv)                             \
   FUNCTION(GroupStart)                       \
   FUNCTION(GroupEnd)
-/// Functions for memory, which a build of NCCL may lack. They are used only if all of them exist.
+/// Functions for memory, which a build of NCCL may lack. The library uses them only if all of them exist.
 #define COLLECTIVES_NCCL_MEMORY_FUNCTIONS(FUNCTION) \
   FUNCTION(MemAlloc)                                \
   FUNCTION(MemFree)                                 \
@@ -55,7 +55,7 @@ struct Library {
   COLLECTIVES_NCCL_MEMORY_FUNCTIONS(COLLECTIVES_DECLARE)
 #undef COLLECTIVES_DECLARE
   int version = 0;
-  bool has_memory = false;  ///< True: the memory functions exist.
+  bool has_memory = false;  ///< Whether the functions for memory exist.
   std::string path;
 
   /// Throws Error{system} if `result` is an error. The text contains `what`, NCCL's name of the result, and NCCL's last

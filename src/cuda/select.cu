@@ -1,10 +1,11 @@
 // GPU kernels of radix_select(), which selects the k elements of greatest magnitude (compression/radix_select.hpp).
 // Magnitude and index of an element form one number. The search finds the k-th greatest number digit by digit, from the
 // most significant digit. A digit is a group of 10 or 11 bits. Kernels count how often each value of a digit occurs.
-// Each block of threads counts in its shared memory first. Gradients have few different exponents, so many threads
-// count the same value. A block therefore has kCopies copies of the counters, between which its threads are divided.
-// Candidates are the elements that can still be selected. CUB, NVIDIA's library of GPU algorithms, collects them in one
-// pass. At the end, CUB collects the selected elements, in another pass. Both passes keep the order of indices.
+// Each block of threads first counts in its shared memory. Gradients have few different exponents, so many threads
+// would increment the same counter. A block therefore has kCopies copies of the counters, and each copy serves some of
+// its threads. Candidates are the elements that can still be selected. CUB, NVIDIA's library of GPU algorithms,
+// collects the candidates in one pass. At the end, CUB collects the selected elements in another pass. Both passes keep
+// the order of indices.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_output_iterator.h>
 

@@ -1,8 +1,8 @@
 // GPU kernels of SparseSum (compression/sparse.hpp), which adds the selected elements of several ranks. A term holds
-// the indices and values of one rank. One kernel adds one term. The kernels run one after another. The values of an
-// element are thus added in the order of the terms. One bit per element tells whether the element has a value yet. The
-// first value of an element is stored, not added to 0. An addition to 0 would lose the sign of -0. The last kernels
-// divide the sums. They also clear the bits for the next call.
+// the indices and values of the elements of one rank. One kernel adds one term. The kernels run one after another, so
+// the values of an element are added in the order of the terms. One bit per element tells whether the element has a
+// value yet. The first value of an element is stored, not added to 0, because -0 + 0 is +0. The last kernels divide the
+// sums, and clear the bits for the next call.
 #include "cuda/launch.cuh"
 
 namespace collectives::cuda {

@@ -1,8 +1,9 @@
 // Implementation of BufferExchange, by which the GPUs of a host access the buffers of all its ranks during a call.
 //
-// In each call, a rank writes the names of its GPU buffers into the arena, the shared memory of the host. The function
-// show() makes such a name. The other ranks read the name, and open the buffer by it. A rank starts its kernel when it
-// has the buffers of all ranks. It ends the call when the kernels of all ranks are done.
+// In each call, a rank writes the names of its GPU buffers into the arena, the shared memory of the host. A name
+// describes a buffer in such a way that other processes can open it. The other ranks read the names, and open the
+// buffers. A rank starts its kernel when it has opened the buffers of all ranks. It ends the call when the kernels of
+// all ranks are done.
 #include "device/buffer_exchange.hpp"
 
 #include "shared_memory/host_operands.hpp"
@@ -79,7 +80,8 @@ bool BufferExchange::any_objection() const noexcept {
 }
 
 /// Sets the flag that this rank accesses memory of peers, and then checks whether a rank has reported a failure. A rank
-/// that fails does the opposite: it reports, and then reads the flags. One of the two therefore notices the other.
+/// that fails does so in the opposite order: it reports the failure, and then reads the flags. Therefore this rank sees
+/// the failure, or the failing rank sees the flag.
 bool BufferExchange::begin_remote_access() noexcept {
   arena_.block(arena_.self()).remote_access.value.store(1);
   if (!arena_.failed()) return true;

@@ -2,7 +2,7 @@
 // its GPU buffers are. The ranks synchronize, so that no GPU accesses a buffer too early or too late.
 //
 // The CPUs of the ranks publish and synchronize in the arena, the shared memory of the host. No GPU polls another GPU.
-// A late or lost rank is therefore detected as in any other call. The ranks synchronize twice in a call:
+// Late and lost ranks are therefore detected as in calls on CPU memory. The ranks synchronize twice in a call:
 //
 // 1. A rank starts its kernel after all ranks have published their buffers. The kernel accesses all these buffers. A
 //    rank publishes its buffers once the earlier work in the caller's stream is done.
@@ -10,8 +10,8 @@
 //
 // A kernel cannot be cancelled. While the kernel of a rank runs, the rank's flag `remote_access` in the arena is set.
 // After a failure, a rank waits until its peers have cleared their flags (FailureDetector::wait_for_remote_access_end).
-// It waits at most half a second for each peer. The rank throws the error only after that. When the program has the
-// error, it may free buffers.
+// This wait takes at most half a second for each peer. The rank then throws the error, after which the program may free
+// its buffers.
 //
 // Price: synchronization by CPUs takes some microseconds longer than synchronization by GPUs that poll one another.
 #pragma once

@@ -1,7 +1,8 @@
 // Device: the interface to the GPU on which a rank works.
 //
 // The interface needs no CUDA header. libcollectives_cuda, a library that is loaded at run time, implements it
-// (src/cuda/device.cpp). GPU support is built and tested with fake GPUs (see below). It has not yet run on a GPU.
+// (src/cuda/device.cpp). GPU support is built and tested with fake GPUs, as described below. It has not yet run on a
+// GPU.
 //
 // Rules for all functions:
 //
@@ -19,15 +20,16 @@
 // failed.
 //
 // Tests need no GPU. A fake machine (tests/fakes/gpu) runs each stream as a thread. A test can make this machine slow,
-// stop it, or let it fail. It allows access to device memory only from work in a stream. Two fakes use the machine:
+// stop it, or let it fail. The fake machine allows access to device memory only from work in a stream. Two fakes use
+// the machine:
 //
 // - A Device whose kernels run on the CPU. Each kernel declares the memory that it touches.
 // - A replacement of CUDA's runtime library (tests/fakes/cuda). The code in src/cuda then runs on the CPU, each kernel
 //   thread by thread.
 //
-// LD_LIBRARY_PATH makes any program use the second fake. The fakes do not reproduce the speed, the memory model and the
-// driver of a real GPU. Price: src/cuda launches kernels by a function instead of `<<<>>>`, because the second fake
-// needs that.
+// With LD_LIBRARY_PATH, any program can use the second fake. The fakes do not reproduce the speed, the memory model and
+// the driver of a real GPU. Price: the second fake cannot launch kernels by `<<<>>>`, so src/cuda launches them by a
+// function.
 #pragma once
 
 #include <array>

@@ -7,18 +7,19 @@
 
 namespace collectives {
 
-/// Buffer that is used for one call after another. It grows as needed and never shrinks.
+/// Buffer that one call after another uses. It grows as needed and never shrinks.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, bool pinned) : device_(device), pinned_(pinned) {}
   ~DeviceBuffer() { free(); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  /// Grows the buffer to at least `bytes`. Returns true if it has allocated new memory, whose content is undefined.
-  /// Requires that the old memory is not in use.
+  /// Grows the buffer to at least `bytes`. Returns true if it has allocated new memory. The content of new memory is
+  /// undefined. Requires that the old memory is not in use.
   bool grow(std::size_t bytes);
   std::size_t bytes() const noexcept { return bytes_; }
-  /// Forgets the memory without freeing it. Reason: a GPU that has stopped may write there later.
+  /// Gives the memory up without freeing it. Reason: a GPU that did not finish its work in time may write to the memory
+  /// later.
   void leak() noexcept { memory_ = nullptr; }
   template <class T>
   T* as(std::size_t byte = 0) const noexcept {

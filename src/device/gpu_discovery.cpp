@@ -30,12 +30,12 @@ using nlohmann::json;
 
 namespace {
 
-// Functions that return whether a communicator with the given backend may use NCCL: uses_nccl() between all ranks, and
-// the function below it inside each host.
+// The next two functions return whether a communicator with the given backend may use NCCL. The first function is for
+// NCCL between all ranks, and the second one for NCCL inside each host.
 bool uses_nccl(std::string_view backend) { return backend == "auto" || backend == "nccl"; }
 bool uses_nccl_in_hosts(std::string_view backend) { return backend == "auto" || backend.starts_with("hierarchical"); }
 
-/// Returns the bytes that a field of a record lists. Requires that there are as many bytes as `Bytes` holds.
+/// Returns the bytes that a field of a record lists. Requires that their number is the length of the array `Bytes`.
 template <class Bytes>
 Bytes bytes_of(const JsonRecord& gpu, std::string_view name) {
   Bytes bytes{};
@@ -75,8 +75,9 @@ std::string agree_on_nccl(const std::vector<JsonRecord>& peer_infos, std::span<c
 
 }  // namespace
 
-/// Small allocation on this rank's GPU, with which the other ranks of the host test whether they can access memory of
-/// this GPU. Ranks in other processes try to open the allocation. Ranks in the same process enable peer access instead.
+/// Small allocation on this rank's GPU. With it, the other ranks of the host test whether they can access memory of
+/// this GPU. Ranks in other processes try to open the allocation. Ranks in the same process try to enable peer access
+/// between the two GPUs instead.
 class GpuDiscovery::PeerAccessProbe {
  public:
   explicit PeerAccessProbe(Device& device) : device_(device) {

@@ -2,7 +2,8 @@
 //
 // Inside a host, the sender leaves the data of a message, the payload, in the memory of its GPU. It sends only a
 // notice: a short message through CPU memory with the address of the payload. The receiver's GPU then reads the payload
-// at this address. Between hosts, the payload is sent through CPU memory. A frame is memory for one payload.
+// at this address. Between hosts, the sender copies the payload to CPU memory and sends it from there. A frame is
+// memory for one payload.
 #include "device/gpu_messages.hpp"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace {
 
 constexpr std::size_t kFrameAlignment = 256;
 
-/// Magic number at the start of a notice. If it is missing, the message is no notice, so its sender is in another call.
+/// Magic number at the start of a notice. If the number is missing, the message is no notice, because its sender is in
+/// another call.
 constexpr std::uint64_t kNotice = 0x9c0f'51de'e7a4'b263;
 
 /// Notice, which states the place and length of a payload.
@@ -140,7 +142,7 @@ const Message* GpuMessages::receive_from_wire(Channel& from, Rank rank, std::siz
   auto* const receive_buffer = from.receive_buffer.as<std::byte>();
   const Message* const incoming = wire_->receive_into(rank, receive_buffer, bytes);
   if (incoming == nullptr) return nullptr;
-  // Copies at most one frame. Only a message of another call is longer. Its tag later leads to an error.
+  // Copies at most one frame. A longer message belongs to another call, and its tag later causes an error.
   if (incoming->data != receive_buffer && incoming->bytes > 0)
     std::memcpy(receive_buffer, incoming->data, std::min(incoming->bytes, frame_bytes_));
   from.message = {incoming->tag, receive_buffer, incoming->bytes};

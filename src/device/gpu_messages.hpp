@@ -3,8 +3,8 @@
 // Inside a host, the payload (the data of a message) stays on the sender's GPU. The sender sends only a notice with the
 // address of the payload, by the transport for CPU memory. The receiver reads the payload at that address, by a kernel
 // or a copy. A payload thus moves between GPUs only once, when it is used. The sender does not copy a payload that lies
-// in the caller's input or output. This payload must stay unchanged until the receiver gives the message back. To give
-// a message back is to report that its payload has been read.
+// in the caller's input or output. To give a message back is to report that its payload has been read. The payload must
+// stay unchanged until the receiver gives the message back.
 //
 // A payload to or from another host is copied through pinned memory. Pinned memory is CPU memory that the GPU can
 // access.
@@ -12,8 +12,8 @@
 // No GPU waits for another GPU. Instead, each rank waits for its own GPU. A sender sends a notice once its GPU has
 // written the payload. A receiver gives a message back once its GPU has read the payload.
 //
-// A frame is memory of the sender for one payload. For each receiver, the sender has as many frames as messages to this
-// receiver can be in flight. It allocates the frames of a receiver at first use.
+// A frame is memory of the sender for one payload. For each receiver, the sender has one frame for each message that
+// can be in flight. The sender allocates the frames for a receiver when it first uses them.
 #pragma once
 
 #include <cstdint>

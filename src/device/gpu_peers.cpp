@@ -13,7 +13,7 @@
 namespace collectives {
 namespace {
 
-/// Handle as an array of 8-byte words, the form in which the arena stores it.
+/// Handle as an array of 8-byte words. The arena stores handles in this form.
 using Words = std::array<std::uint64_t, sizeof(Device::Handle) / sizeof(std::uint64_t)>;
 static_assert(sizeof(Words) == sizeof(GpuMemoryRecord::handle));
 
@@ -77,8 +77,8 @@ void GpuPeers::withdraw_freed() {
   }
 }
 
-/// Writes a handle into a place of the arena. No peer reads the place meanwhile, because a peer needs a name to read
-/// it. The old name belongs to a call that has ended, and the new one is published later.
+/// Writes a handle into a place of the arena. A peer reads a place only if a call has published a name for it. During
+/// the write there is no valid name: the call with the old name has ended, and the new name is published later.
 void GpuPeers::write(std::size_t place, const Device::Handle& handle) noexcept {
   GpuMemoryRecord& record = arena_.gpu_block(arena_.self()).memory[place];
   const auto words = std::bit_cast<Words>(handle);

@@ -10,15 +10,15 @@
 //    allocation.
 // 3. A peer that receives the name opens the allocation by the handle. It keeps the mapping for later calls.
 //
-// The driver numbers its allocations. A new allocation thus has another number than a freed one at the same address.
-// The owner sees the new number and writes the new handle. Each write to a place increments the sequence number of the
-// place. A peer compares the sequence number at each use of a name. It therefore never uses an old mapping for a new
-// allocation.
+// The driver numbers its allocations. A new allocation thus has another number than a freed allocation at the same
+// address. The owner compares this number, and writes a new handle for a new allocation. Each write to a place
+// increments the sequence number of the place. At each use of a name, a peer compares the sequence number with that of
+// its mapping. It therefore never uses an old mapping for a new allocation.
 //
-// Before an owner writes a new handle, it withdraws (overwrites) the handles of freed allocations. If all places are
-// taken, the owner replaces the handle that was unused for the longest time. Before a peer opens a further allocation,
-// it closes its mappings whose handles have been overwritten. Until a peer has closed its mapping, the memory of a
-// freed allocation may stay occupied.
+// Before an owner writes a new handle, it overwrites the handles of freed allocations. If all places are in use, the
+// owner replaces the handle that was unused for the longest time. Before a peer opens another allocation, it closes all
+// mappings whose handles have been overwritten. The memory of a freed allocation may stay occupied until all peers have
+// closed their mappings.
 #pragma once
 
 #include <array>

@@ -4,8 +4,8 @@
 // executor then performs the call on this buffer, like any call on CPU memory. Finally, the path copies the result back
 // to the GPU. In a long all-reduce, the copies overlap with the work of the executor (pipelined_copy.hpp).
 //
-// The copies run in two GPU streams, queues of work for the GPU. The path never waits for them. Instead, it asks the
-// GPU in each call of progress() whether a copy is done.
+// The copies run in two GPU streams, queues of work for the GPU. The path never waits for the streams. Instead, each
+// call of progress() asks the GPU whether a copy is done.
 #include "device/host_copy_path.hpp"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;  // Page size in bytes. Only whole pages are pinned.
 
-/// Keeps memory mapped until the process ends, because a GPU that did not finish in time may still write to it later.
+/// Keeps memory mapped until the process ends. Reason: a GPU that did not finish its copy in time may still write to
+/// the memory.
 void leak(SharedMemory memory) {
   static std::mutex mutex;
   static std::vector<SharedMemory> kept;
@@ -136,8 +137,8 @@ PathExecutor::PathState HostCopyPath::progress() {
   return PathState::done;
 }
 
-/// Waits at most 200 ms for each stream. When the caller then receives the error and frees its buffers, the GPU has
-/// usually ended its copies from and to them.
+/// Waits at most 200 ms for each stream, so that the GPU has usually ended its copies from and to the program's
+/// buffers. After this wait, the program receives the error, and may free its buffers.
 void HostCopyPath::abandon() noexcept {
   if (stream_ == nullptr) return;
   drain_stream(device_, stream_, input_copied_, kDrainTimeoutAfterFailure);

@@ -1,20 +1,20 @@
 // HostCopyPath: performs a call on GPU memory through CPU memory. It copies the vector to CPU memory, lets the CPU
 // perform the call there, and copies the result back to the GPU.
 //
-// HostCopyPath is one of several device paths, ways to perform calls on GPU memory. It is slower than most others, but
-// works with every backend except `nccl`, and with any number of hosts. Codecs, top-k and user ops work, too.
+// HostCopyPath is one of several device paths, ways to perform calls on GPU memory. It is slower than most other paths.
+// However, it works with every backend except `nccl`, with any number of hosts, and with codecs, top-k and user ops.
 //
 // The path has one buffer in CPU memory, which holds the whole vector. The buffer is pinned, so the GPU can access it.
 // It is kept between calls, and grows to the longest vector so far. It is shared memory, so the other ranks of the host
 // can read it without a copy (zero-copy protocol).
 //
-// A long all-reduce works in rounds, each on other elements of the vector. The copies for one round overlap with the
-// work on other rounds (pipelined_copy.hpp). In calls with several tensors or a compressor, the copies do not overlap.
-// When an operation begins, the copy of the last result to the GPU may still be in progress. The operation waits for
-// this copy before using the buffer.
+// A long all-reduce works in rounds, and each round processes other elements of the vector. The copies for one round
+// overlap with the work on other rounds (pipelined_copy.hpp). In calls with several tensors or a compressor, the copies
+// do not overlap. When an operation begins, the copy of the last result to the GPU may still be in progress. The
+// operation waits for this copy before using the buffer.
 //
-// Price: a call copies the vector over the bus up to twice, once in each direction. Pinned memory of the size of the
-// longest vector is kept. In a call of one round, the copies do not overlap with the work of the CPU.
+// Price: a call copies the vector over the bus up to twice, once in each direction. The path keeps pinned memory of the
+// size of the longest vector. In a call of one round, the copies do not overlap with the work of the CPU.
 #pragma once
 
 #include "collectives/memory.hpp"

@@ -1,9 +1,9 @@
 // Implementation of HostShare, by which the GPU of one rank does its share of a collective among the ranks of a host.
 //
 // A share is the range of the vector that one rank processes for all ranks of the host. The function perform() finds
-// the buffers that the share reads (sources) and writes (destinations). It then puts at most one kernel, and copies if
-// there are more destinations, into the stream. A kernel is a function that the GPU runs. A stream is a queue of work
-// for the GPU.
+// the buffers that the share reads (sources) and writes (destinations). A stream is a queue of work for the GPU, and a
+// kernel is a function that the GPU runs. The function perform() puts at most one kernel into the stream. If there are
+// more destinations than a kernel can write, it also puts copies into the stream.
 #include "device/host_share.hpp"
 
 #include <algorithm>

@@ -19,8 +19,9 @@ class HostShare {
   struct Reduction {
     ReduceOp op;
     DataType type = DataType::f32;
-    bool unreduced = true;  ///< True: the sources are inputs of ranks, not partial results.
-    /// Number of ranks by which fold() divides an average; 0: no division, because the result is partial.
+    bool unreduced = true;  ///< Whether the sources are inputs of ranks, not partial results.
+    /// Number of ranks by which fold() divides an average. If it is 0, fold() does not divide, because the result is
+    /// partial.
     int finish_ranks = 0;
   };
   /// Puts the work on the share of local rank `self` into the stream. In a reduction, a kernel reads the share from

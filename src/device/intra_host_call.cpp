@@ -3,8 +3,8 @@
 //
 // A call begins when the earlier work in the caller's stream, a queue of GPU work, is done. If other GPUs can access
 // the caller's buffers, the call works on them in place. Otherwise this rank first copies its vector to memory of its
-// own, which is called packing. At the end, it waits until the GPUs of the other ranks no longer access this memory,
-// and copies the result back.
+// own, which is called packing. At the end of the call, this rank waits until the GPUs of the other ranks no longer
+// access the memory. It then copies the result back.
 #include "device/intra_host_call.hpp"
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum size of the memory for packed vectors in bytes, so that short vectors of growing length need one allocation.
+/// Minimum size in bytes of the memory for packed vectors. With it, short vectors of growing length need only one
+/// allocation.
 constexpr std::size_t kLeastBytes = 64 << 10;
 
 bool is_aligned(const void* address, std::size_t element) {

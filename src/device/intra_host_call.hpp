@@ -4,11 +4,13 @@
 // The object owns a stream, a queue of GPU work. It prepares the buffers of a call, and returns the result to the
 // caller's buffers. BufferExchange (buffer_exchange.hpp) publishes the buffers and synchronizes the ranks.
 //
-// The kernels of other ranks cannot work on managed memory, on memory that the driver cannot share, or on misaligned
-// elements. They also need one vector, not several tensors. In these cases, a rank packs its vector: it copies the
-// vector to memory of this object, and copies the result back. Other ranks pack nothing. The memory is as long as the
-// longest packed vector, rounded up to a power of two. It has at least 64 KiB. Memory that is too short for a later
-// vector is freed only with the object. Reason: freeing may wait for all work of the GPU.
+// Kernels of other ranks cannot work on managed memory, on memory that the driver cannot share, or on misaligned
+// elements. They also need one contiguous vector, not several tensors. If the buffers of a rank are unsuitable for one
+// of these reasons, the rank packs its vector. To pack is to copy the vector to memory of this object, and later to
+// copy the result back. A rank with suitable buffers does not pack. The memory is as long as the longest packed vector,
+// rounded up to a power of two, and at least 64 KiB long. If a later vector is longer, the object allocates more
+// memory, but frees the old memory only in its destructor. Reason: CUDA may wait for all work of the GPU when it frees
+// memory.
 #pragma once
 
 #include <cstddef>

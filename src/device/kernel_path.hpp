@@ -2,10 +2,11 @@
 // device path, a way to perform calls on GPU memory.
 //
 // The vector is divided into one share per rank. In a reduce-scatter or all-gather, a share is the rank's own part. In
-// all other calls, the shares are about equally long. In an all-reduce, a rank's kernel reads its share from the buffer
-// of every rank. It combines the values in rank order. It writes the result to the buffer of every rank. If the kernels
-// can access all buffers, an all-reduce of up to 8 ranks takes one kernel per rank and no copy. The result has the same
-// bits as that of the same call on CPU memory. ZeroCopy (shared_memory/zero_copy.hpp) is the equivalent for CPU memory.
+// all other calls, the shares are about equally long. In an all-reduce, the kernel of a rank reads the rank's share
+// from the buffers of all ranks. It combines the values in rank order, and writes the result to the buffers of all
+// ranks. If the kernels can access all buffers, an all-reduce of up to 8 ranks needs one kernel per rank and no copy.
+// The result has the same bits as that of the same call on CPU memory. ZeroCopy (shared_memory/zero_copy.hpp) works in
+// the same way on CPU memory.
 //
 // Price: a call ends only when the last GPU has finished, even if the caller passes a stream. Reason: the kernels of
 // the other ranks write into this rank's output. This rank's stream cannot wait for these kernels.

@@ -21,7 +21,7 @@ DeviceMaker& replacement() {
 }
 
 /// Returns a handle of CUDA's driver library, which the caller must dlclose(). Returns null if the process has not
-/// loaded the library. Takes 30 us, because dlopen() searches for the file.
+/// loaded the library. The call takes 30 us, because dlopen() searches for the file.
 void* driver_if_loaded() { return ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); }
 
 }  // namespace
@@ -38,8 +38,9 @@ bool cuda_is_in_use() noexcept {
   if (replacement()) return true;
   void* const driver = driver_if_loaded();
   if (driver == nullptr) return false;
-  // A loaded driver does not mean that the process uses CUDA, because other libraries load the driver to inspect the
-  // machine. The code below therefore asks the driver for contexts. A result of 0 means success.
+  // The driver may be loaded although the process does not use CUDA, because other libraries load it to inspect the
+  // machine. The code below therefore asks the driver whether the process has a context on any GPU. The functions of
+  // the driver return 0 for success.
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(driver, name));
     return function != nullptr;

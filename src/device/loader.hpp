@@ -1,9 +1,9 @@
-// Loader: loads libcollectives_cuda at run time. This shared library, the component, implements Device (the interface
-// to a GPU) by CUDA.
+// Loader: loads libcollectives_cuda at run time. This shared library is called the component. It implements Device, the
+// interface to a GPU, by CUDA.
 //
 // The core library is not linked to the component. One binary therefore runs with and without a GPU. The component
-// contains CUDA's runtime library. Price: the runtime library takes one or two megabytes. If the program uses CUDA
-// itself, the process holds the runtime library twice.
+// contains CUDA's runtime library. Price: the runtime library makes the component one or two megabytes longer. If the
+// program uses CUDA itself, the process holds the runtime library twice.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 // slices, and the ranks of one rail all-reduce one slice.
 //
 // A call with a top-k compressor sends only the k elements of greatest magnitude of a gradient. The residual is the sum
-// of the values that were not sent yet. A rank with a slice keeps its residual.
+// of the values that were not sent yet. Each rank that has a slice keeps the residual of the slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>

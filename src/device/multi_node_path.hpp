@@ -1,8 +1,8 @@
-// MultiNodePath: performs an all-reduce on GPU memory across several hosts, of which some have several ranks. It is a
-// device path, a way to perform calls on GPU memory.
+// MultiNodePath: performs an all-reduce on GPU memory across several hosts. At least one host has several ranks. The
+// class is a device path, a way to perform calls on GPU memory.
 //
-// A rail is one rank of each host, all with the same local number. The vector has slices, at most one per rail. A plan
-// may use only one slice. A call has these phases:
+// A rail is one rank of each host, all with the same local number. The vector is cut into slices: one slice per rail,
+// or a single slice for the first rail. A call has these phases:
 //
 // 1. The GPUs of each host add the vectors of its ranks. Afterwards, the GPU of each rank that owns a slice holds the
 //    sum of that slice over its host.
@@ -10,7 +10,7 @@
 // 3. The CPU all-reduces the slice along its rail, by the algorithm of the plan (`CollectiveSpec::inter_host_only`).
 // 4. Each rank copies the slice back and distributes it to all GPUs of its host.
 //
-// A rank therefore copies its slice only once in each direction between its GPU and CPU memory. The CPU adds only the
+// The slice of a rank therefore crosses the bus between GPU and CPU only once in each direction. The CPU adds only the
 // sums of hosts. Every transport and every codec works, because phase 3 works on CPU memory.
 //
 // Phases 1 and 4 have two forms:
@@ -18,20 +18,20 @@
 // - Kernels access the memory of the other GPUs. A slice has one owner on each host. Only this owner reads and writes
 //   the slice in the buffers of the host's ranks. An in-place call therefore overwrites no input that another rank
 //   still needs. The ranks of a host synchronize only before phase 1 and after phase 4.
-// - NCCL performs a reduce-scatter and an all-gather, if the GPUs of a host have no access to each other's memory.
+// - NCCL performs a reduce-scatter and an all-gather. This form is for GPUs that cannot access each other's memory.
 //
 // With a compressor (TopK), the rank that holds a slice after phase 1 is its owner. The owner sends only the elements
-// of greatest magnitude of its slice of the sum (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients
-// that was not sent yet. In the first call of a tensor, the ranks of a host may not yet keep the residuals of their
-// slices. In that call, all ranks of the host use HostCopyPath instead. The call then moves the residuals to the
-// owners.
+// of greatest magnitude of its slice (device/top_k_on_gpu.hpp). It keeps the residual, the part of gradients that was
+// not sent yet. In the first call of a tensor, other ranks may still have residuals of the slice. In this call, all
+// ranks of the host use HostCopyPath, which moves the residuals to the owners.
 //
-// All ranks receive the same bits. With kernels, these are the bits of backend `hierarchical` on CPU memory. A ring of
-// three or more hosts in several rounds is an exception. In that ring, an element may belong to another host than on
-// CPU memory. The order of its sum then differs. This can change the bits of floats. NCCL adds in its own order.
+// All ranks receive the same bits. With kernels, the bits equal those of backend `hierarchical` on CPU memory.
+// Exception: in a ring of three or more hosts with several rounds, an element may belong to another host than on CPU
+// memory. The hosts then add the values of this element in another order, which can change the bits of floats. NCCL
+// adds in an order of its own.
 //
-// Price: the addition inside hosts, the exchange between hosts and the distribution follow one another. On CPU memory,
-// a long call works in rounds, and these three activities of different rounds overlap.
+// Price: phases 1, 3 and 4 do not overlap. A long call on CPU memory works in rounds, and these phases of different
+// rounds overlap.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 // Implementation of NcclCollective, which performs calls by NCCL, NVIDIA's library for collectives between GPUs.
 //
-// NCCL's own reductions do not always have the result that this library promises. In these cases, NCCL only moves data,
-// and a GPU kernel of this library reduces the data. Such a call is called unsummed. In an unsummed call, each rank
-// owns one part of the vector. Every rank sends its input for a part to the owner of the part. The GPU of the owner
-// then combines the inputs of all ranks.
+// NCCL's own reductions do not always have the result that this library promises. For such a reduction, NCCL only moves
+// the data, and a GPU kernel of this library reduces it. A call of this kind is called unsummed. In an unsummed call,
+// each rank owns one part of the vector. Every rank sends its input for a part to the owner of the part. The GPU of the
+// owner then combines the inputs of all ranks.
 //
 // An unsummed call works in rounds. A round moves as many elements of each part as fit into the scratch memory.
 #include "device/nccl_collective.hpp"
@@ -27,8 +27,8 @@ namespace {
 /// Alignment of the slots in the scratch memory, in bytes, equal to that of device memory.
 constexpr std::size_t kSlotAlignment = 256;
 
-/// Maximum wait for a stream (queue of GPU work) after a failure. If its work takes longer, the scratch memory is not
-/// freed, because the GPU may still write to it.
+/// Maximum wait for a stream (queue of GPU work) after a failure. If the work in the stream takes longer, the scratch
+/// memory is not freed, because the GPU may still write to it.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 NcclComm::Kind kind_of(Collective collective) {
@@ -49,8 +49,8 @@ bool equal(const Parts& parts) {
   return true;
 }
 
-/// Returns the length of a part if one collective of NCCL can handle all parts, which must be equally long. Allows one
-/// exception: the last part may be longer, and its excess is not counted. Otherwise returns 0.
+/// Returns the length of the parts if all of them are equally long, as a collective of NCCL requires. The last part may
+/// be longer. Returns 0 if the lengths differ in another manner.
 std::size_t equal_count(const Parts& parts) {
   const std::size_t each = parts[0].count;
   for (int rank = 1; rank < parts.size(); ++rank)

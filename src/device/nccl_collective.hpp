@@ -2,13 +2,15 @@
 //
 // NCCL performs a whole call if the call reduces nothing, or if NCCL computes the result that ReduceOp promises. A
 // collective of NCCL needs parts of equal length. If only the last part is longer, one more broadcast or reduction
-// handles its additional elements. If the lengths differ in another manner, each part takes one broadcast or reduction.
+// handles its additional elements. If the lengths differ in another manner, one broadcast or reduction handles each
+// part.
 //
 // In all other reductions, NCCL only moves data. Each rank owns a part of the vector. A contribution is the unreduced
 // input of a rank. For each part, every rank sends its contribution to the owner. The owner's GPU combines the
 // contributions in rank order, as the CPU does for CPU memory. The owners send the sums to the ranks that receive the
-// result. The scratch memory for contributions is limited. A long call therefore works in rounds, each on other
-// elements. If the call uses a codec, f32 values are sent as 16-bit floats. The owner rounds the sum once.
+// result. The scratch memory for contributions is limited. A long call therefore works in rounds, and each round
+// processes other elements. If the call uses a codec, ranks send f32 values as 16-bit floats, and the owner rounds the
+// sum only once.
 //
 // Price: with p ranks, each rank sends p - 1 messages with contributions, and needs scratch memory. NCCL's own
 // reduction needs neither these messages nor the scratch memory, but rounds differently.

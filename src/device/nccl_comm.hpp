@@ -16,12 +16,12 @@
 namespace collectives {
 
 /// NCCL communicator of this rank. One thread may use it at a time. All members must start the same collectives in the
-/// same order, and matching sends and receives. A failure throws Error{system} with NCCL's text. The failure stops the
-/// communicator, and later calls throw Error{aborted}.
+/// same order. Their sends and receives must match. A failure throws Error{system} with NCCL's text. The failure stops
+/// the communicator, and later calls throw Error{aborted}.
 class NcclComm {
  public:
   enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, receive };
-  /// One call in a stream. The buffers are device memory.
+  /// Call that NCCL puts into a stream. The buffers are in device memory.
   struct Call {
     Kind kind = Kind::all_reduce;
     const void* input = nullptr;

@@ -1,8 +1,9 @@
 // Implementation of NcclPath, which performs calls by NCCL. NCCL is NVIDIA's library for collectives between GPUs.
 //
 // The path starts an operation by calls of NcclCollective, which put work into a stream, a queue of work for the GPU.
-// The next operation can then begin, while the GPU still works on the first one. The path therefore keeps a list of
-// operations whose work is in the stream. It removes the oldest one when the GPU has performed its work (retire).
+// The next operation can then begin while the GPU still works on earlier operations. The path therefore keeps a list of
+// operations whose work is in the stream. When the GPU has performed the work of the oldest operation, retire() removes
+// this operation from the list.
 #include "device/nccl_path.hpp"
 
 #include <new>

@@ -1,8 +1,9 @@
 // NcclPath: performs calls on GPU memory by NCCL, NVIDIA's library for collectives between GPUs.
 //
 // The path puts the work of all operations into one stream of its own. A stream is a queue of work for a GPU. An
-// operation can therefore begin while the GPU still works on earlier ones, unless it must allocate memory. If the
-// caller passes a stream to a call, the GPU first completes the work that this stream held at the call.
+// operation can therefore begin while the GPU still works on earlier operations. Exception: an operation that must
+// allocate memory waits for the earlier operations. If the program passes a stream to a call, the GPU first completes
+// the work that is already in this stream.
 #pragma once
 
 #include <deque>
@@ -28,12 +29,12 @@ class NcclPath final : public PathExecutor {
   std::uint64_t moves() const noexcept override { return moves_; }
 
   NcclComm& nccl_comm() noexcept { return nccl_collective_.nccl_comm(); }
-  /// Returns the list of registered memory. Requires that no operation is in progress while the list changes.
+  /// Returns the list of registered memory. The caller may change the list only while no operation is in progress.
   Registry& registry() noexcept { return registry_; }
 
  private:
-  /// Fills in offsets_ and calls_. Requires that all earlier calls are in their stream, so that they no longer need
-  /// offsets_ and calls_.
+  /// Fills in offsets_ and calls_. Requires that all work of earlier calls is in the stream. Earlier calls then no
+  /// longer need offsets_ and calls_.
   void describe(const DeviceCall& call, const PlannedCall& planned);
 
   Device& device_;

@@ -2,7 +2,8 @@
 //
 // A communicator has at most one object of each path. The plan of a call names the path that performs it (DevicePath,
 // in plan.hpp). File planning/device_path_choice.cpp chooses the path, from values that are equal on all ranks. Some
-// paths let the CPU perform a part of an operation, in CPU memory. Their progress() then returns PathState::host.
+// paths let the CPU perform a part of an operation, in CPU memory. The function progress() of these paths returns
+// PathState::host when the CPU must act.
 //
 // The communicator does the work that all paths share:
 //
@@ -11,14 +12,15 @@
 // - While a thread waits for the operation, the communicator looks for peers in another call, for lost peers, and for a
 //   passed deadline.
 //
-// progress() never waits for a peer. It waits for the GPU only to allocate or free memory, or to move a residual of
-// top-k. It goes as far as it can. It polls events to learn how far the GPU is.
+// The function progress() advances an operation as far as possible, and never waits for a peer. It polls events to find
+// out whether work of the GPU is done. It waits for the GPU only to allocate or free memory, or to move a residual of
+// top-k.
 //
 // A stream is a queue of work for a GPU. When all work of an operation is in streams, the next operation can begin. The
 // GPU may still be performing the work of the earlier operation. A progress thread, if there is one, watches the
-// earlier operation until it ends. At most 32 calls begin before the oldest operation in streams ends. Ranks compare
-// the arguments of a call while they wait, and when results are complete. Price: if a peer is in another call, a rank
-// may report it only in a later call.
+// earlier operation until it ends. At most 32 calls can begin after an operation before this operation has ended. Ranks
+// compare the arguments of a call while they wait, and when results are complete. Price: if a peer is in another call,
+// a rank may report it only in a later call.
 #pragma once
 
 #include <cstdint>

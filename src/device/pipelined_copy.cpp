@@ -1,11 +1,12 @@
 // Implementation of PipelinedCopy, which copies a vector between a GPU and CPU memory while the CPU works on it.
 //
-// The CPU works in rounds. An algorithm divides the vector into one part per rank, or has the whole vector as one part.
-// A round processes one segment of each part. While the CPU performs one round, the GPU copies the segments of later
-// rounds to CPU memory, and the results of earlier rounds back.
+// The CPU works in rounds. An algorithm divides the vector into one part per rank, or treats the whole vector as one
+// part. A round processes one segment of each part. While the CPU performs one round, the GPU copies the segments of
+// later rounds to CPU memory, and the results of earlier rounds back.
 //
-// Each copy has a start-up cost. The segments of several rounds, a group, are therefore copied together. The segments
-// of one part in a group are adjacent in memory, so one copy moves them all. They are called a piece.
+// Each copy has a start-up cost. The segments of several rounds are therefore copied together. These segments form a
+// group. The segments of one part in a group are called a piece. They are adjacent in memory, so one copy moves a whole
+// piece.
 #include "device/pipelined_copy.hpp"
 
 #include <algorithm>

@@ -1,21 +1,21 @@
 // PipelinedCopy: copies the vector of a call between a GPU and CPU memory while the CPU works on the vector.
 //
-// The CPU works in rounds. A round performs all Steps, the single actions of a rank, on one segment of each part of the
-// vector. A part is the range of one rank, or the whole vector if the algorithm does not divide it.
+// The CPU works in rounds. An algorithm divides the vector into one part per rank, or treats the whole vector as one
+// part. In each round, the CPU performs all Steps, the actions of a rank, on one segment of each part.
 //
 // A round can begin as soon as its own input has been copied, while the input of later rounds is still being copied.
 // The result of a round is copied to the GPU during later rounds. Three activities thus overlap: the copy to CPU
-// memory, the work of CPU and network, and the copy back. A long vector takes little more time than the slowest of the
-// three. The order of Steps and the bits of the result are those of a call on CPU memory.
+// memory, the work of CPU and network, and the copy back. A call on a long vector takes little longer than the slowest
+// of these activities. The order of Steps and the bits of the result are those of a call on CPU memory.
 //
 // The executor performs the Steps. Before each Step, it asks this object whether the input of the round is ready. It
 // also reports to this object which rounds are complete.
 //
-// The data of several rounds, a group, are copied together. A group consists of one piece per part, a range of adjacent
-// elements. Each copy has a start-up cost. A group of a long vector therefore has at least about 1 MiB. A piece has at
-// least about 128 KiB.
+// Each copy has a start-up cost. The data of several rounds are therefore copied together. These data form a group. A
+// group has one piece per part: a range of adjacent elements, which one copy moves. A group of a long vector has at
+// least about 1 MiB, and a piece has at least about 128 KiB.
 //
-// Price: the executor asks before each Step whether the input is ready. Each group takes one copy per part in each
+// Price: the executor asks before each Step whether the input is ready. Each group needs one copy per part in each
 // direction. Only an all-reduce can use this class. Reason: its rounds use the same ranges on all ranks.
 #pragma once
 

@@ -1,9 +1,10 @@
-// memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory. It does so before anything
-// is sent.
+// memory_of(): determines whether the buffers of a call are in GPU memory or in CPU memory. A call uses this function
+// before it sends messages.
 //
-// If the communicator has a GPU, every call asks the driver about each buffer. Reason: an address may have been reused
-// for other memory. The answer is part of the signature, which ranks compare. Ranks with different answers therefore
-// get an error. Price: a query takes under a microsecond per buffer.
+// If the communicator has a GPU, every call asks the driver about each buffer. The result of an earlier call cannot be
+// reused, because another kind of memory may now have the same address. The answer is part of the signature, which
+// ranks compare. If two ranks get different answers, the call therefore throws an error. Price: a query takes under a
+// microsecond per buffer.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,10 @@ namespace collectives {
 /// memory. Managed memory counts as GPU memory if a stream is given, otherwise as CPU memory. Pinned memory counts as
 /// CPU memory. A vector without elements counts as CPU memory, whatever its address.
 ///
-/// Throws Error{invalid_argument} for buffers of both kinds, a buffer or stream of another GPU, or a stream with CPU
-/// memory. Throws Error{unsupported} for buffers in GPU memory if some rank of the communicator has no GPU, or if the
-/// stream is being captured. Throws the errors of `device`.
+/// Throws Error{invalid_argument} if a call mixes CPU and GPU memory, or if a buffer or the stream belongs to another
+/// GPU. Also throws it if a stream is given for buffers in CPU memory. Throws Error{unsupported} for buffers in GPU
+/// memory if some rank of the communicator has no GPU, or if the stream is being captured. Throws the errors of
+/// `device`.
 Memory memory_of(const Device& device, const Call& call, std::optional<Device::Stream> stream,
                  const Topology::Gpus& gpus, Rank rank);
 

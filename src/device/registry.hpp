@@ -2,16 +2,16 @@
 // NCCL can access registered memory without a copy.
 //
 // Each rank registers its own memory by ncclCommRegister(), with the NCCL communicator of the Communicator that the
-// program calls. No rank needs another rank to register. A rank may register nothing. Ranges are added and removed
-// only while no operation is in progress. Reason: while a range is added or removed, CUDA may wait for the GPU, and
-// NCCL for other ranks.
+// program calls. A rank registers memory without the other ranks. Some ranks may register no memory. Ranges are added
+// and removed only while no operation is in progress. Reason: when a range is added or removed, CUDA may wait for the
+// GPU, and NCCL may wait for other ranks.
 //
-// Any number of ranges inside a registered range share its registration. NCCL therefore registers each byte once. A
-// range that overlaps a registered range without lying inside it is refused. Reason: the two registrations could not be
-// removed separately.
+// Any number of ranges inside a registered range share its registration. NCCL therefore registers each byte once. If a
+// range overlaps a registered range but does not lie inside it, the registry throws an error. Reason: the two
+// registrations could not be removed separately.
 //
-// Price of registering without the other ranks: NCCL's fastest kernels are not used. These kernels need symmetric
-// windows, which all ranks must create together.
+// Price of registering without the other ranks: NCCL does not use its fastest kernels. These kernels need symmetric
+// windows: registrations that all ranks create together.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // Implementation of StepPath, which performs the Steps of an algorithm on GPU memory.
 //
-// A Step is one action of a rank: it takes values, may reduce them, and may store or send the result. The same executor
-// that performs Steps on CPU memory also performs them here. When values must be copied or reduced, it calls StepPath.
-// StepPath puts this work into a stream, a queue of work for the GPU. When the GPU is done, the executor continues.
+// A Step is one action of a rank: it takes values, may reduce them, and may store or send the result. The executor that
+// performs Steps on CPU memory also performs Steps on GPU memory. When values must be copied or reduced, the executor
+// calls StepPath. StepPath puts this work into a stream, a queue of work for the GPU. When the GPU has done the work,
+// the executor continues.
 //
 // A host Step is a collective among the ranks of one host. Each rank's GPU kernel processes one share of the vector for
 // all ranks of the host (device/host_share.hpp).
@@ -18,8 +19,9 @@
 namespace collectives {
 namespace {
 
-/// Returns one route per rank, which states how the executor sends to this rank. Values for ranks of this host stay in
-/// the sender's memory, where the receiver reads them. Values for other hosts are sent.
+/// Returns one route per rank. A route states how the executor sends messages to a rank. For a rank of this host, the
+/// values stay in the sender's memory, and the receiver reads them there. For a rank of another host, the message holds
+/// the values.
 std::vector<Executor::Route> routes_by(GpuMessages& messages, int ranks) {
   std::vector<Executor::Route> routes;
   for (Rank rank = 0; rank < ranks; ++rank)

@@ -1,19 +1,19 @@
-// StepPath: performs on GPUs the same Steps as a call on CPU memory, one after another. A Step is one action of a rank.
-// It takes values, may combine them, may store the result, and may send it. A device path, such as this, is a way to
-// perform calls on GPU memory.
+// StepPath: performs the Steps of a call on GPUs, one after another. A Step is one action of a rank. It takes values,
+// may combine them, may store the result, and may send it. StepPath is a device path, a way to perform calls on GPU
+// memory.
 //
-// On one host, the path serves the backends `ring` and `reduce_to_one`. On several hosts, of which some have several
-// ranks, it serves all algorithms. The executor that performs Steps on CPU memory (execution/executor.hpp) performs the
-// Steps here, too. Only three kinds of work differ:
+// On one host, the path serves the backends `ring` and `reduce_to_one`. On several hosts, it serves all algorithms if
+// some host has several ranks. The executor (execution/executor.hpp) performs the Steps of a call on CPU memory and of
+// a call on GPU memory. Three kinds of work differ on GPU memory:
 //
 // - Kernels and copies of the GPU process the values (ValueEngine).
 // - Messages inside a host hold GPU addresses. Messages to other hosts hold the data (device/gpu_messages.hpp).
 // - In a host Step, a collective of the ranks of one host, each rank's kernel processes one share of the vector
 //   (device/host_share.hpp).
 //
-// Algorithms therefore need no second version for GPUs. The result has the same bits as on CPU memory.
+// The algorithms are therefore the same as on CPU memory. The result has the same bits as on CPU memory.
 //
-// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step. It then starts the next Step. The path
+// Price: Steps do not overlap. The CPU polls until the GPU has finished a Step, and then starts the next Step. The path
 // performs no call whose messages a codec encodes.
 #pragma once
 

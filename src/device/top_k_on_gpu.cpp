@@ -1,9 +1,9 @@
 // Implementation of TopKOnGpu, which performs the GPU's work in an all-reduce with top-k.
 //
-// In such a call, a rank sends only the k elements of greatest magnitude of its gradient. It adds the other elements to
-// its residual, a vector on the GPU, from which later calls may send them. The functions of this file keep the
-// residual, select elements, and add the received elements of all ranks. A slice is the range of the tensor from which
-// this rank selects.
+// In an all-reduce with top-k, a rank sends only the k elements of greatest magnitude of its gradient. It adds the
+// other elements to its residual, a vector on the GPU. Later calls may send elements of the residual. The functions of
+// this file keep the residual, select elements, and add the received elements of all ranks. A slice is the range of the
+// tensor from which this rank selects.
 #include "device/top_k_on_gpu.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace collectives {
 
-/// Residual of a tensor on the GPU, which may exist longer than the communicator that made it.
+/// Residual of a tensor on the GPU. It may exist longer than the communicator that made it.
 class GpuResidual final : public DeviceResidual {
  public:
   GpuResidual(std::shared_ptr<Device> device, std::size_t n, bool with_velocity)
@@ -51,16 +51,16 @@ class GpuResidual final : public DeviceResidual {
 
   float* residual() const noexcept { return values_.as<float>(); }
   float* velocity() const noexcept { return velocity_; }
-  /// Returns true if a call on `device` can use the residual without a copy. False if another communicator has made the
-  /// residual on another GPU, or with another length.
+  /// Returns true if a call on `device` can use the residual without a copy. Returns false if another communicator has
+  /// made the residual on another GPU, or with another length.
   bool fits(const Device& device, std::size_t n, bool with_velocity) const {
     return owner_process_.is_current() && !returned && device.identity() == device_->identity() && n == n_ &&
            with_velocity == (velocity_ != nullptr);
   }
-  /// Delays later work of `stream` until earlier work on the residual, in any stream, is done.
+  /// Makes later work in `stream` wait until all earlier work on the residual, in any stream, is done.
   void wait_for_it(Device::Stream stream) { device_->wait(stream, used_); }
-  /// Puts copies of a residual and a velocity from CPU memory into the stream. Clears the vector on the GPU instead if
-  /// the one in CPU memory is empty or all zero.
+  /// Puts copies of a residual and a velocity from CPU memory into the stream. If a vector in CPU memory is empty or
+  /// all zero, clears the vector on the GPU instead.
   void bring(const std::vector<float>& residual, const std::vector<float>& velocity, Device::Stream stream) {
     const auto zero = [](const std::vector<float>& values) {
       return std::ranges::all_of(values, [](float value) { return std::bit_cast<std::uint32_t>(value) == 0; });

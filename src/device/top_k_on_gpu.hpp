@@ -7,22 +7,23 @@
 // 4. The received selections are copied to the GPU, which clears the result and adds them in rank order
 //    (cuda/sparse.cu).
 //
-// A rank thus copies 8 bytes per selected element to CPU memory, an index and a value. A dense all-reduce would copy
-// every element of the tensor in both directions. That is 8 bytes per element.
+// A rank thus copies 8 bytes per selected element to CPU memory: an index and a value. A dense all-reduce would copy
+// every element of the tensor to CPU memory and back: 8 bytes per element of the tensor.
 //
-// A rank usually selects from the whole tensor. If the ranks of a host first add their gradients, a rank selects only
-// from its slice. A slice is a range of the sum.
+// A rank usually selects elements from the whole tensor. If the ranks of a host first add their gradients, a rank
+// selects elements only from its slice, a range of the sum.
 //
-// The residual is the part of gradients not sent yet. The velocity is the sum that momentum keeps per element. Both
-// stay on the GPU between calls. They belong to the tensor, not to the communicator (`DeviceResidual`). They are copied
-// to CPU memory only if necessary. Reasons are TopK::save(), a report with norms, and a failed call. Another reason is
-// a call that the CPU or another GPU performs.
+// The residual is the part of gradients that was not sent yet. The velocity is the decaying sum of gradients that
+// momentum correction uses. Residual and velocity stay on the GPU between calls. They belong to the tensor, not to the
+// communicator (`DeviceResidual`). They are copied to CPU memory for TopK::save(), for a report with norms, and after a
+// failed call. They are also copied there if the CPU or another GPU performs the next call.
 //
 // The results have the same bits as on the CPU. Equal gradients lead to the same selections, which are added in the
 // same order. Sums that NCCL has computed inside a host may differ in their last bits.
 //
-// Price: only the CPU moves residuals between ranks, to the owner of each slice, the rank that selects from it. If the
-// ranks of a host add first, the first call of a tensor therefore uses HostCopyPath.
+// Price: the owner of a slice, which selects elements from it, needs the residuals of all ranks for this slice. Only
+// the CPU can move residuals between ranks. If the ranks of a host first add their gradients, the first call of a
+// tensor therefore uses HostCopyPath.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,8 @@
 // Implementation of CodedStep, which performs Steps whose messages are encoded. A Step is one action of a rank, such as
 // to receive messages and add them. A codec converts f32 values to fewer bytes and back.
 //
-// Received values are decoded and added tile by tile. A tile is about 1,024 elements, so that the decoded values of
-// several ranks stay in the first-level cache until they are added.
+// Received values are decoded and added tile by tile. A tile is a range of about 1,024 elements. The decoded tiles of
+// several ranks therefore stay in the first-level cache until they are added.
 #include "execution/coded_step.hpp"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace collectives {
 namespace {
 
-/// Minimum number of f32 elements of a tile: 4 KiB, so that tiles of several ranks fit in the first-level cache. A tile
-/// is longer if this number is no multiple of the codec's block, because a codec encodes whole blocks.
+/// Minimum number of elements of a tile. They take 4 KiB as f32, so tiles of several ranks fit in the first-level
+/// cache. A codec encodes whole blocks of elements. If the minimum is no multiple of the block, a tile is longer.
 constexpr std::size_t kTile = 1024;
 
 }  // namespace
@@ -85,7 +85,7 @@ void CodedStep::decode(const std::byte* wire, std::byte* values, std::size_t cou
   });
 }
 
-/// Encodes `values` into `frame`, the memory of an outgoing message. Decodes the result into `seen`, which then holds
+/// Encodes `values` into `frame`, the memory of an outgoing message. Decodes the message into `seen`, which then holds
 /// the same rounded values that receivers get. `frame` or `seen` may be null.
 void CodedStep::round(const std::byte* values, std::byte* seen, std::byte* frame, std::size_t count) {
   for_each_tile(count, [&](std::size_t first, std::size_t elements) {
@@ -95,8 +95,8 @@ void CodedStep::round(const std::byte* values, std::byte* seen, std::byte* frame
   });
 }
 
-/// Adds the values of all ranks that contribute to `step`. Also rounds this rank's own values, by encoding and decoding
-/// them. The sum would otherwise depend on which rank adds, because the values of all other ranks are rounded.
+/// Adds the values of all ranks that contribute to `step`. Encoding and decoding round the values of all other ranks.
+/// This rank therefore encodes and decodes its own values, too. Otherwise the sum would depend on which rank adds.
 void CodedStep::add(const Step& step, std::byte* destination, std::byte* frame) {
   const std::size_t bytes = codec_->encoded_bytes(step.range.count), terms = step.from.size();
   if (decoded_.size() < (terms + 1) * tile_) decoded_.resize((terms + 1) * tile_);

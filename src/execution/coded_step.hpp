@@ -3,15 +3,15 @@
 //
 // A codec converts f32 values to fewer bytes and back. The number of bytes depends only on the number of values. A
 // codec has no state. A frame is the memory of a transport for one message. Values are encoded when they are written to
-// a frame, and decoded when they are read from one. A growing sum is not passed from host to host, because each message
-// would round it again. Instead, each part (range) of the vector has an owner. The owner adds the contributions of all
-// ranks, or of all hosts (PartialSums::intra_host). The contribution of a host is the sum over its ranks, made in f32
-// before it is encoded.
+// a frame, and decoded when they are read from one. Partial sums are not passed from host to host, because each message
+// would round them again. Instead, each part (range) of the vector has a rank that owns it. The owner adds the
+// contributions of all ranks, or of all hosts (PartialSums::intra_host). The contribution of a host is the sum over its
+// ranks, made in f32 before it is encoded.
 //
-// All ranks get equal results. A rank that sends its part of the result therefore stores the values as its peers will
-// decode them. A rank that passes a received message on sends the received bytes. A Step may encode values that an
-// earlier Step has decoded. The bytes stay the same, because every codec fulfills encode(decode(wire)) == wire. Tests
-// prove that values are rounded at most twice, and equally on all ranks.
+// All ranks get equal results. An owner sends its part of the result in encoded form, which rounds the values. The
+// owner therefore stores the rounded values, too. A rank that passes a received message on sends the received bytes. A
+// Step may encode values that an earlier Step has decoded. The bytes stay the same, because encode(decode(wire)) ==
+// wire for every codec. Each value is rounded at most twice, and equally on all ranks.
 //
 // Sums are computed tile by tile. A tile has about 1,024 elements. The decoded values of a tile are thus still in the
 // first-level cache when they are added.

@@ -1,9 +1,10 @@
 // Implementation of the counted exchange, which performs all_to_all_v, gather_v and scatter_v.
 //
-// In these calls, a rank passes only the counts of its own blocks. A block is what one rank sends to another. In the
-// first phase, each pair of ranks exchanges records with the counts. The ranks compare these counts. Different counts
-// are an error. In the second phase, the ranks exchange the blocks. They cut all blocks into segments by the length of
-// the longest block, which is part of the records.
+// A block consists of the elements that one rank sends to another. A program passes to these calls only the counts of
+// the blocks that its rank sends or receives. In the first phase, each pair of ranks exchanges records with the counts.
+// If the counts of a pair differ, both ranks throw an error. In the second phase, the ranks exchange the blocks. The
+// records also hold lengths of blocks, so that all ranks know the longest block. Its length determines into how many
+// segments the ranks cut each block.
 #include "execution/counted_exchange.hpp"
 
 #include <fmt/format.h>
@@ -23,8 +24,8 @@ void emit_blocks(const RankView& view, const RoundArgs& args, StepSink& run) {
 }
 constexpr Algorithm kBlocks = phase_algorithm("counted_exchange", emit_blocks);
 
-/// Fills in the number of rounds, and how many of them overlap. A round handles one segment of each block. It consists
-/// of `depths` groups of Steps, one after another. At most `max` rounds overlap.
+/// Fills in the number of rounds, and how many of them overlap. A round handles one segment of each block. A round
+/// consists of `depths` groups of Steps. Each group waits for the previous group. At most `max` rounds overlap.
 void plan_rounds(Plan& plan, std::size_t longest, std::size_t depths, std::size_t max) {
   plan.rounds = std::max<std::size_t>(1, (longest + plan.segment - 1) / plan.segment);
   const std::size_t in_flight = std::clamp<std::size_t>(max, 1, depths);
@@ -55,8 +56,8 @@ void CountedExchange::Layout::assign(const PartLayout& parts) {
   }
 }
 
-/// Computes `held`, the range from the first to the last element of all blocks. Ignores empty blocks, because the
-/// program may pass any displacement for them.
+/// Computes `held`, the smallest range that contains all blocks. Ignores empty blocks, because the program may pass any
+/// displacement for them.
 void CountedExchange::Layout::hold() {
   std::size_t first = std::numeric_limits<std::size_t>::max(), end = 0;
   for (std::size_t r = 0; r < firsts.size(); ++r) {

@@ -1,5 +1,5 @@
-// Counted exchange: an all_to_all_v, gather_v or scatter_v. Each rank knows only the counts of its own blocks. A block
-// is the elements that one rank sends to another.
+// Counted exchange: an all_to_all_v, gather_v or scatter_v. A block consists of the elements that one rank sends to
+// another. Each rank knows only the counts of the blocks that it sends or receives.
 //
 // The exchange has two phases:
 //
@@ -7,13 +7,15 @@
 //             how many it expects from it, and where these blocks lie in its buffers
 //   blocks    all-to-all of the blocks
 //
-// After the records, both ranks of a pair compare their counts. If they differ, both throw Error{mismatch}, which names
-// both ranks and both counts. No element has moved then. A record also holds the longest block of its sender. All ranks
-// therefore know the longest block of any pair, and cut the blocks into equally many segments.
+// After the first phase, both ranks of a pair compare their counts. If the counts differ, both ranks throw
+// Error{mismatch}, before any block is sent. The error names both ranks and both counts. A record also holds the length
+// of the longest block of its sender. All ranks therefore know the longest block of all, and cut their blocks into the
+// same number of segments.
 //
-// In a gather_v, only the blocks for the root have elements. In a scatter_v, only those from the root have elements.
+// In a gather_v, only blocks that the root receives have elements. In a scatter_v, only blocks that the root sends have
+// elements.
 //
-// Price: the records take one latency more than the blocks alone.
+// Price: the first phase adds the latency of one message.
 #pragma once
 
 #include <cstddef>

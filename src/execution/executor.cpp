@@ -2,8 +2,9 @@
 //
 // An algorithm describes this work as a list of Steps. A Step takes values from a buffer or received messages. It may
 // reduce the values, and may store the result or send it. The executor performs the Steps in order. A frame is memory
-// of a transport for one message. A Step can run if all its incoming messages have arrived, and if each outgoing
-// message has a frame. If a Step cannot run yet, the function progress() returns, and the caller calls it again later.
+// of a transport for one message. A Step can run if all its incoming messages have arrived, and the transport has a
+// frame for each outgoing message. If a Step cannot run yet, the function progress() returns, and its caller calls it
+// again later.
 //
 // A plan divides the vector into parts, and each part into segments (planning/plan.cpp). In one round, the executor
 // performs all Steps on one segment of each part.
@@ -20,8 +21,8 @@
 namespace collectives {
 namespace {
 
-/// Receives the Steps of an algorithm, and passes them on to another sink. Changes Steps that reduce values of this
-/// rank alone. The result would be the same values, so the changed Step sends them without a reduction.
+/// Receives the Steps that an algorithm emits, and passes them on to another sink. If a Step reduces only values of
+/// this rank, changes the Step so that it does not reduce. The result is the same.
 class OwnValues final : public StepSink {
  public:
   OwnValues(StepSink& steps, Rank self) : steps_(steps), self_(self) {}

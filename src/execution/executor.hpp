@@ -3,14 +3,14 @@
 // An algorithm describes this work as a list of Steps. A Step takes values of this rank or of peers. It may reduce the
 // values, and may store and send the result. The executor performs the Steps in a fixed order (steps/schedule.hpp). A
 // frame is memory of a transport for one message. A Step with messages can run only when all incoming messages have
-// arrived, and each outgoing message has a frame.
+// arrived, and the transport has a frame for each outgoing message.
 //
-// The executor never waits. The function progress() performs Steps until the next one cannot run yet, then returns. Its
-// caller waits, and meanwhile looks for passed deadlines, lost peers and failures. Blocking calls, test(), wait() and
-// the progress thread can therefore all use the executor.
+// The executor never waits. The function progress() performs Steps until the next Step cannot run yet, and then
+// returns. The caller of progress() calls it again later. Between two calls, it looks for passed deadlines, lost peers
+// and failures. Blocking calls, test(), wait() and the progress thread can therefore all use the executor.
 //
-// The executor also does work that all algorithms need. It cuts long vectors into segments, provides scratch memory,
-// checks the tags of messages and counts bytes.
+// The executor also does work that all algorithms need. It cuts long vectors into segments, and provides scratch
+// memory. It checks the tags of received messages, and counts the bytes of messages.
 //
 // The executor avoids copies and scratch memory. A reduction writes its result into the destination of its Step. If the
 // Step has no destination, the reduction writes into the first outgoing frame. Received messages are read in place.
@@ -21,9 +21,9 @@
 // performs Steps whose messages a codec encodes to fewer bytes.
 //
 // Price: Steps are recorded in a list before they are performed, which takes some tens of nanoseconds per call. If the
-// transport between hosts still sends from memory that a Step overwrites, the Step waits. An operation ends only when
-// none of its messages needs further calls of this process. With an engine for GPU memory, the CPU has to act between
-// any two Steps, and messages are not encoded.
+// transport between hosts still sends from memory that a Step would overwrite, the Step waits. An operation ends only
+// when the transport can deliver all its messages without further calls of this process. With an engine for GPU memory,
+// the CPU starts each Step after the GPU has finished the previous Step, and messages are not encoded.
 #pragma once
 
 #include <cstddef>

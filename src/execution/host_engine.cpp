@@ -1,8 +1,9 @@
 // Implementation of HostEngine, by which the executor copies and reduces values in host (CPU) memory.
 //
-// The executor performs the Steps of an algorithm. A Step is one action of a rank. In a host Step, all ranks of a host,
-// or some of them, perform a collective through shared memory. The engine has one HostCollective object for each of
-// these groups of ranks. This file starts host Steps, and adds up the counters of the HostCollective objects.
+// The executor performs the Steps of an algorithm. A Step is one action of a rank. In a host Step, a subgroup performs
+// a collective through shared memory. A subgroup consists of all ranks of a host, or of some of them. The engine has
+// one HostCollective object for each subgroup to which this rank belongs. This file starts host Steps, and adds up the
+// counters of the HostCollective objects.
 #include "execution/host_engine.hpp"
 
 #include <utility>

@@ -23,9 +23,9 @@ namespace collectives {
 
 class HostEngine final : public ValueEngine {
  public:
-  /// Intra-host collectives by Subgroup, the ranks that perform them: all ranks of the host, those of one NUMA domain,
-  /// or one of each domain (rail). The intra-host collectives of a domain and of a rail exist only on a host with
-  /// domains.
+  /// Objects for intra-host collectives, one for each Subgroup of this rank. The subgroups are all ranks of the host,
+  /// the ranks of one NUMA domain, and a rail, which is one rank of each domain. On a host without domains, the
+  /// pointers for the domain and the rail are null.
   using HostCollectives = std::array<std::unique_ptr<HostCollective>, 3>;
   HostEngine(const RankView& view, HostCollectives host_collectives);
 
@@ -47,8 +47,8 @@ class HostEngine final : public ValueEngine {
 
   /// Starts an operation that is a single intra-host collective of all ranks of the host.
   void start(const HostTask& task, const HostOperands& with) { host_collective(Subgroup::host).start(task, with); }
-  /// Progresses the collective of a subgroup. Returns whether it has ended. Throws TagMismatch, whose `peer` is a rank
-  /// of the communicator.
+  /// Progresses the collective of a subgroup. Returns whether it has ended. Throws TagMismatch, whose `peer` is the
+  /// peer's rank in the communicator.
   bool progress(Subgroup subgroup) try {
     return host_collective(subgroup).progress();
   } catch (const TagMismatch& mismatch) {  // an intra-host collective names a rank by its number on the host

@@ -14,21 +14,22 @@
 
 namespace collectives {
 
-/// Input that arrives while the job is performed, for example by copies from a GPU. A job works in rounds, each on one
-/// segment of each part of the vector. A round begins when its segments have arrived, and the caller takes its results
-/// when it has ended. The order of Steps (actions of a rank) stays that of the plan, so the result has the same bits.
-/// Price: the executor calls ready() before every Step.
+/// Input that arrives while the job is performed, for example by copies from a GPU. The executor performs a job in
+/// rounds. Each round processes one segment of each part of the vector. A round begins when its segments have arrived.
+/// When a round has ended, its results may be copied away. The order of Steps (actions of a rank) is the same as
+/// without an InputStream, so the result has the same bits. Price: the executor calls ready() before every Step.
 class InputStream {
  public:
   virtual ~InputStream() = default;
-  /// Returns whether the input of `round` and of all rounds before it has arrived.
+  /// Returns whether the input of `round` and of all earlier rounds has arrived.
   virtual bool ready(std::size_t round) = 0;
   /// Reports that the results of the first `rounds` rounds are final.
   virtual void done(std::size_t rounds) = 0;
 };
 
 /// Description of one operation or phase. `input` and `output` are addresses of element 0 of the whole vector. If a
-/// buffer holds only one part of the vector, the address is the one at which element 0 would lie.
+/// buffer holds only one part of the vector, element 0 lies outside of the buffer. Its address is then computed from
+/// the position of the part.
 struct Job {
   const Plan* plan = nullptr;
   RoundArgs args;  ///< arguments of the algorithm; `parts` cover the whole vector

@@ -1,9 +1,9 @@
-// Multi-phase operation: an operation whose later Steps are known only after earlier messages have arrived. A Step is
-// one action of a rank. An example is the exchange of the elements that top-k selects. The operation consists of
-// phases, each with its own Steps. The Steps of a phase are known when the phase begins.
+// Multi-phase operation: an operation that consists of phases, each with its own Steps. A Step is one action of a rank.
+// The Steps of a phase depend on messages of earlier phases, and are known when the phase begins. An example is the
+// exchange of the elements that top-k selects.
 //
-// The executor performs each phase as one Job (job.hpp). An operation without phases is one Job, too. Deadlines,
-// mismatches and failures are handled as in every call. Between two phases, the operation computes on this rank without
+// The executor performs each phase as one Job (job.hpp), and any other operation as a single Job. Deadlines, mismatches
+// and failures are handled as in every operation. Between two phases, the operation computes on this rank without
 // messages. The operation stays at the head of the communicator's queue until its last phase has ended. All ranks
 // therefore perform all operations in the same order.
 #pragma once
@@ -15,7 +15,8 @@
 
 namespace collectives {
 
-/// Returns an Algorithm that emits the Steps of one phase. It is not in the table from which plans are chosen.
+/// Returns an Algorithm that emits the Steps of one phase. The planner does not choose it, because it is not in the
+/// table of algorithms.
 constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const RankView&, const RoundArgs&, StepSink&)) {
   return {"", name, nullptr, "", nullptr, nullptr, nullptr, emit};
 }
@@ -23,9 +24,9 @@ constexpr Algorithm phase_algorithm(std::string_view name, void (*emit)(const Ra
 class MultiPhaseOperation {
  public:
   virtual ~MultiPhaseOperation() = default;
-  /// Describes the next phase in `job`, except for the tag. Returns false if there is no further phase, because the
-  /// operation has completed. Throws if the operation fails. A throw on one rank makes the operation fail on all ranks.
-  /// The caller puts the operation's name before the error text.
+  /// Fills in `job`, except for the tag, for the next phase. Returns false if the operation has completed and has no
+  /// further phase. Throws if the operation fails. An error on one rank makes the operation fail on all ranks. The
+  /// caller puts the operation's name before the error text.
   virtual bool next(Job& job) = 0;
   /// Does some microseconds of work without messages, such as to set elements of the result to zero. Called while the
   /// executor waits for peers. Returns false when no such work is left.

@@ -9,8 +9,8 @@ namespace collectives {
 namespace {
 
 // Engine of this thread, and whether the thread is ending. The Keeper below owns the engine, and is destroyed when the
-// thread ends. These two variables are plain, so they stay valid after that, and static objects may still use them.
-// Every start of a persistent call reads `current` twice, so the loader places the variables at a fixed offset.
+// thread ends. These two variables have no destructor, so static objects may still use them after the Keeper is
+// destroyed. The attribute makes accesses faster, because every start of a persistent call reads `current` twice.
 [[gnu::tls_model("initial-exec")]] thread_local ProgressEngine* current = nullptr;
 [[gnu::tls_model("initial-exec")]] thread_local bool ended = false;
 
@@ -28,7 +28,8 @@ struct Keeper {
 
 }  // namespace
 
-/// Returns null in a forked child if the engine is the parent's, because its communicators belong to the parent.
+/// Returns the engine of this thread. Returns null in a forked child if the engine is the parent's, because the
+/// communicators on its list belong to the parent.
 ProgressEngine* ProgressEngine::of_this_thread() noexcept {
   return current != nullptr && current->owner_process_.is_current() ? current : nullptr;
 }

@@ -3,10 +3,10 @@
 // A thread that waits for an operation of one communicator also progresses all other communicators on its list. Ranks
 // may therefore wait for operations of several communicators in different orders, without a deadlock.
 //
-// A communicator is on the list of the thread that used it last, and only that thread progresses it. Another thread
-// that uses the communicator moves the communicator to its own list. The library thus calls MPI only in the program's
-// threads. Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI. If MPI
-// carries the messages between hosts, a progress thread exists in two cases only. The program asks for it, or NCCL is
+// A communicator is on the list of the thread that used it last, and only this thread progresses it. If another thread
+// uses the communicator, the communicator moves to the list of that thread. The library thus calls MPI only in the
+// program's threads. Exception: a communicator with a progress thread is on no list, and its progress thread calls MPI.
+// If MPI carries the messages between hosts, a progress thread exists in two cases: the program asks for it, or NCCL is
 // used and MPI accepts calls from all threads.
 //
 // Price: without a progress thread, an operation does not progress while its thread is outside the library.
@@ -22,11 +22,11 @@ namespace collectives {
 
 class ProgressEngine {
  public:
-  /// Interface between the list and a communicator.
+  /// Interface through which an engine progresses a communicator.
   class Member {
    public:
-    /// Progresses the operations without waiting. Returns whether any of them progressed. `check_failures`: also looks
-    /// for failures.
+    /// Progresses the operations of the communicator without waiting. Returns whether any of them progressed.
+    /// `check_failures`: also looks for failures.
     virtual bool progress_as_member(bool check_failures) noexcept = 0;
 
    protected:

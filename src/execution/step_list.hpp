@@ -1,6 +1,6 @@
 // StepList: stores the Steps that an algorithm emits for one round. A Step is one action of a rank. A round performs
-// all Steps on one segment of each part of the vector. A Step refers to lists of peers. The StepList copies them,
-// because an algorithm's own lists are valid only while the algorithm emits Steps.
+// all Steps on one segment of each part of the vector. A Step refers to lists of peers. The StepList copies these
+// lists, because an algorithm's own lists are valid only while the algorithm emits Steps.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // takes values, may reduce them, and may store and send the result.
 //
 // A route is the transport of the messages to and from one peer, such as shared memory or the wire. A frame is memory
-// of a transport for one message. A value is written into a frame, or sent by send_from() from the memory in which it
-// lies. The wire may read that memory after send_from() has returned.
+// of a transport for one message. Values are either written into a frame, or sent by send_from() directly from a
+// buffer. The wire, the transport between hosts, may read this buffer after send_from() has returned.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@ class StepMessages {
     bool between_hosts = false;  ///< whether the messages go to another host
     bool sends_in_place = true;  ///< whether send_from() may be called
   };
-  /// `wire`: the only transport in `routes` that needs calls of progress(). It is the wire between hosts, or
-  /// GpuMessages. Null: there is none.
+  /// `wire`: the only transport in `routes` that needs calls of progress(). It is the transport between hosts, or
+  /// GpuMessages. It is null if no transport needs these calls.
   StepMessages(Rank self, std::vector<Route> routes, Transport* wire)
       : self_(self), routes_(std::move(routes)), wire_(wire) {}
 

@@ -1,9 +1,8 @@
 // ValueEngine: interface to copy and reduce the values of Steps, in host memory or in GPU memory. A Step is one action
 // of a rank. A Step takes values, may reduce them, and may store and send the result.
 //
-// The executor performs Steps. It lets an engine copy and fold (reduce) the values. HostEngine works in the calling
-// thread on host memory. Engines for GPU memory let GPUs do the work. Algorithms therefore work for both kinds of
-// memory.
+// The executor performs Steps. It calls an engine to copy and to fold (reduce) values. HostEngine does so in the
+// calling thread, on host memory. Engines for GPU memory use GPUs. Algorithms therefore work for both kinds of memory.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +19,11 @@ namespace collectives {
 class ValueEngine {
  public:
   virtual ~ValueEngine() = default;
-  /// Returns whether each request is complete when its function returns. If so, end() and done() are not called.
+  /// Returns whether each request is complete when its function returns. If so, the executor does not call end() and
+  /// done().
   virtual bool is_immediate() const noexcept { return false; }
-  /// Begins a Step that is no host Step. The Step may read memory of peers. Returns false if it cannot begin yet.
+  /// Begins a Step, unless it is a host Step (a collective through shared memory). The Step may read memory of peers.
+  /// Returns false if the Step cannot begin yet.
   virtual bool begin() = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   /// Reduces `sources` into `out`, as fold() in reduction.hpp does.

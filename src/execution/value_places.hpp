@@ -26,15 +26,15 @@ class ValuePlaces {
   std::byte* address(Place place, Range range) const {
     switch (place) {
       case Place::nowhere: return nullptr;
-      case Place::input: return moved(job_->input, range.first * element_, 0);  // never written
+      case Place::input: return moved(job_->input, range.first * element_, 0);  // the input is never written
       case Place::output: return moved(job_->output, range.first * element_, 0);
       case Place::work: return moved(work_at_, range.first * element_, worked_.first * element_);
     }
     return nullptr;
   }
 
-  /// Makes memory of `engine` the place for a partial result of `range`. Keeps the current place if its range contains
-  /// `range`.
+  /// Takes memory of `engine` for a partial result of `range`. Keeps the current memory if it is for a range that
+  /// contains `range`.
   template <class Engine>
   void keep_as_work(Range range, Engine& engine) {
     if (range.first >= worked_.first && range.first + range.count <= worked_.first + worked_.count) return;
@@ -43,8 +43,8 @@ class ValuePlaces {
   }
 
  private:
-  /// Returns `base` moved forward and back by whole elements. Computes with integers, because `base` may be an address
-  /// outside of any buffer (job.hpp).
+  /// Returns `base` moved forward and then back by the given bytes. Computes with integers, because `base` may be an
+  /// address outside of any buffer (job.hpp).
   static std::byte* moved(const std::byte* base, std::size_t forward_bytes, std::size_t back_bytes) {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base) + forward_bytes - back_bytes);
   }

@@ -1,9 +1,9 @@
-// Implementation of MpiBootstrap, with which a program that uses MPI makes a communicator of this library.
+// Implementation of MpiBootstrap, with which an MPI program makes a communicator of this library.
 //
 // Before the ranks are connected, they must exchange their addresses and settings. MpiBootstrap exchanges them by
 // collectives of MPI, on a duplicate of the program's MPI communicator. It uses MPI's non-blocking collectives, so that
-// a rank can stop waiting at its deadline. MPI cannot cancel a collective. If a collective has not completed by the
-// deadline, its memory is therefore never freed.
+// a rank can stop waiting at its deadline. MPI cannot cancel a collective. If a collective has not completed at the
+// deadline, this file therefore never frees its memory.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -32,8 +32,9 @@ struct MpiBootstrap::Shared {
   MPI_Comm comm = MPI_COMM_NULL;
   Rank rank = 0;
   int size = 1;
-  std::atomic<std::size_t> next_context = 0;  // Number of the next wire. The MPI tags of its messages follow from it.
-  // Error that has ended the exchanges; every later exchange throws it again.
+  // Number of the next wire. It determines the MPI tags of the wire's messages.
+  std::atomic<std::size_t> next_context = 0;
+  // Error that has ended the exchanges. Every later exchange throws it again.
   std::optional<Error> end;
 
   ~Shared() {

@@ -1,5 +1,5 @@
-// Implementation of the wire over MPI. A wire is a transport for messages between hosts. This one sends messages by
-// MPI_Isend, and receives those with data by MPI_Irecv.
+// Implementation of the wire over MPI. A wire is a transport for messages between hosts. The wire over MPI sends
+// messages by MPI_Isend, and receives messages with data by MPI_Irecv.
 //
 // A frame is memory for one message, together with the MPI request that sends or receives it. For each peer, there are
 // four frames to send and one to receive.

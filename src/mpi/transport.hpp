@@ -1,15 +1,15 @@
-// Wire over MPI. A wire is a transport between hosts. This one sends its messages as point-to-point messages of MPI, so
-// it works on every network for which the MPI library was built.
+// Wire over MPI. A wire is a transport between hosts. The wire over MPI sends its messages as point-to-point messages
+// of MPI. It therefore works on every network that the MPI library supports.
 //
 // Frames. A frame is memory for one message. For each peer, there are four frames to send and one to receive. Every
-// frame has its own MPI request. A message that arrives before the caller asks for it stays inside MPI.
+// frame has its own MPI request. If a message arrives before the caller asks for it, MPI stores the message.
 //
 // Order. Messages with data have one MPI tag. Control messages, such as failure reports, have another MPI tag. MPI
 // keeps the order of messages from one sender with equal MPI tags. Data and control messages do not wait for each
 // other.
 //
-// Format. A message begins with one word, the tag by which this library recognizes the call. The payload follows. MPI
-// transmits the length.
+// Format. A message consists of one word and the payload. The word is the tag by which this library recognizes the
+// call. MPI transmits the length of the message.
 #pragma once
 
 #include <mpi.h>

@@ -1,8 +1,8 @@
 // Functions that check and translate arguments of an MPI call. They are part of the drop-in, a library that users
-// preload into an MPI program, and which performs collectives of the program in place of MPI.
+// preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
 //
-// A check returns the argument that is wrong (Wrong). The drop-in then does not perform the call. It forwards the call
-// to MPI, which reports the error to the program.
+// A check returns which argument is wrong (Wrong), or Wrong::none. If an argument is wrong, the drop-in forwards the
+// call to MPI, which reports the error to the program.
 #include "mpi_drop_in/arguments.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace collectives::drop_in {
 namespace {
 
 #ifdef MPICH
-// Whether this MPI reports an error if send and receive buffer are the same, as MPICH does.
+// Whether this MPI reports an error if the send buffer and the receive buffer are the same. MPICH does.
 constexpr bool kAliasIsAnError = true;
 #else
 constexpr bool kAliasIsAnError = false;

@@ -1,10 +1,10 @@
-// Checks of the arguments of an MPI call, and the translation of arguments that several calls have in common. They are
-// part of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives in place of
-// MPI.
+// Functions that check the arguments of an MPI call, and that translate arguments which several calls have in common.
+// They are part of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives of
+// the program in place of MPI.
 //
-// A check returns the argument that is wrong on this rank, or Wrong::none. The eligibility of a call states whether the
-// drop-in can perform it (decision.hpp). It combines the results of such checks with properties that are equal on all
-// ranks, such as the length of the data.
+// A check returns which argument is wrong on this rank, or Wrong::none. The eligibility of a call states whether the
+// drop-in can perform the call (decision.hpp). It depends on the results of the checks, and on properties that are
+// equal on all ranks, such as the length of the data.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace collectives::drop_in {
 
 inline std::size_t times(int count, std::size_t bytes) noexcept { return static_cast<std::size_t>(count) * bytes; }
 
-/// Returns a list of the program with one value per rank as a span, which is empty if the list is null.
+/// Converts a list of the program, which has one value per rank, to a span. Returns an empty span if the list is null.
 inline std::span<const int> of_ranks(const int* values, const CommState& state) noexcept {
   return {values, values == nullptr ? 0 : static_cast<std::size_t>(state.size())};
 }
@@ -32,15 +32,17 @@ inline bool outside(int root, const CommState& state) noexcept { return root < 0
 bool negative(std::span<const int> counts) noexcept;
 inline bool no_memory(const void* data, std::size_t bytes) noexcept { return data == nullptr && bytes > 0; }
 
-/// Returns the eligibility of a call with an argument that is wrong by itself, such as a negative count.
+/// Returns the eligibility of a call in which argument `wrong` is invalid, such as a negative count.
 inline Eligibility refused(Wrong wrong) noexcept { return {.reason = Reason::arguments, .wrong = wrong}; }
-/// Returns `eligibility`, changed so that this rank refuses the call if `wrong` names an argument. Leaves it unchanged
-/// if it already has a reason against the call. All ranks then forward the call. MPI reports the argument.
+/// Returns `eligibility`. If `wrong` names an argument, changes the result so that this rank refuses the call. If
+/// `eligibility` already has a reason to forward the call, leaves it unchanged. All ranks then forward the call, and
+/// MPI reports the wrong argument.
 Eligibility unless(Wrong wrong, Eligibility eligibility) noexcept;
-/// Returns the eligibility of a call without a reduction. `bytes` is the sum over all ranks, `longest` the maximum of
-/// one rank.
+/// Returns the eligibility of a call without a reduction. `bytes`: length of the data of all ranks together. `longest`:
+/// length of the longest data of one rank.
 Eligibility moving(std::size_t bytes, std::size_t longest) noexcept;
-/// Returns the eligibility of a call whose lengths only some ranks know. `bytes` are those of this rank.
+/// Returns the eligibility of a call in which no rank knows the lengths of all blocks. `bytes`: length of this rank's
+/// data.
 inline Eligibility moving_locally(std::size_t bytes) noexcept { return {.local_bytes = true, .bytes = bytes}; }
 
 Wrong wrong_send(const void* send, std::size_t bytes) noexcept;

@@ -1,8 +1,8 @@
-// Implementation of TypeSequence, which describes the types of the data that an MPI call transfers.
+// Implementation of TypeSequence, which describes the types of the data in an MPI call.
 //
 // MPI requires that all ranks pass the same sequence of basic types, such as two doubles and one int. A TypeSequence
-// stores a hash of this sequence. Ranks compare the hashes to find mismatched calls. If all elements have one basic
-// type, the type itself is stored, too.
+// stores a hash of this sequence. Ranks compare the hashes to find calls with different types. If all elements have one
+// basic type, the TypeSequence also stores this type.
 #include "mpi_drop_in/basic_types.hpp"
 
 #include <optional>

@@ -1,15 +1,16 @@
-// Basic types of the data of an MPI call. MPI demands that all ranks pass the same sequence of basic types, however
-// their derived types arrange the data in memory. The library therefore compares these sequences (core/signature.hpp).
+// Basic types of the data of an MPI call. MPI demands that all ranks pass the same sequence of basic types. Their
+// derived types may arrange the data differently in memory. The library therefore compares these sequences
+// (core/signature.hpp).
 //
-// A basic type is a kind of number and a size. Names of C and of Fortran for numbers of one kind and size count as one
-// basic type, as do MPI_CHAR and MPI_SIGNED_CHAR. MPI_BYTE differs from all other types.
+// A basic type is a kind of number and a size. MPI types of C and of Fortran for numbers of one kind and size count as
+// one basic type. MPI_CHAR and MPI_SIGNED_CHAR also count as one. MPI_BYTE differs from all other types.
 //
-// If all numbers of a sequence have one basic type, the sequence is described by that type and its bytes. If not, a
-// polynomial hash describes the order of the types. The hash of a repeated sequence takes a logarithmic number of
-// multiplications.
+// If all numbers of a sequence have one basic type, this type and the number of bytes describe the sequence. Otherwise
+// a polynomial hash describes the order of the types. To compute the hash of n repetitions of a sequence takes about
+// log n multiplications.
 //
-// MPI allows ranks to pass MPI_PACKED together with any type. Equal hashes cannot express that. Sequences are therefore
-// compared only if no process of the job may pack data, see may_pack().
+// MPI allows ranks to pass MPI_PACKED together with any type. A comparison of hashes would then find a difference.
+// Ranks therefore compare sequences only if no process of the job may pack data (may_pack()).
 #pragma once
 
 #include <cstddef>
@@ -28,17 +29,17 @@ enum class BasicKind : std::uint8_t {
   wide_character,
   byte,
   packed,
-  other,  ///< types that the drop-in does not know
+  other,  ///< kinds that the drop-in does not know
 };
 
-/// Number of a basic type. It is never 0.
+/// Returns the number that stands for a basic type. The number is never 0.
 constexpr std::uint64_t basic_type(BasicKind kind, std::size_t bytes) noexcept {
   return (static_cast<std::uint64_t>(kind) + 1) << 32 | bytes;
 }
 constexpr BasicKind kind_of(std::uint64_t basic) noexcept { return static_cast<BasicKind>((basic >> 32) - 1); }
 constexpr std::size_t bytes_of(std::uint64_t basic) noexcept { return basic & 0xffffffff; }
 
-/// Elements of a call of the library: their type, and Call::foreign_type.
+/// Type of the elements in a call of the library, and Call::foreign_type.
 struct Elements {
   DataType type = DataType::u8;
   std::uint64_t foreign_type = 0;

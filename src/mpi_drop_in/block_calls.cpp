@@ -1,10 +1,10 @@
 // MPI_Alltoall, MPI_Gather, MPI_Scatter and their v-forms in the drop-in. The drop-in is a library that an MPI program
-// preloads. It performs collectives of the program in place of MPI. In these calls, a buffer consists of one block for
-// each rank.
+// preloads. It performs collectives of the program in place of MPI. In these calls of MPI, a buffer consists of one
+// block for each rank.
 //
-// A datatype of MPI may have gaps between its data. If the datatype of a buffer has none, the call works on the buffer
-// in place, with the displacements of the program. Otherwise the blocks are packed into other memory before the call,
-// or unpacked after it.
+// A datatype of MPI may have gaps between its data. If the datatype of a buffer has no gaps, the call works directly on
+// the buffer, with the displacements of the program. Otherwise the drop-in packs the blocks of an input into other
+// memory before the call, and unpacks the blocks of an output after the call.
 //
 // In a v-form such as MPI_Alltoallv, no rank knows the lengths and types of all blocks. All ranks therefore send bytes.
 // The library compares the lengths of each pair of ranks, and reports a difference as an error.
@@ -37,9 +37,9 @@ struct Blocks {
   MPI_Datatype type;
   const Layout& layout;
   std::size_t ranks;
-  int each = 0;                 ///< Elements of each block, if there are no counts.
-  const int* counts = nullptr;  ///< Elements of the blocks of a v-form.
-  const int* places = nullptr;  ///< First elements of the blocks of a v-form.
+  int each = 0;                 ///< Number of elements of each block, if `counts` is null.
+  const int* counts = nullptr;  ///< Numbers of elements of the blocks of a v-form.
+  const int* places = nullptr;  ///< Positions of the blocks of a v-form.
 
   int count(std::size_t rank) const { return counts == nullptr ? each : counts[rank]; }
   std::size_t bytes(std::size_t rank) const { return times(count(rank), layout.bytes); }

@@ -1,9 +1,9 @@
 // Collectives of MPI in the drop-in, such as MPI_Allreduce. The drop-in is a library that an MPI program preloads. It
 // performs collectives of the program in place of MPI.
 //
-// Each struct of calls.hpp holds one call's arguments. It has two functions. The function eligibility() returns whether
-// this library can perform the call, and the reason if it cannot. The function job() translates the MPI call to a call
-// of this library.
+// Each struct of calls.hpp holds the arguments of one call, and has two functions. The function eligibility() returns
+// whether this library can perform the call, and the reason if it cannot. The function job() translates the MPI call to
+// a call of this library.
 #include "mpi_drop_in/calls.hpp"
 
 #include <algorithm>
@@ -29,8 +29,8 @@ Eligibility reducing(std::size_t count, MPI_Datatype type, MPI_Op op) {
 }
 
 /// Returns the format in which a reduction sends its values. If COLLECTIVES_MPI_WIRE is set, sums of f32 with at least
-/// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Warns once about a
-/// reduction of at least this length that is no sum of f32.
+/// coded_from_bytes bytes are sent as bf16. All other reductions send their elements unchanged. Logs one warning about
+/// a reduction of at least coded_from_bytes bytes that is no sum of f32.
 WireFormat wire_of(std::size_t bytes, DataType type, const ReduceOp& op) {
   if (!settings().coded || bytes < settings().coded_from_bytes) return {};
   if (type == DataType::f32 && op == ReduceOp::sum) return DataType::bf16;
@@ -53,8 +53,8 @@ Job reduction_job(Collective collective, const void* send, std::size_t read, voi
   return job;
 }
 
-/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input, but
-/// this library writes it to this rank's part of the input. The job therefore has own memory for the result.
+/// Returns the job of a reduce-scatter. In a call in place, MPI writes the result to the beginning of the input. This
+/// library would write it to this rank's part of the input. The job therefore has memory of its own for the result, and
 /// Job::finish copies the result to the beginning of the input.
 Job scattering_job(const void* send, std::size_t read, void* receive, std::size_t written, MPI_Datatype type,
                    MPI_Op op) {
@@ -167,9 +167,9 @@ Job ExclusiveScan::job(const CommState& state) const {
 
 namespace {
 
-/// Sets this rank's part of an all-gather to the send buffer, or for a call in place to the part of the receive buffer
-/// at `place`. If the part has other basic types than `count` elements of `type`, which MPI forbids, the foreign type
-/// of the call differs from that of ranks that do what MPI demands.
+/// Sets this rank's part of an all-gather to the send buffer. In a call in place, sets it to the part of the receive
+/// buffer at `place`. MPI demands that the part has the basic types of `count` elements of `type`. If it has not, the
+/// foreign type of the call differs from that of other ranks.
 void set_part(Job& job, const void* send, int send_count, MPI_Datatype send_type, const void* place, int count,
               MPI_Datatype type) {
   const Layout &received = *layout_of(type), *sent = &received;

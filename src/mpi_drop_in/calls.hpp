@@ -3,9 +3,9 @@
 // same structs.
 //
 // Each struct has two functions. The function eligibility() returns the length of the vector, and the reason if the
-// library cannot perform the call. The result is equal on all ranks. Exception: wrong arguments on one rank are a
-// reason on that rank alone, which refuses the call (decision.hpp). The function job() translates the MPI call to a
-// call of the library.
+// library cannot perform the call. The result is equal on all ranks. Exception: if arguments are wrong on one rank
+// only, the function returns this reason on this rank only, and the rank refuses the call (decision.hpp). The function
+// job() translates the MPI call to a call of the library.
 #pragma once
 
 #include "mpi_drop_in/communicators.hpp"

@@ -1,9 +1,9 @@
 // Functions that find, build and end the library's communicator for an MPI communicator. They are part of the drop-in,
-// a library that users preload into an MPI program. The drop-in performs collectives in place of MPI.
+// a library that users preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
 //
-// The drop-in stores a state as an attribute of each MPI communicator. The state counts the calls on this communicator.
-// When there have been enough calls, the drop-in builds a communicator of this library for the same ranks. MPI deletes
-// the attribute when the program frees the MPI communicator, and the library's communicator ends with it.
+// The drop-in stores a state (CommState) as an attribute of each MPI communicator. The state counts the calls on this
+// communicator. When the count reaches a limit, the drop-in builds a communicator of this library for the same ranks.
+// When the program frees the MPI communicator, MPI deletes the attribute, and the library's communicator ends.
 #include "mpi_drop_in/communicators.hpp"
 
 #include <fmt/format.h>
@@ -34,8 +34,8 @@
 namespace collectives::drop_in {
 namespace {
 
-/// List of the states of all MPI communicators with at least one call. It is never destroyed, because a program may end
-/// without MPI_Finalize.
+/// List of the states of all MPI communicators with at least one call. The list is never destroyed, because a program
+/// may end without MPI_Finalize.
 struct All {
   std::mutex mutex;
   std::unordered_map<const CommState*, std::shared_ptr<CommState>> states;
@@ -45,15 +45,15 @@ All& all() {
   return them;
 }
 
-/// Timeout while a communicator of the library is built. The exchanges over MPI ignore it (class OverMpi). Collectives
-/// of the program have no deadline, as in MPI.
+/// Timeout while a communicator of the library is built. The exchanges over MPI ignore this timeout (class OverMpi).
+/// Collectives of the program have no deadline, as in MPI.
 constexpr std::chrono::minutes kBuilding(1);
 
 int communicator_keyval = MPI_KEYVAL_INVALID;
-/// Number of communicators of the library in this process.
+/// Number of communicators of the library that exist in this process.
 std::atomic<int> alive = 0;
-/// Number of MPI communicators that were freed. MPI may give their handles to new communicators. If the number has
-/// changed, find() does not trust the state that it remembers for a handle.
+/// Number of MPI communicators that were freed. MPI may give the handle of a freed communicator to a new one. If this
+/// number has changed, find() does not use the state that it has stored for a handle.
 std::atomic<std::uint64_t> gone = 0;
 
 /// Removes the state of a communicator. MPI calls it when the communicator is freed or disconnected.

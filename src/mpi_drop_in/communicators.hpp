@@ -4,9 +4,9 @@
 // The drop-in keeps a state (CommState) for each MPI communicator, as an attribute of the MPI communicator. MPI deletes
 // the attribute when it frees the communicator.
 //
-// To build a communicator of the library takes much longer than a call. The drop-in therefore builds it only after some
-// calls on the MPI communicator. It counts only calls that the library can perform. The numbers of these calls and of
-// their bytes are equal on all ranks. All ranks therefore build it in the same call.
+// To build a communicator of the library takes much longer than a call. The drop-in therefore builds one only after
+// some calls on the MPI communicator. It counts only calls that the library can perform. These calls and their bytes
+// are equal on all ranks, so all ranks build the library's communicator in the same call.
 #pragma once
 
 #include <atomic>

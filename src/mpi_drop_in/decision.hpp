@@ -6,20 +6,20 @@
 // reduction, the root, and the length of the data in bytes.
 //
 // In MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv, no rank knows the lengths of all parts. The decision then depends on
-// the communicator and the root alone. Such a call is taken over whatever its length is, also if it moves no data.
+// the communicator and the root alone. The library takes over these calls at any length, even if they move no data.
 //
 // A decision never depends on how a rank describes its memory. The decision ignores addresses, alignment, and whether
 // the call is in place. It also ignores how a datatype arranges bytes in memory, because ranks may use different
 // datatypes in calls without a reduction.
 //
-// The only exception is a call whose arguments are wrong on this rank alone. The rank refuses the call: it publishes a
-// refusal in the library's communicator, and then forwards the call, so that MPI reports the error. Ranks that perform
-// the call get an error that names the refusal. If the arguments are wrong on all ranks alike, all publish equal
-// refusals, and the communicator stays usable. A rank also publishes a refusal if MPI refuses a call that the rank
-// forwards for another reason.
+// The only exception is a call whose arguments are wrong on one rank. This rank refuses the call: it publishes a
+// refusal in the library's communicator, and then forwards the call, so that MPI reports the error. Other ranks that
+// perform the call get an error, which names the refusal. If the arguments are wrong in the same way on all ranks, all
+// ranks publish equal refusals, and the library's communicator stays usable. A rank may also forward a call for another
+// reason. If MPI then refuses the call, the rank publishes a refusal, too.
 //
-// Price: a property of one rank alone, such as memory that needs no packing, cannot influence the decision. Ranks that
-// pass different lengths, which MPI forbids, may decide differently before any check finds the error.
+// Price: a property of one rank, such as memory that needs no packing, cannot influence the decision. MPI forbids that
+// ranks pass different lengths. If they do, they may decide differently before any check finds the error.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,12 @@
-// Entry points of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives in
-// place of MPI. An entry point is a function with the name of an MPI function. The dynamic linker finds it before that
-// of MPI.
+// Entry points of the drop-in, a library that users preload into an MPI program. The drop-in performs collectives of
+// the program in place of MPI. An entry point is a function with the name of an MPI function. The dynamic linker finds
+// the entry point before the function of MPI.
 //
-// The process may run another MPI than the one for which the drop-in was built. A handle, such as MPI_Comm, may have
-// another size there. An entry point therefore takes its arguments as machine words. If the drop-in is active, the
-// process runs the right MPI, and the entry point converts the words to MPI's types. If not, it passes the words to MPI
-// unchanged. Price: the conversion takes one or two nanoseconds per call.
+// The process may run another MPI library than the one for which the drop-in was built. In another MPI, a handle, such
+// as MPI_Comm, may have another size. An entry point therefore has machine words as parameters. The drop-in is active
+// only if the process runs the MPI for which it was built. If the drop-in is active, the entry point converts the words
+// to MPI's types. Otherwise it passes the words to MPI unchanged. Price: the conversion takes one or two nanoseconds
+// per call.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -27,7 +28,7 @@ Argument from_word(Word word) noexcept {
     return static_cast<Argument>(word);
 }
 
-/// Returns the function of the process's MPI with this name, however that MPI was loaded.
+/// Returns the function of this name in the MPI that the process runs.
 void* original(const char* name) noexcept {
   find_mpi();
   return ::dlsym(RTLD_DEFAULT, name);

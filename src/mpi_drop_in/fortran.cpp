@@ -3,9 +3,10 @@
 //
 // Open MPI's Fortran functions call the PMPI_ functions of C, which the drop-in does not replace. The drop-in for Open
 // MPI therefore defines the Fortran functions itself. Functions of mpif.h and `use mpi` have names like mpi_allreduce_.
-// Functions of `use mpi_f08` have names like mpi_allreduce_f08_. They take the same integers as handles. Their last
-// argument may be absent. The drop-in for MPICH defines only three functions of `use mpi_f08`. MPICH's other Fortran
-// functions call the MPI_ functions of C, which the drop-in replaces.
+// Functions of `use mpi_f08` have names like mpi_allreduce_f08_. All these functions take integers as handles. The last
+// argument of the functions of `use mpi_f08` may be absent. The drop-in for MPICH defines only three Fortran functions,
+// which belong to `use mpi_f08`. MPICH's other Fortran functions call the MPI_ functions of C, which the drop-in
+// replaces.
 #include <dlfcn.h>
 
 #include "mpi_drop_in/functions.hpp"
@@ -20,15 +21,15 @@ namespace {
 void answer(MPI_Fint* error, int code) noexcept {
   if (error != nullptr) *error = code;
 }
-/// Returns the function that the program would have called without the drop-in. The drop-in calls that function to
-/// initialize MPI, and for every call while it is inactive.
+/// Returns the function that the program would have called without the drop-in. The drop-in calls this function to
+/// initialize MPI. While the drop-in is inactive, it also calls this function for every call of the program.
 void* next(const char* name) noexcept { return ::dlsym(RTLD_NEXT, name); }
 MPI_Comm comm_of(Int comm) noexcept { return PMPI_Comm_f2c(*comm); }
 
 }  // namespace
 
-// Defines the function mpi_NAME. If the drop-in is active, mpi_NAME executes the statements that are passed as the last
-// arguments of this macro. If not, mpi_NAME calls MPI's function of the same name.
+// Defines the function mpi_NAME. If the drop-in is active, mpi_NAME executes the statements in the last arguments of
+// this macro. Otherwise mpi_NAME calls MPI's function of the same name.
 #define COLLECTIVES_FORTRAN_AS(name, parameters, arguments, ...)                            \
   extern "C" [[gnu::visibility("default")]] void mpi_##name parameters {                    \
     static auto* const original = reinterpret_cast<void(*) parameters>(next("mpi_" #name)); \

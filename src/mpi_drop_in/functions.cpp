@@ -1,8 +1,8 @@
 // Functions that replace those of MPI in the drop-in, a library that users preload into an MPI program.
 //
-// Each function has the arguments of the MPI function. It stores them in a struct of calls.hpp, and passes the struct
-// to blocking() or non_blocking(). There, the drop-in either performs the call by this library, or forwards it to MPI
-// by the PMPI_ function. The functions report() report an error of a call to the program.
+// Each function has the parameters of the MPI function. It stores its arguments in a struct of calls.hpp, and passes
+// the struct to blocking() or non_blocking(). These two functions perform the call by this library, or forward it to
+// the PMPI_ function of MPI. The functions report() report an error of a call to the program.
 #include "mpi_drop_in/functions.hpp"
 
 #include <cstddef>
@@ -25,7 +25,8 @@ int call_handler(const CommState& state, int error) noexcept {
 
 int report(CommState& state, const std::exception& error) noexcept {
   log_error(state.rank(), "{}", error.what());
-  // The library has already reported an Error to all peers. For other exceptions, abort() makes all ranks fail.
+  // The library has already reported an exception of type Error to all peers. After any other exception, abort() makes
+  // all ranks fail.
   if (dynamic_cast<const Error*>(&error) == nullptr) state.communicator().abort(error.what());
   return call_handler(state, MPI_ERR_OTHER);
 }

@@ -1,6 +1,6 @@
 // Functions that replace those of MPI in the drop-in, a library that users preload into an MPI program. Each function
-// performs a call by this library, or forwards the call to MPI. The entry points call these functions only while the
-// drop-in is active (process.hpp).
+// performs a call by this library, or forwards the call to MPI. The MPI program calls entry points, which call these
+// functions while the drop-in is active (process.hpp).
 #pragma once
 
 #include "mpi_drop_in/mpi.hpp"

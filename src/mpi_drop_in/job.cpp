@@ -1,7 +1,8 @@
 // Implementation of Job, a call of this library that performs an MPI call of the program.
 //
-// A datatype of MPI may have gaps between its data, but this library needs data without gaps. A Job therefore may have
-// buffers of its own. It packs the program's data into them before the call, and unpacks the result after it.
+// A datatype of MPI may have gaps between its data, but this library needs data without gaps. A Job may therefore have
+// buffers of its own. The Job packs the program's data into these buffers before the call, and unpacks the result after
+// the call.
 #include "mpi_drop_in/job.hpp"
 
 #include <fmt/format.h>
@@ -27,8 +28,8 @@ void check(int code, const char* function) {
   if (code != MPI_SUCCESS) throw MpiFailure(function, code);
 }
 
-/// Calls `use(data, count, type)`. If `data` is MPI_BOTTOM, which MPICH's MPI_Pack refuses, passes another address, and
-/// a type that is shifted by as many bytes.
+/// Calls `use(data, count, type)`. MPICH's MPI_Pack refuses MPI_BOTTOM. If `data` is MPI_BOTTOM, this function
+/// therefore passes another address, and a type whose displacements are smaller by this address.
 template <class Use>
 void with_base(const void* data, int count, MPI_Datatype type, Use&& use) {
   if (data != MPI_BOTTOM) return use(data, count, type);
@@ -93,11 +94,11 @@ std::byte* Job::stage(std::size_t bytes) {
 
 namespace {
 
-/// Returns the length of packed memory as an int, or the maximum of an int if it is longer.
+/// Returns the length of packed memory as an int, or kMaxPackedBytes if the memory is longer.
 int packed_int(std::size_t bytes) { return static_cast<int>(std::min(bytes, kMaxPackedBytes)); }
 
-/// Calls `use(data, elements, offset)` for pieces of `count` elements that have at most kMaxPackedBytes bytes, because
-/// MPI counts packed bytes in ints. `offset` is the first packed byte of the piece.
+/// Divides `count` elements into pieces of at most kMaxPackedBytes bytes, because MPI counts packed bytes in ints.
+/// Calls `use(data, elements, offset)` for each piece. `offset`: position of the piece in the packed memory.
 template <class Use>
 void by_pieces(const void* data, int count, MPI_Datatype type, std::size_t bytes, Use&& use) {
   if (bytes == 0) return;

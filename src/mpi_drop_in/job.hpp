@@ -1,8 +1,9 @@
 // Job: an MPI call, translated for this library.
 //
-// Memory is dense if its bytes lie in the order in which they are sent, without gaps. Other input is packed before the
-// call. Other output is unpacked after the call. Ranks may describe the same data by different datatypes. In calls
-// without a reduction, the elements are those of the basic types (basic_types.hpp).
+// A buffer is dense if its bytes lie in the order in which they are sent, without gaps. An input that is not dense is
+// packed before the call. An output that is not dense is unpacked after the call. In calls without a reduction, ranks
+// may describe the same data by different datatypes. The elements of these calls are therefore the basic types of which
+// the datatypes consist (basic_types.hpp).
 #pragma once
 
 #include <chrono>
@@ -28,8 +29,8 @@ struct Job {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   bool has_counts = false;  ///< Call::has_counts
-  /// Parts of the vector that a v-form divides: their numbers of elements, and their first elements. No displacements:
-  /// one part after another. No counts: this rank does not need them.
+  /// Numbers of elements of the parts in a v-form, and the positions of the parts. If `displacements` is empty, the
+  /// parts follow one another. If `counts` is empty, this rank does not need the lists.
   std::vector<std::size_t> counts = {}, displacements = {};
   std::vector<std::size_t> input_counts = {}, input_displacements = {};  ///< parts of the input of MPI_Alltoallv
   std::uint64_t foreign_type = 0;                                        ///< Call::foreign_type

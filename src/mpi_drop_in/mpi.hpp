@@ -2,8 +2,8 @@
 // is a library that users preload into an MPI program. It performs collectives of the program in place of MPI.
 //
 // A preloaded library is also loaded into mpirun, into shells and into programs of another MPI. These processes lack
-// functions and constants of this MPI. If a weak symbol is missing, its address is null and the dynamic linker reports
-// no error. The drop-in can therefore be preloaded into any process, and it links no MPI.
+// functions and constants of this MPI. If a weak symbol is missing, its address is null, and the dynamic linker reports
+// no error. Users can therefore preload the drop-in into any process. The drop-in itself is not linked to MPI.
 #pragma once
 
 #define OMPI_SKIP_MPICXX

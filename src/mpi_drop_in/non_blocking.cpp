@@ -1,9 +1,9 @@
 // Non-blocking operations of the drop-in, a library that users preload into an MPI program. The drop-in performs
-// collectives in place of MPI.
+// collectives of the program in place of MPI.
 //
 // Each operation is a generalized request of MPI, for which the program can wait like for any other request. This file
-// keeps a list of pending operations. Open MPI calls progress_all() whenever it progresses its own operations. The
-// function advances all pending operations, and completes the requests of those that have ended.
+// keeps a list of pending operations. The function progress_all() advances all pending operations, and completes the
+// requests of operations that have ended. Open MPI calls it whenever it progresses its own operations.
 #include "mpi_drop_in/non_blocking.hpp"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ namespace collectives::drop_in {
 namespace {
 
 struct Pending {
-  std::shared_ptr<CommState> state;  // keeps the state alive if the program frees its communicator first
+  std::shared_ptr<CommState> state;  // keeps the state valid after the program has freed its communicator
   Job job;
   Work work = {};
   MPI_Request request = MPI_REQUEST_NULL;
@@ -48,11 +48,11 @@ int free_operation(void* state) noexcept {
   delete static_cast<Pending*>(state);
   return MPI_SUCCESS;
 }
-int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // an operation cannot be cancelled, like MPI's own collectives
+int cancel(void*, int) noexcept { return MPI_SUCCESS; }  // a collective cannot be cancelled, as in MPI
 
 /// Progresses the operation. Returns true if the operation has finished or failed.
 bool progress(Pending& operation) noexcept {
-  if (!operation.state->try_lock()) return false;  // another thread, or an outer call of this one, progresses it
+  if (!operation.state->try_lock()) return false;  // another thread, or an outer call of this function, progresses it
   bool done = true;
   try {
     done = operation.work.test();

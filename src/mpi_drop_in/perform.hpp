@@ -1,5 +1,6 @@
-// Functions that perform an MPI call of a program by this library or by MPI, as decision.hpp defines. The drop-in is a
-// library that an MPI program preloads. It performs collectives of the program in place of MPI.
+// Functions that perform an MPI call of a program by this library, or forward it to MPI. The head of decision.hpp
+// explains the decision. The drop-in is a library that an MPI program preloads. It performs collectives of the program
+// in place of MPI.
 #pragma once
 
 #include <chrono>
@@ -15,15 +16,15 @@
 
 namespace collectives::drop_in {
 
-/// Exception of a rank that has refused a call, and that still has to report the error to the program.
+/// Exception that is thrown after this rank has refused a call. The error must still be reported to the program.
 struct Refused {
   int error_class = MPI_ERR_OTHER;
   std::string why = {};
 };
 
-/// Reports `error` in a line on stderr and to the error handler of the MPI communicator. Returns the error code that
-/// the MPI call returns. If peers cannot know of the error, the library's communicator is aborted, so that all ranks
-/// fail.
+/// Reports `error` in a line on stderr, and to the error handler of the MPI communicator. Returns the error code that
+/// the MPI call returns. If the library has not reported the error to the peers, aborts the library's communicator, so
+/// that all ranks fail.
 int report(CommState& state, const std::exception& error) noexcept;
 /// Reports that this rank has refused a call, on stderr and to the error handler. Returns the error code.
 int report(const CommState& state, Kind kind, const Refused& refused) noexcept;
@@ -37,7 +38,8 @@ Eligibility decide(const Call& call, CommState& state, Form form) {
   if (state.refused() != Reason::none) return {state.refused()};
   if (form == Form::non_blocking && !settings().non_blocking) return {Reason::non_blocking};
   Eligibility eligibility = call.eligibility(state);
-  // Peers forward a call that is too short, even if an argument of this rank is wrong.
+  // If the call is too short for the library, all peers forward it. This rank then forwards it, too, even if one of its
+  // arguments is wrong.
   const std::size_t bytes = eligibility.common_bytes();
   const bool is_short = bytes < kMinBytes[static_cast<std::size_t>(Call::kKind)];
   if (is_short && (eligibility.reason == Reason::none || (eligibility.reason == Reason::arguments && bytes > 0)))

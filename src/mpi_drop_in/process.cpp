@@ -1,8 +1,8 @@
 // Start and end of the drop-in in a process. The drop-in is a library that an MPI program preloads. It performs
 // collectives of the program in place of MPI.
 //
-// The drop-in starts in MPI_Init and ends in MPI_Finalize. While a call waits inside this library, MPI would stand
-// still, and peers that need MPI could wait for this process. Each wait of this library therefore calls progress_mpi().
+// The drop-in starts in MPI_Init and ends in MPI_Finalize. MPI progresses its operations only while the process calls
+// MPI. Each wait of this library therefore calls progress_mpi(), because peers may wait for an operation of MPI.
 #include "mpi_drop_in/process.hpp"
 
 #include <dlfcn.h>
@@ -45,8 +45,8 @@ MPI_Request never_done = MPI_REQUEST_NULL;  // incomplete until MPI_Finalize, fo
 /// Lets MPI progress all operations of this process. It does so by testing a request that never completes. Any thread
 /// may call progress_mpi().
 ///
-/// MPI_Iprobe would not suffice, because MPICH examines only the queue of one communicator in it. A peer in
-/// MPI_Win_flush would then wait forever.
+/// A call of MPI_Iprobe would not suffice, because in this function MPICH examines only the queue of one communicator.
+/// A peer in MPI_Win_flush would then wait forever.
 void progress_mpi() noexcept {
   int flag = 0;
   PMPI_Request_get_status(never_done, &flag, MPI_STATUS_IGNORE);
@@ -69,8 +69,8 @@ void end_never_done() {
   PMPI_Wait(&never_done, MPI_STATUS_IGNORE);
 }
 
-/// Returns true if the handles of MPI are valid. Open MPI's handles are addresses, which were looked up when the
-/// drop-in was loaded.
+/// Returns true if the predefined handles of MPI are valid. Open MPI's handles are addresses, which the dynamic linker
+/// has looked up when it loaded the drop-in.
 bool handles_are_known() {
 #ifdef OPEN_MPI
   return MPI_COMM_WORLD != nullptr;
@@ -80,7 +80,7 @@ bool handles_are_known() {
 }
 
 /// Returns true if the process runs the MPI for which the drop-in was built. Must be called before any handle or
-/// constant of mpi.h is used, because another MPI has other ones. Rank 0 logs the reason for false.
+/// constant of mpi.h is used, because they differ in another MPI. If the result is false, rank 0 logs the reason.
 bool the_mpi_it_was_built_for() {
   char text[16384] = {};
   int length = 0;

@@ -2,8 +2,7 @@
 // of the program in place of MPI.
 //
 // The drop-in is active from MPI_Init until MPI_Finalize begins. While it is inactive, it forwards all calls to MPI. It
-// stays inactive if the process runs an MPI other than the one for which it was built, or if its settings are
-// malformed.
+// stays inactive if the process runs another MPI than the one for which it was built, or if a setting is invalid.
 #pragma once
 
 #include <atomic>
@@ -11,15 +10,15 @@
 
 namespace collectives::drop_in {
 
-/// Settings of the drop-in. All but `stats` are equal on all ranks. `after`, `coded` and `coded_from_bytes` come from
-/// rank 0's environment.
+/// Settings of the drop-in. All settings except `stats` are equal on all ranks. `after`, `coded` and `coded_from_bytes`
+/// come from rank 0's environment.
 struct Settings {
-  /// Limit of CommState::calls_, which counts blocking calls and their bytes. At this limit, the library's communicator
-  /// is built.
+  /// Value of CommState::calls_ at which the drop-in builds the library's communicator. CommState::calls_ counts
+  /// blocking calls and their bytes.
   std::size_t after = 0;
-  bool non_blocking = false;    ///< True: on every rank, MPI progresses the drop-in's operations in its calls.
-  bool compares_types = false;  ///< True: ranks compare basic types, because no process may pack data.
-  bool coded = false;           ///< True: sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
+  bool non_blocking = false;    ///< Whether MPI progresses the drop-in's operations, on every rank.
+  bool compares_types = false;  ///< Whether ranks compare basic types: no process may pack data.
+  bool coded = false;           ///< Whether sums of f32 are sent as bf16 (COLLECTIVES_MPI_WIRE).
   std::size_t coded_from_bytes = 0;
   bool stats = false;  ///< True: print statistics. The setting comes from this rank's own environment.
 };

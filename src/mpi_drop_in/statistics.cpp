@@ -1,6 +1,6 @@
 // Statistics of the drop-in, a library that users preload into an MPI program. The drop-in performs some collectives of
-// the program in place of MPI, and forwards all others to MPI. This file counts both, and makes the text that shows the
-// counts.
+// the program in place of MPI, and forwards all others to MPI. This file counts the performed and the forwarded calls,
+// and makes a text of the counts.
 #include "mpi_drop_in/statistics.hpp"
 
 #include <fmt/format.h>

@@ -2,7 +2,8 @@
 // that users preload into an MPI program.
 //
 // A handle, such as MPI_INT, names a datatype. A hash table maps the handles of all predefined types to their
-// descriptions. MPI describes derived types, which a program builds from others, by functions.
+// descriptions. A program builds derived types from other types. Functions of MPI return from which types a derived
+// type is built.
 #include "mpi_drop_in/types.hpp"
 
 #include <link.h>
@@ -32,15 +33,15 @@ std::uintptr_t word_of(Handle handle) noexcept {
     return static_cast<std::uintptr_t>(static_cast<unsigned>(handle));
 }
 
-/// Hash table that maps handles to predefined types. With open addressing, it is at most a quarter full.
+/// Hash table that maps handles to predefined types. It uses open addressing, and is at most a quarter full.
 class Table {
  public:
   struct Entry {
     std::uintptr_t handle = 0;
-    ReducedType reduced = {};  ///< Without ops: values are only moved.
+    ReducedType reduced = {};  ///< Type in reductions. If it has no ops, values are only moved.
     Layout layout = {};
   };
-  /// Adds a type. `ops`: the classes of ops that MPI allows for it. Ignores `ops` if the library lacks the type.
+  /// Adds a type. `ops`: the classes of ops that MPI allows for the type. Ignores `ops` if the library lacks the type.
   void add(MPI_Datatype type, BasicKind kind, OpClasses ops) {
     const std::size_t size = size_of_new(type);
     if (size == 0) return;

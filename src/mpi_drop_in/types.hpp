@@ -1,5 +1,5 @@
 // Translation of datatypes and ops of MPI to those of this library. It is part of the drop-in, a library that users
-// preload into an MPI program. The drop-in performs collectives in place of MPI.
+// preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace collectives::drop_in {
 
-/// Looks up the handles of this MPI, which may be addresses. Must be called before the other functions here.
+/// Looks up the predefined handles of MPI, which may be addresses. Must be called before the other functions of this
+/// file.
 void init_types();
 /// Frees what init_types() has made.
 void end_types() noexcept;
 
-/// Returns an MPI communicator of this process alone. MPI functions that get it return errors to the caller. They call
-/// no error handler of the program.
+/// Returns an MPI communicator that contains only this process. If an MPI function gets this communicator, it returns
+/// errors to its caller, and calls no error handler of the program.
 MPI_Comm quiet_comm() noexcept;
 
-/// Set of op classes. MPI defines for each predefined type which classes it has.
+/// Set of op classes. MPI defines which op classes are allowed for each predefined type.
 using OpClasses = unsigned;
 inline constexpr OpClasses kSums = 1, kOrders = 2, kLogical = 4, kBitwise = 8, kLocations = 16;
 /// Predefined type of MPI in a reduction.

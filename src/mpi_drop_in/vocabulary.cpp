@@ -1,6 +1,6 @@
-// Error texts in the words of MPI. The drop-in, a library that users preload into an MPI program, performs collectives
-// of the program in place of MPI. Its error texts therefore name MPI functions such as MPI_Bcast, and types of MPI that
-// this library lacks.
+// Error texts in the words of MPI. The drop-in is a library that users preload into an MPI program. It performs
+// collectives of the program in place of MPI. Error texts therefore name MPI functions such as MPI_Bcast, and types of
+// MPI that this library lacks.
 #include "mpi_drop_in/vocabulary.hpp"
 
 #include <fmt/format.h>

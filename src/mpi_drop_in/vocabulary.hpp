@@ -1,5 +1,5 @@
-// Error texts in the words of MPI, for programs into which users preload the drop-in. The drop-in library performs
-// collectives in place of MPI. For example:
+// Error texts in the words of MPI. They are for programs into which users preload the drop-in, a library that performs
+// collectives of the program in place of MPI. An example of an error text:
 //
 //   MPI_Bcast #17: rank 0 passed 16 x MPI_BYTE, rank 1 passed 4 x i32
 #pragma once

@@ -1,12 +1,13 @@
 // Table of all algorithms, from which the planner chooses one for each new kind of call.
 //
 // Each row of the table is one algorithm. A row holds the name of the algorithm, some properties, and a function that
-// emits the Steps of a rank. A Step is one action of a rank, such as to receive a message and add it. The functions
-// above the table emit Steps by means of the algorithms in the folders ring, reduce_to_one and hierarchical.
+// emits the Steps of a rank. A Step is one action of a rank, such as to receive a message and add it. These functions
+// stand above the table. They call the functions in the folders ring, reduce_to_one and hierarchical, which emit the
+// Steps.
 //
-// A backend is a family of algorithms, such as `ring`. A backend need not support every collective. The six collectives
-// of performs_common(), such as all-reduce, are supported by every backend of the table. Backend `nccl` is not in the
-// table, because the NCCL library performs its calls without Steps.
+// A backend is a family of algorithms, such as `ring`. A backend need not support every collective. Every backend of
+// the table supports the six collectives of performs_common(), such as all-reduce. Backend `nccl` is not in the table,
+// because the NCCL library performs the calls of this backend without Steps.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -72,7 +73,7 @@ void emit_ring(const RankView& view, const RoundArgs& args, StepSink& run) {
   Descending deeper{run};
   switch (args.collective) {
     case Collective::all_reduce:
-    case Collective::barrier:  // an all-reduce without data, which no rank leaves before all have entered
+    case Collective::barrier:  // an all-reduce without data: no rank leaves it before all ranks have entered
       if (args.needs_unreduced_exchange()) {
         direct_exchange::reduce_scatter(world, args.parts, {}, run);
         return ring::all_gather(world, args.parts, Place::output, run);
@@ -121,7 +122,7 @@ void emit_reduce_to_one(const RankView& view, const RoundArgs& args, StepSink& r
   }
 }
 
-/// Ranks that exchange messages between hosts in an all-reduce or a broadcast. A rail consists of one rank of every
+/// Rails that exchange messages between hosts in an all-reduce or a broadcast. A rail consists of one rank of every
 /// host, all with the same local number. `all`: each rail exchanges its slice of the vector. `one`: the first rail
 /// exchanges the whole vector.
 enum class Rails : std::uint8_t { all, one };

@@ -10,8 +10,8 @@
 namespace collectives {
 
 /// Returns plans of all algorithms that can perform the request. The plan with the shortest estimated time is first.
-/// The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws as choose_plan() does.
-/// Also throws Error{unsupported} for backend "nccl", which has no Steps to compare.
+/// The list is never empty. The fields `reason` and `runners_up` of the plans are empty. Throws the errors of
+/// choose_plan(). Also throws Error{unsupported} for backend "nccl", whose time the library cannot estimate.
 std::vector<Plan> candidate_plans(const Request&, const Topology&, const TuningParameters&);
 
 }  // namespace collectives

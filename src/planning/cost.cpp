@@ -21,14 +21,14 @@
 
 namespace collectives {
 
-/// Returns how idle the cores are while links carry bytes, from 0 (busy) to 1 (idle). The result is 0 if the links take
-/// at most 5 times as long to carry the bytes as the cores take to copy them. The result is 1 from 9 times on. Between
-/// these ratios, the result grows linearly.
+/// Returns how idle the cores are while links carry bytes, from 0 (busy) to 1 (idle). The result depends on a ratio:
+/// the time for which links carry the bytes, divided by the time in which the cores copy them. The result is 0 up to a
+/// ratio of 5, and 1 from a ratio of 9 on. Between these ratios, the result grows linearly.
 ///
 /// Reason for the ratios: with idle cores, short messages are faster than long ones. In a measurement with 4 hosts on
-/// two cores, a call on 1 MiB used messages of 32 to 64 KiB (bench/results/hosts.txt). At 1 Gbit/s, links took
-/// ten times as long as cores, and these messages were 4 to 8 % faster than longer ones. At 2 Gbit/s, they were 4 to
-/// 8 % slower.
+/// two cores, a call on 1 MiB used messages of 32 to 64 KiB (bench/results/hosts.txt). At 1 Gbit/s, the ratio was 10,
+/// and these messages were 4 to 8 % faster than longer messages. At 2 Gbit/s, the ratio was 5, and these messages were
+/// 4 to 8 % slower.
 double Cost::idleness() const {
   constexpr double kBusy = 5, kIdle = 9;
   return std::clamp((chain / std::max(1e-9, copies) - kBusy) / (kIdle - kBusy), 0.0, 1.0);

@@ -8,12 +8,12 @@
 //   longest chain   time for which ranks wait for messages of one another (critical_path.hpp)
 //
 // A long vector is cut into segments. Each round performs all Steps on one segment. If rounds overlap, the links carry
-// bytes of one round while the cores work on another. If enough rounds overlap, the estimate therefore counts only the
-// longer of the two times after the first round.
+// bytes of one round while the cores work on another round. The estimate for the rounds after the first is then the
+// longer of two times: that of the busiest rank, and that of the busiest link.
 //
 // All ranks compute the same cost, because the model uses only values that are equal on all ranks.
 //
-// Price: the estimates make the first call of a kind longer, by microseconds, or by milliseconds with many hosts.
+// Price: the first call with new arguments takes microseconds longer, or milliseconds longer with many hosts.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,12 @@ struct Cost {
   double late = 0;      ///< time in `copies` for which links carry nothing, because there are more ranks than cores
   double wire = 0;      ///< time for which the link between hosts is busy
   double chain = 0;     ///< time for which links carry bytes in the longest chain of messages, if rounds do not overlap
-  double machine = 0;   ///< of one round: handling of all messages of a machine with more ranks than cores
-  double inside = 0;    ///< of one round: the part of `waits` for which a rank waits for ranks of its own host
+  double machine = 0;   ///< of one round: system calls of all ranks of a machine with more ranks than cores
+  double inside = 0;    ///< of one round: time in `waits` for which a rank waits for ranks of its own host
   double burst = 1;     ///< average number of messages that are sent over a link at the same time
-  double hops = 1;      ///< number of messages in the longest chain, in which each waits for the one before
-  /// Whether each round passes from rank to rank while the next round follows. A broadcast or reduce between hosts
-  /// works in this way. A rank then waits only if wire_frames of its messages are under way already.
+  double hops = 1;      ///< number of messages in the longest chain, in which each message waits for the previous one
+  /// Whether ranks pass the messages of one round on while the next round begins. This is so in a broadcast or reduce
+  /// between hosts. A rank then waits only if wire_frames of its messages are in flight.
   bool flows = false;
   double per_frame = 0;  ///< time per message if latency limits the rate: wire_us / wire_frames of the tuning
 

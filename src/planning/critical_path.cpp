@@ -1,4 +1,5 @@
-// Finds the critical path of an algorithm: the longest chain of actions, each of which must wait for the one before.
+// Finds the critical path of an algorithm: the longest chain of actions in which each action must wait for the previous
+// one.
 //
 // The file simulates one round of all ranks. A Step is one action of a rank, such as to receive a message and add it.
 // The simulation has one clock per rank. It performs the Steps of all ranks in the order of their times. Each Step
@@ -32,8 +33,8 @@ struct StepTime {
   double synchronizations = 0;  // number of times that ranks of a host wait for one another in this Step
 };
 
-/// Arrival times of the messages that one rank has sent to another and that have not been received yet, oldest first.
-/// There is rarely more than one.
+/// Arrival times of the messages that one rank has sent to another and that have not been received yet, oldest first. A
+/// rank rarely has more than one such message from another rank.
 class Arrivals {
  public:
   double front() const { return times_[first_]; }

@@ -1,8 +1,9 @@
 // Functions that return why NCCL, NVIDIA's library for collectives between GPUs, cannot perform a reduction.
 //
-// NCCL's own reductions do not always have the result that ReduceOp promises. For example, they may lose a NaN. In such
-// a case, NCCL can still carry the values of all ranks unreduced. A kernel of this library then reduces them. The
-// kernel reads from at most kKernelSources ranks. If there are more ranks, NCCL cannot perform the reduction.
+// NCCL's own reductions do not always have the result that ReduceOp promises. For example, they may lose a NaN. For
+// these reductions, NCCL can still carry the unreduced values of all ranks. A kernel of this library then reduces the
+// values. A kernel reads the values of at most kKernelSources = 256 ranks. With more ranks, such a reduction is not
+// possible with NCCL.
 #include "planning/device_capabilities.hpp"
 
 #include <fmt/format.h>

@@ -1,9 +1,10 @@
-// Implementation of the choice of a device path, a way to perform calls on GPU memory. The paths are listed at
-// DevicePath (plan.hpp).
+// Implementation of the choice of a device path, a way to perform calls on GPU memory. The type DevicePath lists the
+// paths (plan.hpp).
 //
-// For most paths, a function returns a text that says why the path cannot perform the call. The text is empty if the
-// path can perform the call. The function choose_device_path() tries the paths in a fixed order, and takes the first
-// one with an empty text. The texts of rejected paths become part of the plan's reason, which explain() shows to users.
+// For most paths, this file has a function that returns why the path cannot perform the call, as a text. The text is
+// empty if the path can perform the call. The function choose_device_path() tries the paths in a fixed order, and takes
+// the first one with an empty text. The texts of rejected paths become part of the plan's reason, which explain() shows
+// to users.
 //
 // A rail is one rank of each host, all with the same local number. A Step is one action of a rank, such as to receive a
 // message and add it.
@@ -24,7 +25,7 @@
 namespace collectives {
 namespace {
 
-/// Returns why NCCL cannot perform a call. Empty if it can.
+/// Returns why NCCL cannot perform a call. Returns an empty text if NCCL can.
 std::string why_not_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
@@ -41,7 +42,8 @@ std::size_t most_on_a_host(const Topology& topology) {
   return std::ranges::max(topology.hosts, {}, &std::vector<Rank>::size).size();
 }
 
-/// Returns why no kernel (function on a GPU) can combine values in the memory of several GPUs. Empty if a kernel can.
+/// Returns why no kernel (function on a GPU) can combine values in the memory of several GPUs. Returns an empty text if
+/// a kernel can.
 std::string why_no_peer_kernels(const Request& request, const Topology& topology) {
   if (request.op.user_op() != nullptr) return "the op is a function of the host";
   if (request.codec != nullptr && (request.force || request.deterministic))
@@ -52,7 +54,7 @@ std::string why_no_peer_kernels(const Request& request, const Topology& topology
   return {};
 }
 
-/// Returns why the path `kernels` cannot perform a call; empty if it can.
+/// Returns why the path `kernels` cannot perform a call. Returns an empty text if the path can.
 std::string why_not_kernels(const Request& request, const Topology& topology) {
   if (!topology.one_host()) return "there are several hosts";
   if (request.backend != "auto" && request.backend != "hierarchical")
@@ -61,7 +63,8 @@ std::string why_not_kernels(const Request& request, const Topology& topology) {
   return why_no_peer_kernels(request, topology);
 }
 
-/// Maximum number of bytes of a message between GPUs. A longer message would delay the chain's next rank.
+/// Maximum number of bytes of a message between GPUs. If ranks pass the vector on in a chain, longer messages would
+/// delay the next rank.
 constexpr std::size_t kLongestMessage = 4 << 20;
 /// Maximum number of ranks of a host for paths with messages between GPUs. Reason: a rank has kGpuMemoryRecords
 /// records, one for each range of GPU memory that other ranks may access. It needs one record for messages to each

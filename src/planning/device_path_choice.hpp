@@ -3,7 +3,7 @@
 // host (CPU) memory. All ranks choose the same path, because the choice depends only on values that are equal on all
 // ranks.
 //
-// Most paths also need a plan for host memory: the algorithm that would perform the call if the buffers were in CPU
+// Most paths also need a plan for host memory. This is the plan that the call would have if its buffers were in host
 // memory. The path `host_copy`, for example, follows this plan on its copy of the values.
 //
 // The function choose_device_path() chooses the path. The function fill_for_path() then adapts the plan
@@ -40,14 +40,14 @@ struct HostSteps {
 /// Chosen device path, and the properties of the plan that depend on the choice.
 struct DevicePathChoice {
   DevicePath device_path = DevicePath::host;
-  std::string reason = {};        ///< why this path was chosen, in words
-  bool drops_codec = false;       ///< whether the plan is made without the codec, because NCCL converts values itself
+  std::string reason = {};        ///< text that explains why this path was chosen
+  bool drops_codec = false;       ///< whether the plan ignores the codec, because NCCL converts the values
   std::size_t message_bytes = 0;  ///< maximum bytes of a message of the path `steps`
 };
 
 /// Returns the device path of a call. The argument `host_steps` is a function that makes the plan for host memory and
-/// returns its properties. It is called at most once. It is not called if the path is `host` or `nccl`, because their
-/// choice does not depend on the plan for host memory.
+/// returns its properties. The function choose_device_path() calls it at most once. If the path is `host` or `nccl`, no
+/// plan for host memory is needed, and `host_steps` is not called.
 ///
 /// Throws Error{unsupported} if backend "nccl" is forced and cannot perform the call. Throws the errors of
 /// `host_steps`.

@@ -1,9 +1,9 @@
 // Implementation of fill_for_path(), which adapts a plan for CPU memory to a device path, a way to perform calls on GPU
 // memory.
 //
-// On the path `nccl`, the NCCL library performs the call, so backend, protocol and estimate are replaced. On the path
-// `steps`, GPUs perform the algorithm of the plan, and messages between GPUs are longer. A plan cuts the vector, or
-// each rank's part of it, into segments. Each round processes one segment of each part.
+// On the path `nccl`, the NCCL library performs the call, so the function replaces backend, protocol and estimate. A
+// plan cuts the vector, or each rank's part of it, into segments. Each round processes one segment of each part. On the
+// path `steps`, GPUs perform the algorithm of the plan, and the function makes the segments longer.
 #include "planning/device_path_plan.hpp"
 
 #include <fmt/format.h>
@@ -18,14 +18,15 @@
 namespace collectives {
 namespace {
 
-/// Minimum length of a segment: 256 KiB, unless the limit of a message is shorter. Reason: the CPU polls the GPU to
-/// find out whether a segment is done. The work on a shorter segment would take less time than a poll.
+/// Minimum length of a segment: 256 KiB, unless the maximum length of a message is shorter. Reason: the CPU polls the
+/// GPU to find out whether the work on a segment has ended. The work on a shorter segment would take less time than a
+/// poll.
 constexpr std::size_t kShortestGpuMessage = 256 << 10;
 /// Number of rounds if the vector passes along a chain of ranks, as in a broadcast. With more rounds, segments are
-/// shorter, and the next rank of the chain starts sooner. The number is lower if segments would be shorter than
-/// kShortestGpuMessage, and higher if they would be longer than a message may be.
+/// shorter, and the next rank of the chain starts sooner. A plan has fewer rounds if its segments would be shorter than
+/// kShortestGpuMessage. It has more rounds if its segments would be longer than the maximum length of a message.
 constexpr std::size_t kRoundsOnAChain = 8;
-/// Sets the rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
+/// Sets the number of rounds of the plan, so that messages between GPUs have at most `message_bytes` bytes.
 void cut_for_gpus(Plan& plan, const Request& request, const Topology& topology, std::size_t longest,
                   std::size_t message_bytes) {
   const CollectiveSpec spec{.collective = request.collective, .partial_sums = plan.partial_sums};

@@ -10,9 +10,9 @@
 
 namespace collectives {
 
-/// Returns the parts that `layout` lists. `layout` counts elements of the data type. The result counts elements of the
-/// op, which consist of `each` elements of the data type. Stores the bounds of the parts in `offsets`, which must
-/// outlive the result.
+/// Returns the parts that `layout` lists. The lengths in `layout` are numbers of elements of the data type. An element
+/// of the op consists of `each` elements of the data type. The lengths in the result are numbers of elements of the op.
+/// Stores where the parts begin and end in `offsets`, which must outlive the result.
 inline Parts listed_parts(const PartLayout& layout, std::size_t each, std::vector<std::size_t>& offsets) {
   const std::size_t ranks = layout.counts.size();
   if (layout.displacements.empty()) {

@@ -1,4 +1,5 @@
-// Choice of a plan for a call. A plan consists of an algorithm, the length of its messages, and some more properties.
+// Choice of a plan for a call. A plan names an algorithm, the length of its messages, and further properties of the
+// call.
 //
 // The function plan_call() estimates how long each algorithm would take for the call (cost.hpp). It chooses the
 // algorithm with the shortest estimated time.
@@ -10,34 +11,35 @@
 //
 // Rounds. An algorithm works on the whole vector as one part, or divides it into one part per rank. A plan cuts each
 // part into segments, so that no message is too long. A Step is one action of a rank, such as to receive a message and
-// add it (steps/step.hpp). The algorithm performs all its Steps on the first segment of each part, then on the second
-// segments, and so on. Each repetition is a round.
+// add it (steps/step.hpp). In the first round, a rank performs all Steps on the first segment of each part. In the
+// second round, it performs all Steps on the second segment of each part, and so on.
 //
-// Length of messages. On host (CPU) memory, messages have a maximum length. It is one of two fields of the tuning, and
-// the kind of the plan decides which one:
+// Length of messages. On host (CPU) memory, messages have a maximum length. Two fields of the tuning hold maximum
+// lengths, and the kind of the plan decides which of them applies:
 //
 //   wire_frame_bytes   512 KiB by default. Maximum if each host has one rank, if a hierarchical all-reduce adds inside
 //                      each host before it sends, or if a hierarchical all-to-all sends only between hosts
 //   frame_bytes        64 KiB by default. Maximum of all other plans
 //
-// The longer maximum applies to messages between hosts. A long message keeps the link busy while its sender waits for a
-// core, and wakes the receiver less often than several short ones. Price: the 8 send buffers of a TCP connection may
-// take 4 MiB.
+// Reason for longer messages between hosts: a long message keeps the link busy while its sender waits for a core. It
+// also wakes the receiver less often than several short messages. Price: the 8 send buffers of a TCP connection may
+// need 4 MiB.
 //
 // A plan may also cut messages shorter than the maximum. Shorter messages save time in two cases. In the first case,
-// ranks add or encode values while the link carries the next message. In the second case, ranks pass messages on from
-// one to the next. Each message costs CPU time, however. The plan therefore uses the longest messages that are at most
-// about 5 % slower than the best length. If the cores are idle, the margin is 1 % for messages above 32 KiB. The
-// shortest length is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
+// ranks add or encode values while the link carries the next message. In the second case, each rank passes messages on
+// to the next rank. However, each message costs CPU time. The plan therefore uses the longest messages with which the
+// call is at most about 5 % slower than with the best length. If the cores are idle, this limit is 1 % for messages
+// above 32 KiB. The shortest length is 32 KiB, and 4 KiB in a broadcast or reduce between hosts.
 //
 // Codec. A codec encodes f32 values in fewer bytes. For a call with a codec, plan_call() compares plans with the codec
-// and plans without it, and chooses the faster one. It makes no such comparison if the program forces the codec, or if
-// the call is `deterministic`. The plan then uses the codec, because the bits of a deterministic result must not depend
-// on an estimate. If no algorithm can use the codec, a deterministic call of several ranks is refused.
+// and plans without it, and chooses the faster one. If the program forces the codec, the plan uses the codec without a
+// comparison. A `deterministic` call also always uses the codec, because the bits of its result must not depend on an
+// estimate. If no algorithm can use the codec, a deterministic call of several ranks throws an error.
 //
-// GPU memory. A call on GPU memory gets the plan that it would have on host memory, and a device path. The function
-// choose_device_path() decides whether, for example, NCCL or a kernel performs the call. The function fill_for_path()
-// then adapts the plan, for example the length of messages between GPUs.
+// GPU memory. A call on GPU memory first gets the plan that it would have on host memory. It also gets a device path, a
+// way to perform calls on GPU memory. The function choose_device_path() decides whether, for example, NCCL or a kernel
+// performs the call. The function fill_for_path() then adapts the plan, for example the length of messages between
+// GPUs.
 #include "collectives/plan.hpp"
 
 #include <fmt/format.h>
@@ -131,9 +133,8 @@ std::size_t rounds_in_flight_of(const Algorithm& algorithm, const Topology& topo
   return all_on_the_wire && tuning.wire_frames > 2 ? tuning.wire_frames - 1 : 1;
 }
 
-/// Returns the maximum length of messages in bytes. It is wire_frame_bytes if each host has one rank, if a hierarchical
-/// all-reduce adds inside hosts first, or if a hierarchical all-to-all sends messages only to other hosts. Otherwise it
-/// is frame_bytes.
+/// Returns the maximum length of messages in bytes. The maximum is wire_frame_bytes for the three kinds of plans that
+/// the head of this file lists, and frame_bytes for all other plans.
 std::size_t longest_message(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology& topology,
                             const TuningParameters& tuning) {
   const bool summed_in_hosts = algorithm.backend == "hierarchical" && !topology.one_host() &&

@@ -1,7 +1,7 @@
 // plan_call(): chooses the plan of a call. A plan is an algorithm with its protocol and the lengths of its messages.
 //
-// A call with top-k also gets a sparse plan. It states whether the ranks send only the k elements that the compressor
-// selects, or the whole vector.
+// A call with a top-k compressor also gets a sparse plan. The sparse plan states whether the ranks send only the k
+// elements that the compressor selects, or the whole vector.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,9 @@ struct CallPlan {
   std::optional<SparsePlan> sparse = {};
 };
 
-/// Returns the plan of a call. `top_k`: compressor of the call, for which the result also has a sparse plan; null: the
-/// call has none. Throws the errors of the public function choose_plan(), which is a call of this function.
+/// Returns the plan of a call. `top_k`: compressor of the call, or null if the call has none. With a compressor, the
+/// result also has a sparse plan. Throws the same errors as the public function choose_plan(), which calls this
+/// function.
 CallPlan plan_call(const Request&, const Topology&, const TuningParameters&, const TopKCall* top_k = nullptr);
 
 }  // namespace collectives

@@ -28,12 +28,12 @@ struct PlannedCall {
   Plan plan;
   Parts parts;
   /// Collective that is performed: that of the call, or a barrier if the call has no elements. In the barrier, ranks
-  /// compare the arguments of the call. The barrier also keeps a rank from being more than 64 calls ahead of its peers,
-  /// because the list of entered calls that each rank publishes (arrival records) holds only 64.
+  /// compare the arguments of the call. The barrier also keeps a rank from being more than 64 calls ahead of its peers.
+  /// Reason: each rank publishes the calls that it has entered (arrival records), and has space for 64 records only.
   Collective performed = Collective::barrier;
   std::uint64_t hash = 0;  ///< hash of the signature, the arguments that all ranks compare
   SignatureWords words{};
-  std::string details = {};        ///< encoded details of the call but its name (call_record.hpp); empty: none
+  std::string details = {};        ///< details of the call for error texts (call_record.hpp); empty: none
   OperationShape shape;            ///< description of the call in the flight recorder
   bool waits_for_no_peer = false;  ///< whether this rank gets no result from peers, as the root of a broadcast
   /// Sparse plan of a call with a compressor. It states whether only selected elements are sent. `plan` is then the

@@ -1,13 +1,13 @@
 // Implementation of the planner, which finds plans of calls. A plan names the algorithm that performs the call.
 //
-// To choose a plan takes microseconds or more. The planner therefore stores each plan, and uses it again for later
-// calls that are equal. Two calls are equal if they have the same signature, and the same counts and displacements in a
-// v-form such as all_gather_v(). The signature holds the arguments on which ranks must agree. Buffers are no part of
-// it.
+// The choice of a plan takes microseconds or more. The planner therefore stores each plan, and uses it again for later
+// equal calls. The signature of a call holds the arguments on which ranks must agree, but no buffers. Two calls are
+// equal if they have the same signature. In a v-form such as all_gather_v(), the counts and displacements must be
+// equal, too.
 //
-// A PlannedCall holds the plan and everything else that equal calls share. The planner looks for it in two places:
-// first the plan of the last call, then a map whose key is the hash of the signature. If neither place has the plan,
-// the function make() chooses a new one.
+// A PlannedCall holds the plan and everything else that equal calls share. The planner first compares a call with the
+// previous call. If they differ, the planner looks up the hash of the signature in a map. If the map has no plan for
+// the call, the function make() chooses a plan.
 #include "planning/planner.hpp"
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@
 namespace collectives {
 namespace {
 
-/// Maximum number of stored plans, which bounds the memory of a program that changes its calls again and again. When it
-/// is reached, all stored plans are deleted.
+/// Maximum number of stored plans. Without a maximum, a program whose calls always differ would need more and more
+/// memory. At the maximum, the planner deletes all stored plans.
 constexpr std::size_t kCachedPlans = 4096;
 
 CollectiveSpec spec_of(const PlannedCall& planned) {
@@ -38,7 +38,7 @@ CollectiveSpec spec_of(const PlannedCall& planned) {
           .displaced = !planned.request.displacements.empty()};
 }
 
-/// Returns a hash of those top-k options that must be equal on all ranks, because the messages depend on them.
+/// Returns a hash of the top-k options on which messages depend. They must be equal on all ranks.
 std::uint64_t hash_of(const TopKOptions& how) {
   const std::uint32_t words[] = {static_cast<std::uint32_t>(how.values),
                                  static_cast<std::uint32_t>(how.form),
@@ -131,8 +131,8 @@ std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& 
   return step.take();
 }
 
-/// Throws Error{unsupported} if the counts of a call are known only to the ranks that use them, and its backend is not
-/// the one that exchanges such blocks.
+/// In an all_to_all_v, gather_v or scatter_v, a rank knows only the counts of its own blocks. Throws Error{unsupported}
+/// if the backend cannot perform such a call.
 void check_counted(const PlannedCall& planned) {
   const Signature& signature = planned.signature;
   if (!signature.has_counts || !has_local_counts(signature.collective)) return;

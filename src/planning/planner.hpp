@@ -2,14 +2,14 @@
 // algorithm with its protocol and the lengths of its messages.
 //
 // Two calls are equal if they have the same signature and the same counts of elements per rank. The signature holds the
-// arguments on which ranks must agree. For the first of several equal calls, the planner chooses a plan. It also
-// computes the offsets of each rank's part of the vector. An algorithm emits Steps, the actions of a rank. If the only
-// Step is a collective of the ranks of one host, the planner stores its description. The executor can then start it
-// directly.
+// arguments on which ranks must agree. For the first of several equal calls, the planner chooses a plan. The planner
+// also computes the offsets of each rank's part of the vector. An algorithm emits Steps, the actions of a rank. Some
+// algorithms emit a single Step, which is a collective of the ranks of one host. The planner then stores the
+// description of this collective, so that the executor can start it directly.
 //
-// For a later equal call, the planner finds the stored plan. It first compares the call with the call before, then
-// looks up the hash of the signature. All ranks have the same plan, because it depends only on values that are equal on
-// all ranks.
+// For a later equal call, the planner finds the stored plan. It first compares the call with the previous call, and
+// then looks up the hash of the signature. All ranks have the same plan, because a plan depends only on values that are
+// equal on all ranks.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,15 @@
-// Implementation of the sparse plan, which is for an all-reduce with a top-k compressor. The compressor selects k
+// Implementation of the sparse plan, the plan of an all-reduce with a top-k compressor. The compressor selects k
 // elements of the vector. A sparse call sends only these elements. A dense call sends the whole vector.
 //
-// The function plan_sparse() decides between the two. On one host, it chooses the dense call, because shared memory is
-// fast. On several hosts, it estimates both times and chooses the faster call. There is one exception: a forced or
-// `deterministic` call of several ranks is always sparse. A sparse call has one of two forms, gathered or split
-// (compression/top_k/sparse_exchange.hpp). If the options name none, the faster form is chosen.
+// The function plan_sparse() chooses a sparse or a dense call. On one host, it chooses the dense call, because shared
+// memory is fast. On several hosts, it estimates the times of the sparse and the dense call, and chooses the faster
+// one. Exception: a forced or `deterministic` call of several ranks is always sparse. A sparse call has one of two
+// forms, gathered or split (compression/top_k/sparse_exchange.hpp). If the options name no form, plan_sparse() chooses
+// the faster one.
 //
-// The members of a sparse call exchange the selected elements. If hosts have several ranks, each host is a member: its
-// ranks first add their values, and each rank then selects from its own slice of the sum. Otherwise each rank is a
-// member.
+// The members of a sparse call exchange the selected elements. Each rank is a member on one host, if each host has one
+// rank, or if the call is `deterministic`. In all other calls, each host is a member: its ranks first add their values,
+// and each rank then selects elements from its own slice of the sum.
 #include "planning/sparse_plan.hpp"
 
 #include <fmt/format.h>

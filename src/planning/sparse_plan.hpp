@@ -1,6 +1,6 @@
 // Plan of an all-reduce with top-k. Top-k selects the k elements of greatest magnitude. The plan states whether the
-// ranks send only these elements, or the whole vector. It also states how they exchange selected elements. All ranks
-// compute the same plan, because it depends only on values that are equal on all ranks.
+// ranks send only these elements, or the whole vector. It also states how the ranks exchange selected elements. All
+// ranks compute the same plan, because the plan depends only on values that are equal on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace collectives {
 
 struct SparsePlan {
   bool sparse = false;  ///< whether selected elements are sent; otherwise the whole vector is sent (dense plan)
-  /// Whether the ranks of each host first add their vectors. Each rank then selects from its own slice, a range of the
-  /// sum.
+  /// Whether the ranks of each host first add their vectors. If so, each rank then selects elements from its own slice,
+  /// a range of the sum.
   bool in_hosts = false;
   SparseForm form = SparseForm::gathered;
   int members = 1;  ///< number of members that exchange selected elements: hosts if in_hosts is set, else ranks
@@ -33,8 +33,8 @@ struct SparsePlan {
   Range slice(int local) const { return local < slices ? part({0, n}, slices, local) : Range{}; }
 };
 
-/// Returns the plan for selecting `k` of request.count elements by `options`. The plan `dense` is that of the same call
-/// without compression, or with request.codec.
+/// Returns the plan for selecting `k` of request.count elements by `options`. `dense`: plan of the same call without
+/// top-k.
 SparsePlan plan_sparse(const Request&, std::size_t k, const TopKOptions& options, const Plan& dense, const Topology&,
                        const TuningParameters&);
 

@@ -2,11 +2,11 @@
 //
 // A frame is memory for one message. To send, a rank writes its data into a frame, and gives the frame to UCX. UCX
 // calls a handler in the receiving process when a message arrives. When the receiver has read the message, it releases
-// the message, and reports the release to the sender. The sender may have at most 16 messages to a rank without such a
-// report.
+// the message, and reports the release to the sender. At most 16 messages from one rank to another may be sent whose
+// release is not reported yet.
 //
-// Other files connect the peers: ucx_connections.cpp makes the connections, and ucx_handshake.cpp checks that both
-// processes belong to one job.
+// Other files connect the peers. The file ucx_connections.cpp makes the connections, and ucx_handshake.cpp checks that
+// both processes of a connection belong to one job.
 #include "ucx/ucx.hpp"
 
 #include <fmt/format.h>
@@ -22,13 +22,13 @@
 namespace collectives {
 namespace {
 
-// Maximum time for which abandon() and flush() wait for confirmations of peers. It is short, because a peer may be busy
-// outside the library.
+// Maximum time for which abandon() and flush() wait for confirmations of peers. The time is short, because a peer
+// confirms only while it calls the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
-// Maximum payload in bytes that is sent eagerly, which means together with the header. The sender only announces a
-// longer payload, and the receiver fetches it. Fetching costs a round trip but saves two copies. Over TCP on loopback,
-// a message of 64 KiB takes 18 us eagerly, and 25 us if it is fetched. The bandwidths are 5.5 and 2.5 GB/s. The second
-// limit is for network devices that UCX drives without the kernel (InfiniBand, RoCE).
+// Maximum payload in bytes that is sent eagerly, which means together with the header. A longer payload is only
+// announced, and the receiver fetches it. Fetching costs a round trip but saves two copies. Over TCP on loopback, a
+// message of 64 KiB takes 18 us (5.5 GB/s) if it is sent eagerly. It takes 25 us (2.5 GB/s) if it is fetched. The
+// second constant is the limit for network devices that UCX drives without the kernel (InfiniBand, RoCE).
 constexpr std::size_t kEagerBytes = 64 << 10;
 constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
 

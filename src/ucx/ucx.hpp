@@ -4,20 +4,20 @@
 //
 // Parts. UcxConnections (ucx_connections.hpp) connects this rank with its peers and sends active messages. UcxHandshake
 // makes sure that peers belong to the same job. UcxControlChannel carries short texts, such as reports of failures.
-// UcxTransport carries the data of collectives. It lends frames, each being memory for one message. It limits the
-// number of messages in flight, and puts messages in order.
+// UcxTransport carries the data of collectives. A frame is memory for one message, which UcxTransport lends to its
+// caller. UcxTransport also limits the number of messages in flight, and puts received messages in order.
 //
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
 // that active messages arrive in order, so the receiver sorts messages by number.
 //
-// Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads the
-// payload in the memory of UCX, or in a frame if that memory is not aligned. A long message is announced first. The
-// receiver fetches its payload. The payload goes directly to the memory that the caller has passed, if this memory has
-// the size of the payload. If not, the payload goes to a frame.
+// Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads this
+// payload in the memory of UCX, or in a frame if the memory of UCX is not aligned. A long message is only announced,
+// and the receiver fetches its payload. The payload goes directly to the buffer that the caller has passed, if the
+// buffer has the size of the payload. Otherwise the payload goes to a frame.
 //
-// Flow control. The receiver releases a message when it has read it. The receiver reports its releases in the headers
-// of its own messages. After four releases without a message of its own, the receiver reports them in a separate
-// message. At most 16 messages from one rank to another may be sent and not yet reported as released.
+// Flow control. A receiver releases a message when it has read the message. It reports its releases in the headers of
+// the messages that it sends to the same peer. After four releases without such a message, it reports them in a
+// separate message. At most 16 messages from one rank to another may be sent and not yet reported as released.
 #pragma once
 
 #include <ucp/api/ucp.h>

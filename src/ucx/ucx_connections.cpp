@@ -1,8 +1,8 @@
 // Implementation of the connections over UCX to the ranks of other hosts.
 //
-// UCX is a library for fast networks. An endpoint is UCX's object for a connection. This file makes the endpoints, and
-// sends messages over them. By a flush, it asks UCX whether all messages to a peer have been delivered. At the end, it
-// closes the endpoints.
+// UCX is a library for fast networks. An endpoint is UCX's object for a connection. This file makes the endpoints,
+// sends messages over them, and closes them at the end. A flush is an operation of UCX that completes when all messages
+// to a peer have been delivered.
 #include "ucx/ucx_connections.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,8 @@ using namespace ucx;
 
 namespace {
 
-// Maximum time for which wait_for_requests() and close() wait for peers, which may be busy outside the library.
+// Maximum time for which wait_for_requests() and close() wait for peers. The time is short, because a peer may be busy
+// outside the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -149,7 +150,7 @@ void UcxConnections::lose(Connection& gone, ucs_status_t status) noexcept {
     gone.lost = words(status);
     lost_.push_back(gone.rank);
   } catch (const std::bad_alloc&) {
-    // The peer is not reported as lost. Calls that wait for the peer end by their deadline.
+    // Without memory, the peer is not reported as lost. Calls that wait for the peer then end at their deadline.
   }
 }
 

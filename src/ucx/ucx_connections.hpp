@@ -1,9 +1,9 @@
 // UcxConnections: connects this rank with all ranks of other hosts through UCX, a library for fast networks.
 //
 // An endpoint is UCX's object for a connection. Each message is an active message of UCX, with a Header and an Id. When
-// it arrives, UCX calls the handler that the receiving process has set for the Id. UcxHandshake (ucx_handshake.hpp)
-// makes sure that both processes of a connection belong to one job. If UCX reports an error of an endpoint, its peer is
-// marked as lost.
+// a message arrives, UCX calls the handler that the receiving process has set for its Id. UcxHandshake
+// (ucx_handshake.hpp) makes sure that both processes of a connection belong to one job. If UCX reports an error of an
+// endpoint, the peer of this endpoint is marked as lost.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -27,17 +27,18 @@
 namespace collectives {
 namespace ucx {
 
-/// Kinds of active messages. The first four are for the handshake. kNews reports which messages its sender has
-/// released, which means read. kData has the data of collectives, and kControl the short texts of the control channel.
+/// Kinds of active messages. The first four kinds are for the handshake. A kNews message reports which messages its
+/// sender has released after reading them. A kData message holds data of collectives, and a kControl message holds a
+/// short text of the control channel.
 enum Id : unsigned { kHello, kWelcome, kRefusal, kReady, kData, kNews, kControl };
 
-/// Header of every active message. Both sides have the same byte order, because UCX's addresses require it.
+/// Header of every active message. Both processes have the same byte order, because UCX connects only such processes.
 struct Header {
   std::uint64_t tag = 0;
-  std::uint64_t key = 0;       // secret that ranks of the job show to one another; 0 before they have proven it
+  std::uint64_t key = 0;       // secret of the job; 0 before the handshake is complete
   std::uint32_t from = 0;      // sending rank
   std::uint16_t number = 0;    // number of the message; data and control messages are numbered separately
-  std::uint16_t released = 0;  // `from` has released all messages with lower numbers that were sent to it
+  std::uint16_t released = 0;  // rank `from` has released all messages that it received with lower numbers
 };
 
 }  // namespace ucx

@@ -1,7 +1,7 @@
 // Implementation of the control channel over UCX, by which ranks send short texts, such as reports of failures.
 //
 // The texts travel apart from the data of collectives. UCX may deliver them in another order. Each text therefore has a
-// number. The receiver stores a text that arrives too early until the texts before it have arrived.
+// number. If a text arrives too early, the receiver stores it until all texts with lower numbers have arrived.
 #include "ucx/ucx_control_channel.hpp"
 
 #include <algorithm>

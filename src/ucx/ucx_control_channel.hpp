@@ -1,6 +1,6 @@
 // Control channel over UCX: exchanges short texts, such as reports of failures, with the ranks of other hosts. The
-// texts travel apart from the data of collectives. Each text is the payload of an active message: its arrival runs a
-// handler in the receiving process.
+// texts travel apart from the data of collectives. Each text is the payload of an active message, a message whose
+// arrival runs a handler in the receiving process.
 //
 // UCX does not promise that active messages arrive in order. The sender therefore numbers the texts to each peer, and
 // the receiver sorts them by number.
@@ -33,7 +33,7 @@ class UcxControlChannel final : public ControlChannel {
 
  private:
   static constexpr std::size_t kMaxControlsInFlight = 256;
-  static constexpr std::size_t kMostBytes = 1 << 20;  // Maximum length of a text that arrives.
+  static constexpr std::size_t kMostBytes = 1 << 20;  // Maximum length in bytes of a received text.
 
   struct Control : UcxConnections::Outgoing {
     Rank to = 0;

@@ -1,8 +1,9 @@
 // Implementation of the handshake over UCX, by which two processes make sure that both belong to one job.
 //
-// Each rank sends a hello to each peer. The hello contains the pair secret, a number for this sender and receiver that
-// only ranks of the job can compute. The peer answers with a welcome, which contains a pair secret, too. If the secret
-// of the hello is wrong, the peer answers with a refusal. Each rank waits until it is connected with all peers.
+// Each rank sends a hello to each peer. A hello contains the pair secret, a number for this sender and receiver that
+// only ranks of the job can compute. If the pair secret is right, the peer answers with a welcome, which contains the
+// pair secret of the opposite direction. If the pair secret is wrong, the peer answers with a refusal. Each rank waits
+// until it is connected with all peers.
 #include "ucx/ucx_handshake.hpp"
 
 #include <fmt/format.h>
@@ -40,7 +41,8 @@ UcxHandshake::UcxHandshake(UcxConnections& connections) : connections_(connectio
       this);
 }
 
-/// Sets the handler of the messages of one kind, which contain a pair secret. The handler drops a message without one.
+/// Sets the handler for messages of kind `kKind`, which contain a pair secret. The handler drops a message without a
+/// pair secret.
 template <Id kKind>
 void UcxHandshake::set_greeting_handler() {
   connections_.set_handler(
@@ -90,7 +92,7 @@ void UcxHandshake::perform(const PeerAddresses& peers) {
 /// Throws an Error if the handshake has failed. `unmet`: the peers whose connections are not complete.
 void UcxHandshake::check(const PeerAddresses& peers, const std::vector<Rank>& unmet) {
   const Rank self = connections_.self();
-  // The bootstrap knows the rank that has ended. Further ranks may have left because of it.
+  // The bootstrap knows which rank has ended first. Other ranks may have left for this reason.
   const bool over = peers.is_over([&] { return ReportedWait::Awaited{.ranks = unmet}; });
   if (refused_by_)
     throw Error(

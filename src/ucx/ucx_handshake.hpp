@@ -2,12 +2,12 @@
 //
 // Each rank sends a hello to each peer. The peer answers with a welcome, or refuses a process of another job. A hello
 // and a welcome contain a pair secret, a number for this sender and receiver (wire_secret.hpp). A process of another
-// job that receives a hello by mistake therefore learns no secret that other ranks accept. When both ranks have shown
-// their pair secrets, they use another secret, that of the whole job, in all later messages.
+// job that receives a hello by mistake therefore learns no secret that other ranks accept. When both ranks have
+// received the right pair secret, they put another secret into all later messages: the secret of the whole job.
 //
-// UCX completes a connection only while both processes call UCX. Each process therefore sends the message kReady when
-// UCX has completed its end. It calls UCX until it has sent kReady and received the kReady of the peer. Processes of
-// other jobs are refused as long as the connections are open.
+// UCX completes a connection only while both processes call UCX. When UCX has completed the connection in a process,
+// this process therefore sends the message kReady. It calls UCX until it has sent kReady to the peer and has received
+// kReady from the peer. As long as the connections are open, the handlers refuse processes of other jobs.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@
 
 namespace collectives {
 
-/// List of free frames, which hold no message at present.
+/// List of free frames: frames that hold no message now.
 class UcxFrames {
  public:
   struct Free {
@@ -49,7 +49,7 @@ class UcxFrames {
   std::vector<Frame> free_;
 };
 
-/// Ranges of the caller's memory that UCX uses now. A range has one entry per message that uses it.
+/// List of the lent ranges that UCX uses now. If several messages use a range, the list has one entry for each of them.
 class LentRanges {
  public:
   void add(const std::byte* data, std::size_t bytes) { ranges_.emplace_back(data, bytes); }
@@ -60,7 +60,7 @@ class LentRanges {
     ranges_.pop_back();
   }
   bool empty() const noexcept { return ranges_.empty(); }
-  /// Returns whether any range has bytes of [data, data + bytes).
+  /// Returns whether any range of the list overlaps [data, data + bytes).
   bool overlap(const std::byte* data, std::size_t bytes) const noexcept {
     return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& range) {
       return range.first < data + bytes && data < range.first + range.second;

@@ -21,8 +21,9 @@
 namespace collectives {
 namespace {
 
-// Number of Quiet objects that exist in this thread. If it is above 0, UCX logs nothing here. The log level of UCX is
-// not changed. It applies to the whole process, and the program may use UCX, too.
+// Number of Quiet objects that exist in this thread. If the number is above 0, UCX logs nothing in this thread. The log
+// level of UCX would apply to the whole process, whose program may use UCX, too. This library therefore does not change
+// the log level.
 thread_local int quiet_calls = 0;
 
 ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_level_t,
@@ -30,7 +31,7 @@ ucs_log_func_rc_t log_unless_quiet(const char*, unsigned, const char*, ucs_log_l
   return quiet_calls > 0 ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-/// Returns the settings of UCX as lines such as "UCX_TLS=all".
+/// Returns the settings of UCX as lines of text, such as "UCX_TLS=all".
 std::string printed(const ucp_config_t* config) {
   char* text = nullptr;
   std::size_t bytes = 0;

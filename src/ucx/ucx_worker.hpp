@@ -1,6 +1,6 @@
 // UCX context with one worker (UCX's object for communication), and the settings of UCX that this library changes.
 //
-// All settings of UCX apply, such as UCX_TLS, UCX_NET_DEVICES and the others that `ucx_info -cf` lists. With the prefix
+// All settings of UCX that `ucx_info -cf` lists apply, such as UCX_TLS and UCX_NET_DEVICES. With the prefix
 // COLLECTIVES_, as in COLLECTIVES_UCX_TLS, a setting applies to this library only. This library changes the settings
 // below. It changes TLS and KEEPALIVE_INTERVAL only if the user has not set them.
 //

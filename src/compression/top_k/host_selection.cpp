@@ -1,8 +1,8 @@
 // Implementation of HostSelection, which selects the elements that a top-k call sends. It works on the CPU.
 //
 // A sparse top-k call sends only the k elements of greatest magnitude. The other elements stay in the residual, the sum
-// of values that were not sent yet. If values are sent as bf16, their rounding errors stay there, too. If the option
-// error_feedback is off, there is no residual, and these values are lost.
+// of values that were not sent yet. If values are sent as bf16, their rounding errors stay in the residual, too. If the
+// option error_feedback is off, there is no residual. The elements and rounding errors that are not sent are then lost.
 #include "compression/top_k/host_selection.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ SparseExchange::MemberStatus HostSelection::select(const float* gradient, float 
   const std::span<const float> given(gradient, format.n);
   const bool careful = options_.non_finite != NonFinite::propagate;
   if (const std::size_t bad = careful ? first_non_finite(given) : format.n; bad < format.n) {
-    // A gradient with NaN or infinity must not enter the residual, where it would stay. All ranks receive the status,
-    // and therefore discard the values of this call.
+    // A gradient with NaN or infinity must not enter the residual, because NaN and infinity would stay there. All ranks
+    // receive the status of this rank, and discard the values of this call.
     std::iota(indices, indices + format.k, 0U);
     std::fill_n(values, format.k, 0.0F);
     return {1, static_cast<std::uint32_t>(bad)};

@@ -1,10 +1,11 @@
 // HostSelection: selects the entries of one sparse top-k call on the CPU. A sparse call sends only the k elements of
 // greatest magnitude. An entry is the index of an element with its value.
 //
-// The residual is the part of gradients that was not sent yet. The entries are selected from the sum of residual and
-// gradient. They are removed from the residual. If the options keep no residual, the entries are selected from the
-// gradient. If a value is sent as bf16, its rounding error stays in the residual. If the call fails, put_back() returns
-// the selected values to the residual.
+// The residual is the part of gradients that was not sent yet. The object adds the gradient to the residual, selects
+// entries from the sum, and removes the selected entries from the sum. The rest of the sum is the new residual. If the
+// option error_feedback is off, there is no residual, and the entries are selected from the gradient. If a value is
+// sent as bf16, its rounding error stays in the residual. If the call fails, put_back() returns the selected values to
+// the residual.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class HostSelection {
   explicit HostSelection(const TopKOptions& options) : options_(options) {}
 
   /// Adds scale * `gradient` (format.n elements) to the residual of `state`, and selects format.k elements of the sum.
-  /// With momentum, adds the velocity to the residual in place of the gradient. If the options keep no residual,
+  /// With momentum, adds the velocity (a decaying sum of gradients) to the residual instead. Without a residual,
   /// selects from scale * `gradient` alone. Returns the status of the selection, which the other ranks receive. If the
   /// gradient has NaN or infinity and the options do not propagate them, selects zeros and leaves `state` unchanged.
   SparseExchange::MemberStatus select(const float* gradient, float scale, const SparseFormat& format,

@@ -1,6 +1,6 @@
-// Implementation of the phases of a top-k call in which only the ranks of one host take part. In such a call, the ranks
-// of a host first add their gradients. Each phase is one collective through shared memory: a reduce-scatter, an
-// all-reduce or an all-gather.
+// Implementation of the phases of a top-k call in which only the ranks of one host take part. In a call with these
+// phases, the ranks of a host first add their gradients. Each phase is one collective through shared memory: a
+// reduce-scatter, an all-reduce or an all-gather.
 #include "compression/top_k/in_host_phase.hpp"
 
 #include <cstdint>
@@ -32,7 +32,7 @@ constexpr Algorithm kAgreeInside = phase_algorithm("top_k_agree_inside", emit_ag
 constexpr Algorithm kShareInside = phase_algorithm("top_k_share_inside", emit_share_inside);
 
 /// Returns the address at which element 0 of the tensor would lie. `list` holds only the elements of `slice`. The
-/// executor adds the position of an element to the result, so it accesses only elements of `list`.
+/// executor adds the position of an element to this address. The sum always lies in `list`.
 float* element_zero(std::vector<float>& list, Range slice) {
   return reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(list.data()) - slice.first * sizeof(float));
 }

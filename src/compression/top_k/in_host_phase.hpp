@@ -1,10 +1,10 @@
 // InHostPhase: the phases of a top-k call in which only the ranks of one host take part. A sparse top-k call sends only
 // the k elements of greatest magnitude to other hosts. Inside a host, these phases add whole vectors and gather the
-// result. They also find whether a flag is set on any rank.
+// result. A further phase determines whether a flag is set on any rank.
 //
-// The tensor is cut into slices. A rank with a slice is the owner of the slice. add(), gather() and ask() each describe
-// one phase as a job, which the executor then performs. They leave the tag of the job unchanged. A tag is the number of
-// the call and a hash of the call's arguments.
+// The tensor is cut into slices. A rank with a slice is the owner of the slice. The functions add(), gather() and ask()
+// each describe one phase as a job, which the executor then performs. They do not change the tag of the job, which
+// identifies the messages of the call.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace collectives {
 class InHostPhase {
  public:
   /// Adds the vectors `input` of all ranks of the host, of `count` elements each. This rank receives the sum of its own
-  /// slice, `slice`. The vector `sum` holds only this slice.
+  /// slice, `slice`, in the vector `sum`, which holds only this slice.
   void add(Job& job, std::size_t count, int slices, const float* input, std::vector<float>& sum, Range slice);
   /// Gathers the slices of `output`, so that `output` is complete on all ranks of the host. Requires that each owner
   /// has written its own slice.

@@ -2,8 +2,8 @@
 // gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. A
 // slice is a range of the tensor. One rank of the host, its owner, keeps residual and velocity of the slice.
 //
-// The object keeps the rank's own vectors until the call that moves them has ended. If the call fails, these vectors
-// become the state of the rank again.
+// The object keeps the rank's own residual and velocity until the call that moves them has ended. If the call fails,
+// undo() returns these vectors to the rank's ResidualState.
 #pragma once
 
 #include <utility>
@@ -26,9 +26,9 @@ class ResidualMigration {
   /// Return the vectors to move. Each owner adds its slice of the vectors of all ranks of the host.
   const float* residual() const noexcept { return residual_.data(); }
   const float* velocity() const noexcept { return velocity_.data(); }
-  /// Frees the vectors, because the owners of the slices have the sums of the vectors.
+  /// Frees the vectors. At this time, the owners of the slices have the sums of the vectors.
   void end() noexcept {
-    residual_ = std::vector<float>();  // a copy of an empty vector would keep the memory
+    residual_ = std::vector<float>();  // clear() would keep the memory
     velocity_ = std::vector<float>();
   }
   /// Returns the vectors to `state`, if begin() has taken them.

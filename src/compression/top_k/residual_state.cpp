@@ -1,8 +1,8 @@
 // Implementation of ResidualState, which holds the residual of a tensor. The residual is the sum of gradient values
 // that top-k has not sent yet.
 //
-// A residual covers the whole tensor, or a slice of it. The functions convert one to the other. They also remove values
-// that cannot be sent, because they would become infinite as bf16.
+// A residual covers the whole tensor, or a slice of it. Functions of this file convert a residual of a slice to one of
+// the tensor, and back. They also remove values that would become infinite as bf16, and thus cannot be sent.
 #include "compression/top_k/residual_state.hpp"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace collectives {
 namespace {
 
-/// Returns a vector as long as the tensor, which holds `of_slice` in the slice and zeros elsewhere. Returns `of_slice`
-/// unchanged if it is empty.
+/// Returns a vector as long as the tensor. It holds `of_slice` in the range of the slice, and zeros elsewhere. If
+/// `of_slice` is empty, returns an empty vector.
 std::vector<float> whole(std::vector<float>& of_slice, const ResidualState& state) {
   if (of_slice.size() == state.count || of_slice.empty()) return std::move(of_slice);
   std::vector<float> all(state.count);

@@ -26,9 +26,9 @@ inline float received_value(float value, DataType type) {
 struct ResidualState {
   std::size_t count = 0;  ///< Number of elements of the tensor.
   std::uint64_t calls = 0;
-  /// Number of slices into which the ranks of this host divide the tensor. Each slice has one owner. The owner keeps
-  /// residual and velocity of its slice, for the sum of the host's gradients. 0: residual and velocity belong to this
-  /// rank's own gradients and cover the whole tensor.
+  /// Number of slices into which the ranks of this host divide the tensor. Each slice has one owner, which keeps the
+  /// residual and the velocity of the slice for the sum of the host's gradients. If the number is 0, residual and
+  /// velocity cover the whole tensor, and belong to the gradients of this rank alone.
   std::uint32_t slices = 0;
   Range slice;                  ///< Range of the tensor from which this rank selects.
   std::vector<float> residual;  ///< Residual of the slice. Empty: all zeros.

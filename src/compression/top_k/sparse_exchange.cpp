@@ -7,8 +7,9 @@
 //
 // A sparse exchange has one of two forms, gathered or split (sparse_exchange.hpp). In the gathered form, the record of
 // a member holds all its entries. In the split form, each member adds the entries of one range of the vector. The split
-// form has four phases. A member first tells how many entries it has for each range. It then sends the entries of each
-// range to the owner of the range. After the additions, it tells how many entries its own range has, and sends them.
+// form has four phases. Each member first sends to all members how many entries it has for each range. It then sends
+// the entries of each range to the owner of the range, which adds them. Each owner then sends to all members how many
+// entries the sum of its range has. In the last phase, each owner sends these entries to all members.
 #include "compression/top_k/sparse_exchange.hpp"
 
 #include <fmt/format.h>

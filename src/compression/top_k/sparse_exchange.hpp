@@ -4,12 +4,12 @@
 // value. The members are all ranks, or the ranks of one rail: one rank of each host, all with the same local number.
 // The sparse exchange has two forms:
 //
-// gathered: each member sends its k entries to every other member. Each member adds the entries of all members itself.
-// This form takes one all-gather. Each member sends (m - 1) k entries. All lengths are known beforehand, because k
-// is equal on all members.
+// gathered: each member sends its k entries to every other member, and adds the entries of all members. This form needs
+// one all-gather, in which each member sends (m - 1) k entries. Every member knows all lengths in advance, because k is
+// equal on all members.
 //
-// split: each member owns a range of about n / m elements, and adds the entries of this range. This form takes one
-// all-to-all and three all-gathers, because lengths must be sent first:
+// split: each member owns a range of about n / m elements, and adds the entries of this range. This form needs an
+// all-to-all for entries, an all-gather for sums, and an all-gather for lengths before each of them:
 //
 //   counts    all-gather: every member sends to all members how many entries it has for each range
 //   entries   all-to-all: every member sends its entries of each range to the owner of the range, which adds them
@@ -19,7 +19,7 @@
 // Let u be the number of distinct indices that all members together have selected. If the u indices are evenly
 // distributed, a member sends (k + u) (m - 1) / m entries on average in the split form.
 //
-// The sum of a range is sent as plain f32 values without indices if its entries would take as many bytes or more.
+// An owner sends the sum of its range as f32 values without indices, if entries would need as many bytes or more.
 // (Renggli et al., "SparCML", 2019: split all-gather with the switch to dense.)
 //
 // Both forms add the values of an element in the order of the members, and divide the sum once.

@@ -1,4 +1,4 @@
-// Implementation of SparseTensor, which stands for one tensor whose gradients a program sends by top-k. A sparse call
+// Implementation of SparseTensor, which represents one tensor whose gradients a program sends by top-k. A sparse call
 // sends only the k elements of greatest magnitude. The functions check the arguments of a call, compute k, and report
 // on the last call.
 #include "compression/top_k/sparse_tensor.hpp"

@@ -1,6 +1,6 @@
-// SparseTensor: one tensor whose gradients are sent by top-k. A sparse call sends only the k elements of greatest
-// magnitude. The tensor holds the residual (the part of gradients that was not sent yet), the current operation, and
-// the figures of the last call.
+// SparseTensor: represents one tensor whose gradients are sent by top-k. A sparse call sends only the k elements of
+// greatest magnitude. The residual is the part of gradients that was not sent yet. The object holds the residual, the
+// current operation, and figures of the last call, such as the number of sent elements.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace collectives {
 
-/// Number of elements from which a tensor is too long, because indices have 32 bits.
+/// Minimum number of elements of a tensor that is too long. Reason: indices have 32 bits.
 inline constexpr std::size_t kTooMany = std::size_t{1} << 32;
 
 class SparseTensor {

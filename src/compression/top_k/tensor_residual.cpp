@@ -1,6 +1,6 @@
 // Implementation of TensorResidual, which holds two vectors of a tensor. The residual is the sum of gradient values
-// that top-k has not sent yet. The velocity is the decaying sum of gradients for momentum. Both vectors lie in CPU
-// memory or on a GPU. The functions of this file copy or move them from one to the other.
+// that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses. Both
+// vectors lie in CPU memory, or both lie on a GPU. The functions of this file copy or move them between CPU and GPU.
 #include "compression/top_k/tensor_residual.hpp"
 
 namespace collectives {

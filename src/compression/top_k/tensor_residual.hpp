@@ -1,6 +1,6 @@
 // TensorResidual: the residual and the velocity of a tensor, in CPU memory or on a GPU. The residual is the part of
 // gradients that top-k has not sent yet. The velocity is the decaying sum of gradients that momentum correction uses.
-// ResidualState (residual_state.hpp) holds both while they are in CPU memory.
+// While residual and velocity are in CPU memory, a ResidualState holds them (residual_state.hpp).
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace collectives {
 class DeviceResidual {
  public:
   virtual ~DeviceResidual() = default;
-  /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. Leaves an argument
-  /// unchanged if the GPU has no such vector. Throws Error{system} if the GPU fails.
+  /// Copies the residual and the velocity to CPU memory. Blocks until the copies are complete. If the GPU has no
+  /// residual or no velocity, leaves that argument unchanged. Throws Error{system} if the GPU fails.
   virtual void read(std::vector<float>& residual, std::vector<float>& velocity) = 0;
-  /// True: a failed call has returned its selected values to the residual. The returned values may exceed the range of
-  /// the type in messages.
+  /// Whether a failed call has returned its selected values to the residual. These values may be too large for the type
+  /// of values in messages.
   bool returned = false;
 };
 

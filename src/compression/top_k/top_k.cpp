@@ -215,7 +215,7 @@ void TopK::load(std::span<const std::vector<std::byte>> states, Rank rank, int r
     ResidualState& state = tensor->residual().state();
     if (saved.size() == static_cast<std::size_t>(ranks)) {
       state = std::move(saved[static_cast<std::size_t>(rank)][name]);
-      // The next call moves the state, because another rank of the host may now own the slice.
+      // The next call moves the state to the owner of the slice, which may now be another rank of the host.
       state.slices = 0;
     } else {
       state.count = first.count;

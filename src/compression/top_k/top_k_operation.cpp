@@ -1,7 +1,7 @@
 // Implementation of TopKOperation, which performs one top-k call, an all-reduce of a gradient.
 //
-// The residual is the sum of values that were not sent yet. A call first adds the gradient to it. A sparse call then
-// sends only the k elements of greatest magnitude of the sum. A dense call sends the whole sum.
+// The residual is the sum of values that were not sent yet. A call first adds the gradient to the residual. A sparse
+// call then sends only the k elements of greatest magnitude of the sum. A dense call sends the whole sum.
 //
 // A sparse call consists of several phases, which top_k_operation.hpp lists. A slice is the range of the tensor from
 // which one rank selects elements. If the ranks of a host first add their gradients, each slice is a part of the

@@ -4,7 +4,7 @@
 // begin() starts, sends only the k elements of greatest magnitude of the sum. A dense call, which dense_input() starts,
 // sends the whole sum.
 //
-// If there are several hosts, and some have several ranks, a sparse call adds whole vectors inside hosts. It sends
+// If there are several hosts, and some host has several ranks, a sparse call adds whole vectors inside hosts, and sends
 // selected elements between hosts. The tensor is cut into slices. Each slice has one owner on each host. The call has
 // these phases:
 //
@@ -15,18 +15,18 @@
 //   exchange       The owners of the same slice, one per host, exchange their selections (sparse_exchange.hpp).
 //   share_inside   Each owner writes its slice of the result. The ranks of a host gather the slices.
 //
-// In three cases, no phase inside hosts takes place: all ranks are on one host, each host has one rank, or the call is
-// deterministic. In these cases each rank selects from its own gradient, and all ranks exchange their selections.
+// There are no phases inside hosts if all ranks are on one host, if each host has one rank, or if the call is
+// deterministic. Each rank then selects elements from its own gradient, and all ranks exchange their selections.
 //
-// A residual of the gradients of one rank covers the whole tensor. A residual of the sum of a host covers one slice. In
-// the first sparse call, and in the first one after dense calls, the ranks of a host have residuals of the whole
-// tensor. The first four phases add these residuals inside the host, so nothing is lost.
+// A residual of one rank's gradients covers the whole tensor. A residual of a host's sums covers one slice. In the
+// first sparse call, and in the first sparse call after dense calls, each rank has a residual of the whole tensor. The
+// first four phases add these residuals inside the host, so that no values are lost.
 //
 // A GPU can select and add in place of the CPU (device/top_k_path.hpp). The caller then calls set_device_selection()
 // before begin(), and reads received() after the exchange.
 //
-// Price: each slice sends about equally many elements, wherever the largest ones lie. The selection depends on the
-// number of ranks per host.
+// Price: the owners of all slices send about equally many elements, even if most large elements lie in one slice. The
+// selection therefore depends on the number of ranks per host.
 #pragma once
 
 #include <chrono>

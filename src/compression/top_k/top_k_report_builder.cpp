@@ -8,8 +8,8 @@
 
 namespace collectives {
 
-/// Resets the figures. Assigns `reason` to the existing string, which allocates no memory if the text is that of the
-/// last call.
+/// Resets the figures. Assigns the reason to the existing string, which allocates no memory if its text is no longer
+/// than before.
 void TopKReportBuilder::begin(const SparsePlan& plan, std::size_t dense_bytes) {
   report_.sparse = plan.sparse;
   report_.reason.assign(plan.reason);

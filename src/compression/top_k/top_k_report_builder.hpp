@@ -27,7 +27,7 @@ class TopKReportBuilder {
   void set_sent_bytes(std::uint64_t bytes) noexcept { report_.sent_bytes = bytes; }
   /// Sets the number of elements that at least one rank of the exchange has selected.
   void set_union_size(std::size_t size) noexcept { report_.union_size = size; }
-  /// Notes that the sent values have returned to the residual.
+  /// Records that no values were sent, because a failed call has returned them to the residual.
   void set_nothing_sent() noexcept { sent_norm_ = 0; }
   void add_time(std::chrono::nanoseconds took) {
     report_.coding_seconds += std::chrono::duration<double>(took).count();

@@ -1,5 +1,5 @@
-// Two passes over a vector of floats: its squared norm, and its first value that is not finite. Compilers vectorize
-// both loops.
+// Two functions that read a vector of floats: squared_norm(), and first_non_finite(), which finds the first NaN or
+// infinity. Compilers vectorize the loops of both functions.
 #include "compression/top_k/vector_scan.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace collectives {
 
 double squared_norm(std::span<const float> values) {
-  // Several independent sums let the additions overlap.
+  // Number of independent partial sums, whose additions can overlap.
   constexpr std::size_t kSums = 8;
   double sums[kSums] = {};
   std::size_t i = 0;
@@ -26,7 +26,7 @@ std::size_t first_non_finite(std::span<const float> values) {
     constexpr std::uint32_t kExponent = 0x7f800000;
     return (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent;
   };
-  // The loop tests whole blocks, because a compiler does not vectorize a loop that can end at every element.
+  // Number of values that the inner loop tests. A compiler does not vectorize a loop that may end at each element.
   constexpr std::size_t kBlock = 1024;
   std::size_t at = 0;
   for (; at + kBlock <= values.size(); at += kBlock) {

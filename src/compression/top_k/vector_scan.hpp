@@ -1,4 +1,5 @@
-// Passes over a vector of floats: its squared norm, and its first value that is not finite.
+// Functions that read a vector of floats once. They compute its squared norm, or find its first value that is not
+// finite.
 #pragma once
 
 #include <cstddef>
