@@ -1,6 +1,7 @@
 // Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size no
 // process can change. Every rank of the host maps it. A subgroup is a set of ranks that perform collectives through the
-// arena. A subgroup is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
+// arena. It consists of all ranks of the host, of the ranks of one NUMA domain, or of one rank of each NUMA domain. The
+// arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
 //                  first failure of the communicator, and the time of the latest search for ended ranks
@@ -19,8 +20,8 @@
 // The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
 // space. It takes memory only for the pages that have been touched.
 //
-// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file by
-// /proc/PID/fd/N, the descriptor of that rank. They check the arena's size, its seals and its random token. The arena
+// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file as
+// /proc/PID/fd/N, the descriptor of the creator. They check the arena's size, its seals and its random token. The arena
 // vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
 // share one mapping, which they find by the token. These ranks run the same code as ranks in processes. The thread
 // sanitizer can therefore check that code. Price of /proc: ranks in different PID or user namespaces count as ranks of

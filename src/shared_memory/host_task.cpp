@@ -1,10 +1,10 @@
 // Implementation of host tasks. A host task describes a collective that the ranks of one host perform through shared
-// memory. This file computes the slice of each rank, its range of the vector. It also chooses the protocol, the way in
-// which the ranks exchange data. The head of host_collective.hpp lists the protocols.
+// memory. This file computes the slice of each rank, which is a range of the vector. It also chooses the protocol, that
+// is, the way in which the ranks exchange data. The head of host_collective.hpp lists the protocols.
 //
-// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. In
-// zero copy, ranks access the buffers of their peers by pointers. It is a flag of the task, and not one of the chosen
-// protocols. If the flag is set and every rank can map all buffers, zero copy replaces the chosen protocol.
+// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. Zero
+// copy, in which ranks access the buffers of their peers by pointers, is a special case. A task has a flag that permits
+// zero copy. If the flag is set and every rank can map all buffers, zero copy replaces the chosen protocol.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -25,16 +25,16 @@ std::size_t shown_bytes(const HostTask& task) {
   if (task.deals())
     return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
   if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
-  std::size_t bytes = 0;  // sum over all slices but that of the root; each slice begins with a new line
+  std::size_t bytes = 0;  // sum of all slices except that of the root; each slice begins with a new line
   for (int local = 0; local < task.ranks(); ++local)
     if (local != task.root) bytes += round_up(task.slice(local).count * task.element, kLinePayload);
   return bytes;
 }
 
-/// Returns the maximum number of bytes that a rank may publish by the inline protocol. For longer data, staging memory
-/// is faster, because lines cost more per byte. Every peer reads the lines of a rank, so the function divides
-/// TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes values and
-/// needs the values of all ranks.
+/// Returns the maximum number of bytes that a rank may publish by the inline protocol. For longer data, the staged
+/// protocol is faster, because lines cost more time per byte. Every peer reads the lines of a rank, so the function
+/// divides TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes
+/// values and needs the values of all ranks.
 ///
 /// In a scatter or all-to-all, only one rank reads each line. The function then returns inline_bytes undivided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {

@@ -12,12 +12,13 @@
 //   host_scatter         each owner gets its slice from the root
 //   host_scan            rank l gets the combined values of ranks 0 to l; host_exclusive_scan: of ranks 0 to l - 1
 //
-// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block
-// from rank l.
+// In an all-to-all, slice l of a rank's source contains the block for rank l. Slice l of the rank's destination
+// receives the block from rank l.
 //
-// If another task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather
-// with a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of
-// the protocol depends mainly on the size of the vector.
+// A host_reduce_scatter task with a root is a reduce: the root owns the whole vector, and thus gets all results. A
+// host_all_gather task with a root is a broadcast: the root owns, and thus contributes, the whole vector. A protocol is
+// a way in which the ranks exchange data (host_collective.hpp). The choice of the protocol depends mainly on the size
+// of the vector.
 //
 // Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
 // results before they are read. A reduction in place uses normal stores, because the cache holds the lines of its

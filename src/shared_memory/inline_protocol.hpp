@@ -2,14 +2,16 @@
 //
 // A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
 // tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
-// therefore delivers both data and signal. The misses of consecutive lines overlap in time. In a reduction, each rank
-// that needs a result combines the values of all ranks for itself, in rank order.
+// therefore delivers both the data and the signal that they are complete. The processor handles the cache misses of
+// consecutive lines at the same time. In a reduction, each rank that needs a result combines the values of all ranks
+// for itself, in rank order.
 //
-// In an all-to-all, each block begins with a line of its own. Every rank thus reads only the lines with its block.
+// In an all-to-all, a rank sends one block of values to each rank. Each block begins with a line of its own. A rank
+// thus reads only the lines with blocks for itself.
 //
-// A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
-// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
-// then.
+// A slot is the memory for the lines of one rank in one collective. After reading, a rank need not tell the writer that
+// it has read the lines, because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks
+// have read the slot by then.
 //
 // A collective of a few bytes takes little longer than the transfer of one cache line between two cores. To save time,
 // prepare() runs once for all collectives with equal operands. This function computes everything that depends on the

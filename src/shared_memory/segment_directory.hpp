@@ -2,14 +2,15 @@
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
-// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has a field of
-// 10 bits for the place of the segment in the table. 14 bits hold the use count of that place, a number that grows with
-// each change of the place. 40 bits hold the offset of the buffer in the segment, in bytes.
+// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has three
+// fields. The first field (10 bits) is the place of the segment in the table. The second (14 bits) is the use count of
+// that place, which grows with each change of the place. The third (40 bits) is the offset of the buffer in the segment
+// in bytes.
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A peer maps a segment when it first resolves a name of that segment. Later resolutions of its names take a few loads.
-// A peer in the owner's process uses the owner's mapping.
+// A peer maps a segment when it first resolves a name of that segment. After that, it resolves any name of the segment
+// with a few loads from memory. A peer that is a thread of the owner's process uses the owner's mapping.
 //
 // If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
 // of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take

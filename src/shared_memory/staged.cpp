@@ -8,11 +8,11 @@
 //   combine()  reduces this rank's slice of the chunk over all ranks, and writes the sum to the result
 //   collect()  copies slices of peers from their rings to the result
 //
-// In an all-reduce, combine() also writes the sum to this rank's ring. The peers collect it there. An all-to-all
-// reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and its own block from the
-// input. In an all-gather that is not in place, collect() also copies this rank's own slice from the input to the
-// result. In a broadcast that is not in place, collect() on the root copies the whole vector from the input to the
-// result. In a scatter, the root stages the slices of all other ranks.
+// In an all-reduce, combine() also writes the sum to this rank's ring. collect() of each peer then copies the sum from
+// this ring. An all-to-all reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and
+// its own block from the input. In an all-gather that is not in place, collect() also copies this rank's own slice from
+// the input to the result. In a broadcast that is not in place, collect() on the root copies the whole vector from the
+// input to the result. In a scatter, the root stages the slices of all other ranks.
 //
 // One-shot collectives have no slices. In a one-shot all-reduce, every rank stages its whole vector, and collect()
 // reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector and those of the ranks before

@@ -1,10 +1,10 @@
 // Staging rings: the staging memory of a subgroup, one ring of bytes per rank. Each rank writes chunks to its own ring,
-// and reads chunks from the rings of its peers. A chunk is one unit of the ring. staged.hpp explains the content
-// of a chunk.
+// and reads chunks from the rings of its peers. A chunk is the range of a ring that a rank writes or reads as one unit.
+// staged.hpp explains the content of a chunk.
 //
-// A position counts the bytes that have passed through a ring since construction. The positions of a chunk are equal in
-// all rings. Each rank publishes a position: it has finished reading all staged data before that position. Memory of a
-// ring is written again when no rank needs its previous content.
+// A position counts the bytes that have passed through a ring since construction. A chunk has the same position in all
+// rings. Each rank publishes the position up to which it has finished reading staged data. A rank overwrites memory of
+// its ring only when all peers have finished reading the previous content.
 //
 // In each collective, a rank publishes two counters: the chunks that it has staged, and those that it has combined. A
 // reader keeps the last counters that it has read, and reads them again only if it needs a later chunk.

@@ -1,11 +1,11 @@
-// Implementation of zero copy and single copy, by which the ranks of one host access the buffers of one another. In
-// zero copy, a rank maps the buffers of its peers and uses pointers. In single copy, the kernel copies between the
-// buffers.
+// Implementation of zero copy and single copy, two protocols by which the ranks of one host access the buffers of one
+// another. In zero copy, a rank maps the buffers of its peers and uses pointers. In single copy, the kernel copies
+// between the buffers.
 //
 // A share is the range of the vector that one rank normally combines or copies. A rank divides its share into pieces.
-// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share, by incrementing
-// a shared counter. The ranks that run thus do the work of ranks that lack a core. A buffer is hidden if peers need it
-// and cannot map it.
+// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. It claims a
+// piece by incrementing a shared counter. Running ranks thus do the work of ranks that have no core at that time. A
+// buffer is hidden if a peer needs it and cannot map it.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 /// Maximum length in bytes of a piece whose values are combined, so that it fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
-/// Maximum length in bytes of a piece that is only copied. It is longer, because each system call for a copy costs one
-/// or two microseconds, and copied data need not fit into a cache.
+/// Maximum length in bytes of a piece that is only copied. This maximum is longer than kPieceBytes for two reasons.
+/// Each system call for a copy costs one or two microseconds, and copied data need not fit into a cache.
 constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
@@ -42,7 +42,7 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
   if (task_->deals()) return claims_ || !destination || blocks_.in_place(local);
   // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
-  // root. If any rank may claim any piece, peers access all other buffers, too.
+  // root. If any rank may claim any piece, peers also access all other buffers.
   if (task_->gathers() || task_->scatters())
     return claims_ || (local == task_->root && destination == task_->gathers());
   if (claims_ || task_->root >= 0)

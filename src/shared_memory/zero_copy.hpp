@@ -1,16 +1,17 @@
-// Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
+// Zero copy: a protocol by which the ranks of one host read and write one another's buffers directly. No data passes
+// through staging memory.
 //
-// The vector is divided into one share (range) per rank. In an all-reduce, a rank loads its share from the buffers of
-// all ranks, and combines the values in rank order. It stores the result to the buffers of all ranks. An all-reduce of
-// N bytes over p ranks loads pN bytes and stores pN bytes, which is the minimum. The ranks synchronize twice. Before
-// the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
-// ranks have finished their shares.
+// The vector is divided into as many ranges as there are ranks. The range of a rank is called its share. In an
+// all-reduce, a rank loads its share from the buffers of all ranks, and combines the values in rank order. It stores
+// the result to the buffers of all ranks. All ranks together load pN bytes and store pN bytes for an all-reduce of N
+// bytes over p ranks. This is the minimum. The ranks synchronize twice. Before the work, each rank waits until all
+// ranks have published where their buffers are. After the work, it waits until all ranks have finished their shares.
 //
 // In an all-to-all, each rank copies its blocks from the buffers of its peers (block_exchange.hpp).
 //
 // Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
-// ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
-// ranks.
+// ranks sleep. Shares are then divided into pieces, and any rank may take the next piece of any share. Running ranks
+// thus do the work of sleeping ranks.
 //
 // Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
 // gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
