@@ -1,20 +1,20 @@
 // Host link: a message link between two ranks of one host.
 //
 // Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and a ring of
-// 128 KiB. An envelope takes one line. A short payload lies in the line and in those that follow. A longer payload lies
-// in the ring.
+// 128 KiB. An envelope, the header of a message, lies in one line. A short payload lies in the same line and in the
+// lines that follow. A longer payload lies in the ring.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
-// delivers both data and signal. The receiver publishes rarely how many lines it has read. The sender reads that number
-// only if it knows of no free line.
+// delivers both data and signal. The receiver publishes the number of lines that it has read, but not after each line.
+// The sender reads that number only if it knows of no free line.
 //
-// A sender must not write to a channel that nothing reads any more, so it reads the word `departed` of its peer before
-// a send. The end of a process becomes known by a search of its peers, which takes a system call per rank. A waiting
-// rank searches, and so does a sender whose peer does not answer.
+// A sender must not write to the channel of a peer that has left or ended. Before a send, it therefore reads the word
+// `departed` of the peer. A rank finds ended processes of peers by a search, which takes one system call per rank. A
+// rank searches if it waits, or if a peer to which it sends does not answer.
 //
-// Price: a channel takes 17 KiB of address space for lines and 128 KiB for the ring. The kernel allocates a page when
-// the first message uses it. A pair that exchanges only short messages takes three pages per direction.
+// Price: the lines of a channel take 17 KiB of address space, and its ring takes 128 KiB. The kernel allocates a page
+// when the first message uses it. A pair that exchanges only short messages takes three pages per direction.
 #pragma once
 
 #include <algorithm>

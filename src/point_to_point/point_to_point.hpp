@@ -1,7 +1,7 @@
 // PointToPoint: performs the point-to-point calls of a communicator.
 //
-// A call becomes a MessageOperation. The parts below share the work. This class owns the parts. It also has the mutex
-// that protects them, and the functions that wait and shut down.
+// A call becomes a MessageOperation. The class PointToPoint consists of the five parts below. It also has the mutex
+// that protects the parts, and the functions that wait and shut down.
 //
 //   MessageCalls      the calls from their begin to their end
 //   MessageLinks      links to all ranks, which carry envelopes and data
@@ -9,15 +9,15 @@
 //   MessageReceives   the receiving side, with the matching of receives and messages
 //   MessageFailures   deadlines and ended peers
 //
-// Independence. Point-to-point messages have links, and between hosts a wire, of their own. They have a mutex of their
-// own, too. A thread in a collective and a thread in a point-to-point call therefore do not wait for each other.
-// Without a progress thread, messages move only while a thread of this rank is in a call. A thread that waits in a
-// collective also progresses its point-to-point messages. A thread that waits for a message also progresses its
-// collectives (progress_engine.hpp).
+// Independence. Point-to-point messages share no links, no wire between hosts and no mutex with collectives. A thread
+// in a collective and a thread in a point-to-point call therefore do not wait for each other. Without a progress
+// thread, messages move only while a thread of this rank is in a call. A thread that waits in a collective also
+// progresses its point-to-point messages. A thread that waits for a message also progresses its collectives
+// (progress_engine.hpp).
 //
 // Short calls. A blocking send of a short message to a rank of this host ends when the message is in shared memory
-// (host_link.hpp). A blocking receive from a rank of this host first looks for its message there. Calls that end so
-// early are never in the list of unfinished calls.
+// (host_link.hpp). A blocking receive from a rank of this host first looks for its message in shared memory. Calls that
+// end in this way never join the list of unfinished calls.
 //
 // Failures. A wait checks about every millisecond for a failure of the communicator, for ended peers and for deadlines.
 // If a point-to-point call fails, the communicator has failed, as after a failed collective. If a message has another

@@ -20,7 +20,7 @@ struct HostOperands {
   std::byte* destination = nullptr;   ///< memory for this rank's results
   DataType type = DataType::f32;
   ReduceOp op;
-  int finish_ranks = 0;   ///< number of ranks by which fold() divides a sum for an average; 0: fold() does not divide
+  int finish_ranks = 0;   ///< number of ranks by which fold() divides the sum of an average; 0: its results are partial
   bool unreduced = true;  ///< whether the values are contributions of one rank each, not partial results
   std::uint64_t tag = 0;
   /// Number that identifies the task and all operands but the tag. A protocol may prepare itself once for all

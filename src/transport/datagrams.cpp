@@ -2,8 +2,9 @@
 // detects losses and sorts messages that arrive out of order (datagrams.hpp).
 //
 // A message is sent in one or several pieces, each in one packet (datagram_pieces.hpp). All pieces but the last have
-// `piece_` bytes of payload. A slot holds a copy of a sent message until the peer acknowledges the message. The reorder
-// buffer holds arrived messages, complete or in part, until the caller takes them.
+// `piece_` bytes of payload. A slot is memory of the sender for a copy of one message. It holds the copy until the peer
+// acknowledges the message. The reorder buffer holds arrived messages, complete or in part, until the caller takes
+// them.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -29,13 +30,13 @@ constexpr std::size_t kLargestPacket = 9000;                     // Maximum byte
 constexpr std::size_t kUsualPacket = 1500;                       // Maximum bytes of a usual Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
-// Maximum number of attempts of one read(). An attempt fails if it meets an error or a foreign datagram, which is
-// dropped.
+// Maximum number of system calls by which one read() tries to receive a datagram. An attempt fails if the system call
+// returns an error, or if the datagram comes from a stranger and is dropped.
 constexpr int kDropsAtOnce = 64;
 // Maximum number of reads in one loop, so that the loop ends even if datagrams arrive without end.
 constexpr int kReadsAtOnce = 1024;
-// A link that has lost datagrams makes a pause: it sends only by the stream, the TCP connection for data. This is the
-// maximum length of the pause.
+// Maximum length of a pause. A link that has lost datagrams makes a pause, during which all its messages use the stream
+// (the TCP connection for data).
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {

@@ -1,12 +1,13 @@
 // Implementation of the connect phase of the TCP network, in which each rank connects to the ranks of other hosts. In
-// one loop, a rank accepts connections from higher ranks and connects to lower ranks. The loop blocks only in poll(),
-// at most kTurn milliseconds.
+// one loop, a rank connects to all lower ranks and accepts connections from all higher ranks. The loop blocks only in
+// poll(), for at most kTurn milliseconds per turn.
 //
-// An arrival is an accepted connection that has not yet proven that it belongs to the job. An attempt is a connection
-// that this rank has begun. Any process may connect, so arrivals are limited. The loop reads only arrivals with new
-// bytes.
+// An attempt is a connection that this rank has begun. An arrival is an accepted connection that has not yet proven
+// that it belongs to the job. Any process may connect, so the number of arrivals is limited. The loop reads from an
+// arrival only if new bytes have arrived.
 //
-// A probe is an attempt to connect to a higher rank. If it succeeds, that rank still listens. The probe is then closed.
+// A probe is an attempt to connect to a higher rank, which tests whether that rank still listens. A successful probe is
+// closed at once.
 #include "transport/tcp_connecting.hpp"
 
 #include <fcntl.h>
@@ -42,15 +43,16 @@ using namespace std::chrono_literals;
 using namespace tcp_greeting;
 using tcp_control::would_block;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time after which a rank also tries the next address of a peer.
+constexpr auto kNextAddressAfter = 250ms;  // Time from one attempt to the next address of a peer.
 constexpr auto kFirstProbe = 200ms;        // Time after which a rank first probes higher ranks.
-constexpr auto kNextProbe = 1s;            // Time from a probe that was accepted to the next one.
-// Additional time after the last address of a peer, before a rank tries the first one again.
+constexpr auto kNextProbe = 1s;            // Time from a successful probe to the next probe.
+// Time that is added to kNextAddressAfter once a rank has tried the last address of a peer. After that, the rank tries
+// the first address again.
 constexpr auto kAgainAfter = 200ms;
 constexpr auto kProofPatience = 5s;   // Maximum age of an arrival without proof.
 constexpr auto kAnswerPatience = 5s;  // Maximum time of one attempt to connect.
 constexpr int kTurn = 10;             // Longest sleep of the loop in milliseconds.
-// Age from which an arrival may be closed if the process has no file descriptor left.
+// Minimum age of an arrival that is closed because the process has no file descriptor left.
 constexpr auto kSilent = 500ms;
 constexpr std::size_t kArrivalsOfStrangers = 256;  // Maximum number of arrivals besides four of each rank.
 constexpr int kArrivalsAtOnce = 64;                // Maximum number of connections that one turn accepts.

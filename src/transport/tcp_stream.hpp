@@ -2,7 +2,7 @@
 // header and its payload.
 //
 // Sending. The payload of a queued message lies in a frame (memory of the stream for one message) or in the caller's
-// memory. The kernel takes queued messages in order, several by one system call.
+// memory. The stream writes queued messages in order. One system call may write several messages.
 //
 // Receiving. The stream reads a header together with bytes that follow, up to 4 KiB in all. Further payload goes
 // directly to the caller's memory. If the caller has passed no memory of the right length, the payload goes to a frame.
@@ -33,8 +33,8 @@ class TcpStream {
 
   /// Returns the frame for the next message, or null if the messages in all frames are still queued.
   std::byte* acquire_frame();
-  /// Returns the frame that acquire_frame() has returned, and ends its acquisition. The frame keeps its bytes until the
-  /// next acquire_frame().
+  /// Ends the acquisition of the frame that acquire_frame() has returned. Returns the address of the frame. The frame
+  /// keeps its bytes until the next acquire_frame().
   const std::byte* return_frame() {
     acquired_ = false;
     return next_out().frame.get();
