@@ -2,16 +2,15 @@
 //
 // The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
 // When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call, the
-// running hash of all calls so far, and the signature: the arguments that ranks compare. A block keeps the
-// records of the newest 64 calls. One counter of the block holds the number of the newest call that the rank has
-// entered. Another counter holds the number of the newest call that the rank has completed. The block also holds the
-// heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send arrival
-// records as control messages, which travel separately from the data. The table keeps the newest 64 records of each
-// rank of another host.
+// running hash of all calls so far, and the signature: the arguments that ranks compare. A block keeps the records of
+// the newest 64 calls. The block also has two counters: the number of the newest call that the rank has entered, and
+// that of the newest call that it has completed. The block also holds the heartbeat, the time at which the rank last
+// checked its peers while it waited. Ranks of other hosts send arrival records as control messages, which travel
+// separately from the data. The table keeps the newest 64 records of each rank of another host.
 //
 // The running hash covers all calls so far. If the calls of two ranks differ, their hashes therefore differ at the
-// newest call that both have entered. Then first_difference() (call_difference.hpp) searches the records for the first
-// call that differs.
+// newest call that both have entered. If the hashes differ, first_difference() (call_difference.hpp) searches the
+// records for the first call that differs.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once

@@ -1,7 +1,7 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are six kinds
-// (control_messages.hpp):
+// The control messages travel over the wire, the transport between hosts, but separately from the data of calls. The
+// protocol uses them for six purposes (control_messages.hpp):
 //
 //   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
 //              rank that has waited in a call for 100 ms sends the newest records of its host's ranks, once per call.

@@ -6,12 +6,12 @@
 // Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
 // moves less than 8 KiB and completes in its first attempt. The recorder times all other calls, and a random sample of
 // the short calls. Between two sampled calls lie 15 to 46 other short calls. The number between two samples is random,
-// so that a repeated pattern of calls does not bias the totals. A sampled call represents itself and the short calls
-// since the sampled call before it. The totals count the time of the sampled call once for each of these calls. If a
-// trace is written or debug messages are logged, every call is timed.
+// so that a repeated pattern of calls does not bias the totals. The totals of time count each short call since the
+// previous sampled call with the time of the new sampled call. If a trace is written or debug messages are logged,
+// every call is timed.
 //
-// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. Some start times are inexact by a
-// microsecond or two. These are the times of blocking calls of less than 8 KiB that are not in the sample and do not
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. For one kind of calls, the start time is
+// inexact by a microsecond or two. These are blocking calls of less than 8 KiB that are not in the sample and do not
 // complete in their first attempt.
 #pragma once
 

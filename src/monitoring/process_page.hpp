@@ -6,9 +6,9 @@
 // process ends. No file has to be deleted. The process itself also reads the page. If the user requests it, the process
 // writes the last operations to a file after an error or on a signal.
 //
-// Each of these communicators has a block of the page. Only the process itself writes the block. A ring in the block
-// holds one entry for each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only
-// if the entry's sequence number is unchanged afterwards.
+// Each of these communicators has a block of the page. Only the process itself writes to the block. The block has one
+// entry for each of the last 64 operations of its communicator. Readers take no lock. They copy an entry, and use the
+// copy only if the entry's sequence number is unchanged afterwards.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,7 @@ struct ListLink {
   T* next = nullptr;
 };
 
-/// List of objects, in the order in which push_back() added them. `kLink` is the member of T that holds the link of
+/// List of objects. push_back() adds an object behind the others. `kLink` is the member of T that holds the link of
 /// this list. An object with several such members can be on several lists.
 template <class T, ListLink<T> T::*kLink>
 class LinkedList {

@@ -1,8 +1,8 @@
 // Message failures: finds failures of unfinished point-to-point calls, and publishes the wait of this rank.
 //
 // A call fails if its deadline has passed, or if its peer has ended or left. A receive from any source fails if a peer
-// has ended without leaving, or if all peers have left. The error text lists messages with other tags that the peer has
-// sent. It also names for which rank the peer waits, for which rank that one waits, and so on (message_wait.hpp).
+// has ended without leaving, or if all peers have left. The error text lists messages of the peer for which there is no
+// receive. It also names for which rank the peer waits, for which rank that one waits, and so on (message_wait.hpp).
 #pragma once
 
 #include <chrono>
