@@ -16,7 +16,7 @@ namespace collectives {
 struct CallDifference {
   std::vector<Arrived> records;  ///< Records of the differing call, one per rank that is known to have entered it.
   bool earlier = false;          ///< Whether earlier calls without records differ, too.
-  bool complete = false;         ///< Whether the records of all ranks are known, so that this rank need not wait for more.
+  bool complete = false;         ///< Whether no further record of this call can arrive, so that waiting is useless.
   Rank unrecorded = kNoRank;     ///< Rank whose call differs, but whose record has been overwritten.
 };
 

@@ -1,11 +1,12 @@
 // The loop that reduces elements, and the arithmetic of sum, average, product and pre_scaled_sum. The loop works with
 // vector registers, whose length depends on the CPU. A lane is one element of such a register.
 //
-// Sources are the vectors that are combined, and outs are the destinations of the result. Each turn loads four
-// registers from the first source. It combines them with the same elements of all other sources, and stores the result
-// to all outs. Four loads are thus in flight at a time, enough to use the whole bandwidth of the memory. The last
-// elements may not fill four registers. Registers that overlap, or shorter ones, then process them, so that no access
-// is out of bounds. Both overlapping registers are loaded before either is stored, because an out may be a source.
+// Sources are the vectors that are combined, and outs are the destinations of the result. Each turn of the loop loads
+// four registers from the first source. It combines them with the same elements of all other sources, and stores the
+// result to all outs. The four loads run at the same time, which suffices to use the whole bandwidth of the memory. The
+// last elements may not fill four registers. The loop then uses shorter registers, or a register that overlaps the one
+// before it, so that no access is out of bounds. It loads both overlapping registers before it stores either of them,
+// because an out may also be a source.
 //
 // A kernel is a class with the arithmetic of one op on one element type. It has two types and three functions:
 //

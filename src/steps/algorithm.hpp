@@ -1,7 +1,8 @@
-// The interface of an algorithm: a name, a function that emits the Steps of one rank, and some properties. A Step is
-// one action of a rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
+// Interface of an algorithm, the way in which ranks perform a collective. An algorithm has a name, a function that
+// emits the Steps of one rank, and some properties. A Step is one action of a rank. It takes values, may combine them,
+// may store the result, and may send it (step.hpp).
 //
-// The table of all algorithms is planning/algorithm_table.cpp.
+// The table of all algorithms is in planning/algorithm_table.cpp.
 #pragma once
 
 #include <string_view>
@@ -19,8 +20,8 @@ namespace collectives {
 /// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. The function that emits
 /// Steps gets no other information about ranks and hosts.
 ///
-/// A communicator keeps one rank view, that of its own rank. The spans of `world`, `grid` and `inner` point into the
-/// RankView itself.
+/// A communicator keeps the rank view of its own rank. The fields `world`, `grid` and `inner` contain spans, which
+/// refer to memory of the RankView itself.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
