@@ -1,8 +1,8 @@
 // Reads the environment of the process.
 //
 // The library reads its COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
-// of the processor, and the memory that is still available. Functions that parse take the text as an argument, so tests
-// can pass literals. No function stores a result for later calls.
+// of the processor, and the memory that is still available. Functions that parse get the text as an argument, so tests
+// can pass any text. Every call reads the environment anew.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,9 @@
 
 namespace collectives {
 
-/// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in,
-/// a library that users preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
+/// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in.
+/// The drop-in is a library that users preload into an MPI program. It performs the collectives of the program in place
+/// of MPI.
 struct Environment {
   std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm, or auto
   std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx or mpi, for all messages

@@ -1,8 +1,9 @@
-// All numbers of a tuning: the eight of the public Tuning, and the internal ones.
+// All numbers of a tuning: the eight numbers of the public class Tuning, and internal numbers.
 //
-// The numbers are costs, limits and sizes. The library chooses plans with TuningParameters. A plan is the algorithm and
-// protocol of a call. A program reads and passes a Tuning instead. The field `machine` of a Tuning points to the
-// internal numbers, whose type programs do not see. TuningParameters convert to a Tuning and back without loss.
+// The numbers are costs, limits and sizes. A plan is the algorithm and the protocol of a call. The library chooses
+// plans by TuningParameters, which hold all numbers. A program reads and passes a Tuning instead. The field `machine`
+// of a Tuning points to the internal numbers, whose type programs do not see. Conversions between TuningParameters and
+// Tuning keep all numbers.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,9 @@ namespace collectives {
 ///
 /// The ranks of a host perform an intra-host collective together through shared memory. The protocol is the way in
 /// which these ranks exchange data. The protocol depends on the size of the vector. In a one-shot all-reduce, every
-/// rank reads the whole vectors of all ranks. With zero copy, ranks read and write one another's buffers, which are
-/// mapped. With single copy, the operating system copies from a peer's buffer. In the staged protocol, ranks copy their
-/// data to staging memory, from which peers read.
+/// rank reads the whole vectors of all ranks. With zero copy, ranks map one another's buffers, and read and write them
+/// directly. With single copy, the operating system copies between the buffers of ranks. In the staged protocol, ranks
+/// copy their data to staging memory, from which peers read.
 struct MachineParameters {
   std::size_t one_shot_bytes = 64 << 10;      ///< Longest one-shot all-reduce of two ranks.
   std::size_t one_shot_bytes_of_many = 8192;  ///< Longest one-shot all-reduce of p > 2 ranks: this number / (p - 1).

@@ -1,11 +1,11 @@
 // Implementation of Calibration, which measures tuning values on this machine. Tuning values are numbers by which the
-// library chooses how to perform a call. To measure a value, the calibration times collectives with several candidates
-// for the value (calibration.hpp).
+// library chooses how to perform a call. To find a value, the calibration performs collectives with several candidate
+// values, and measures their times (calibration.hpp).
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is the size of vectors from which another
-// protocol is used. Another cut-off is the size from which streaming stores replace normal ones. A sample is a
-// collective of one size with one tuning. A list holds the samples from which one cut-off, or the length of chunks, is
-// computed. A round times each sample of one list once.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a size of vectors: from this size on, the
+// library uses another protocol, or streaming stores in place of normal ones. A sample is a collective that is timed
+// with one size of vectors and one tuning. A list holds the samples from which one value is computed: a cut-off or the
+// length of chunks. In a round, each sample of one list is timed once.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -30,17 +30,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-/// Maximum number of rounds whose times count. They follow a warm-up round, whose times do not count.
+/// Maximum number of rounds whose times are used. One more round comes first, as a warm-up, and its times are not used.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed times of a sample in forward rounds, and in backward rounds. A backward round times
-/// its samples in reverse order. A time is undisturbed if no rank lost its core.
+/// Minimum number of undisturbed times of each sample in each direction. A forward round times its samples in the order
+/// of the list, and a backward round in reverse order. A time is undisturbed if no rank lost its core during the
+/// sample.
 constexpr int kLeastRounds = 2;
-/// Time after the start of all measurements from which kLeastRounds undisturbed times in each direction suffice.
+/// Duration of all measurements from which kLeastRounds undisturbed times in each direction suffice. Before that, all
+/// kRounds rounds are made.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Time after the start of all measurements from which no further sample is timed.
+/// Duration of all measurements after which no further sample is timed.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Minimum ratio of the time with the built-in value to the time with the new value that replaces it. A smaller gain
-/// may be noise.
+/// Minimum ratio of the time with the built-in value to the time with a measured value. If the ratio is smaller, the
+/// built-in value stays, because the gain may be noise.
 constexpr double kClearly = 1.1;
 
 /// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that

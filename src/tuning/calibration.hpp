@@ -1,16 +1,17 @@
 // Calibration: measures tuning values when the library is first used on a machine. Tuning values are numbers by which
 // the library chooses how to perform a call.
 //
-// A protocol is a way in which ranks of one host exchange data. A chunk is the part of a long vector that passes
-// through shared memory at a time. The calibration finds the sizes of vectors from which another protocol is faster. It
-// also finds the best length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A chunk is the part of a long vector that ranks copy to
+// shared memory at once. For each protocol, the calibration finds the size of vectors from which the protocol is faster
+// than others. It also finds the best length of chunks.
 //
 // First, the ranks of one host make a communicator. If several ranks share a core, all but one of them move to idle
-// cores. Then all ranks time a barrier. The distance between cores is the time of this barrier. It is shorter if the
-// cores share a cache. Values are valid for one distance only. For example, a copy by the operating system may be
-// faster from 16 KiB on if the cores have different caches. It may be slower for all sizes if the cores share a cache.
-// For a known distance, the caller does not measure again. The hypervisor may move a virtual machine to other cores
-// during the calibration. A second timed barrier at the end detects this.
+// cores. Then all ranks time a barrier. The time of this barrier is called the distance between the cores. The distance
+// is shorter if the cores share a cache. Measured values are valid for one distance only. Example: between cores with
+// different caches, copies by the operating system may be faster from 16 KiB on. Between cores that share a cache, they
+// may be slower for all sizes. If values for the distance are already known, the caller does not measure again. The
+// hypervisor may move a virtual machine to other cores during the calibration. A second timed barrier at the end
+// detects this.
 //
 // After the first barrier, the ranks time ordinary collectives, and change the tuning of the communicator between them.
 // A round times each call of a list once with each candidate value. Other load on the machine therefore affects all
