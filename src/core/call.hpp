@@ -30,13 +30,14 @@ struct Call {
   /// Lengths of the parts of a vector, by rank. Only a v-form has them, a call in which parts have different lengths.
   /// The vector is the input of reduce_scatter and scatter, and the output of all other collectives.
   std::span<const std::size_t> counts = {};
-  std::span<const std::size_t> displacements = {};  ///< first elements of these parts; empty: the parts lie one after another
-  PartLayout input_parts = {};                      ///< parts of the input of a v-form of all_to_all
-  bool has_counts = false;                          ///< whether the call is a v-form
-  std::uint64_t layout = 0;                         ///< hash of the number and the lengths of a fused group's tensors
-  std::span<const std::size_t> lengths = {};        ///< lengths of a fused group's tensors, for error texts
-  std::string_view names = {};                      ///< names of a fused group's tensors, if there are several
-  bool split = false;                               ///< whether split() makes the call
+  std::span<const std::size_t> displacements =
+      {};                                     ///< first elements of these parts; empty: the parts lie one after another
+  PartLayout input_parts = {};                ///< parts of the input of a v-form of all_to_all
+  bool has_counts = false;                    ///< whether the call is a v-form
+  std::uint64_t layout = 0;                   ///< hash of the number and the lengths of a fused group's tensors
+  std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
+  std::string_view names = {};                ///< names of a fused group's tensors, if there are several
+  bool split = false;                         ///< whether split() makes the call
   /// Number of an element type of another interface, such as MPI, that the library lacks. Only calls that do not reduce
   /// have one. Ranks compare this number. 0: the elements have the type of the buffers.
   std::uint64_t foreign_type = 0;

@@ -106,8 +106,7 @@ class FaultParser {
       if (std::ranges::count(needed, key) + std::ranges::count(optional, key) == 0 || equals == key.npos)
         refuse(words[i].position, fmt::format("\"{}\" is no setting of {}; it needs {}=, and takes {}=", words[i].text,
                                               words[0].text, fmt::join(needed, "=, "), fmt::join(optional, "=, ")));
-      if (std::ranges::count(seen, key) > 0)
-        refuse(words[i].position, fmt::format("{}= is given twice", key));
+      if (std::ranges::count(seen, key) > 0) refuse(words[i].position, fmt::format("{}= is given twice", key));
       seen.push_back(key);
       set(fault, key, {words[i].text.substr(equals + 1), words[i].position + equals + 1});
     }

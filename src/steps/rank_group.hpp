@@ -26,7 +26,7 @@ struct RankGroup {
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written
-  bool finish = true;                 ///< whether the result is final; a final result is divided for an average, and rounded
+  bool finish = true;  ///< whether the result is final; a final result is divided for an average, and rounded
 
   /// Returns true if the rank's own value is its contribution, not a partial result of an earlier Step.
   constexpr bool unreduced() const { return source == Place::input; }

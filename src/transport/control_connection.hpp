@@ -17,7 +17,8 @@ namespace collectives {
 /// the same time. Two threads must not write at the same time.
 class ControlConnection {
  public:
-  static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of a single message, and also of all queued messages together
+  static constexpr std::size_t kMost =
+      1 << 20;  ///< maximum bytes of a single message, and also of all queued messages together
 
   explicit ControlConnection(tcp::Socket socket = tcp::Socket()) : socket_(std::move(socket)) {}
   const tcp::Socket& socket() const { return socket_; }

@@ -13,9 +13,10 @@
 
 namespace collectives::datagram {
 
-constexpr std::size_t kLongest = 32 << 10;   // Maximum payload bytes of a message; longer ones gain nothing over TCP.
-constexpr std::size_t kMostPieces = 64;      // Maximum pieces of a message: UDP_SEGMENT of the kernel permits no more.
-constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read, which may return several pieces that the kernel has joined.
+constexpr std::size_t kLongest = 32 << 10;  // Maximum payload bytes of a message; longer ones gain nothing over TCP.
+constexpr std::size_t kMostPieces = 64;     // Maximum pieces of a message: UDP_SEGMENT of the kernel permits no more.
+constexpr std::size_t kMostJoined =
+    0xffff;  // Maximum bytes of one read, which may return several pieces that the kernel has joined.
 // Offset of the payload in a buffer, in bytes. This offset aligns the payload to 64 bytes.
 constexpr std::size_t kPayloadAt = 64;
 
