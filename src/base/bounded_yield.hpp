@@ -1,4 +1,4 @@
-// BoundedYield: waits in the loops of benchmarks. Benchmarks are not linked with the waits of the library (wait.hpp).
+// BoundedYield: waits in the loops of benchmarks. Benchmarks are not linked with the library's waits (wait.hpp).
 //
 // A loop calls wait() after each test of its condition. In the first 2 ms (by default), wait() yields the core to
 // another process. Later, wait() sleeps for at least 50 us, because a long series of yields would disturb other

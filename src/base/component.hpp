@@ -1,7 +1,7 @@
 // Components: parts of the library that need software which not every machine has, such as UCX or CUDA.
 //
-// A component is a shared library of the project. No other library or program is linked to it. The core library loads a
-// component at run time with dlopen. One binary of the core library therefore runs on machines with and without UCX or
+// A component is a shared library of the project. No other library or program is linked to it. The core library loads
+// components at run time with dlopen. One binary of the core library therefore runs on machines with and without UCX or
 // CUDA.
 #pragma once
 

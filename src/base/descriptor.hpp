@@ -10,9 +10,9 @@
 
 namespace collectives {
 
-/// If `fd` has the number of a standard stream (0 to 2), moves it to another number. Returns the new number. Also opens
-/// /dev/null as each standard stream that the program has closed. Reason: log lines and output of other libraries are
-/// written to the numbers 0 to 2, and would otherwise be written to the file of `fd`.
+/// Moves a descriptor with the number of a standard stream (0 to 2) to another number. Returns the new number. Also
+/// opens /dev/null as each standard stream that the program has closed. Reason: log lines and output of other libraries
+/// are written to the numbers 0 to 2, and would otherwise be written to the file of `fd`.
 int moved_off_standard_streams(int fd) noexcept;
 
 /// File descriptor that the destructor closes. Its number is never that of a standard stream.

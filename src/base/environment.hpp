@@ -18,8 +18,8 @@
 namespace collectives {
 
 /// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in.
-/// The drop-in is a library that users preload into an MPI program. It performs the collectives of the program in place
-/// of MPI.
+/// The drop-in is a library that users preload into an MPI program. It performs the program's collectives in place of
+/// MPI.
 struct Environment {
   std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm, or auto
   std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx or mpi, for all messages

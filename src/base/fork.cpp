@@ -1,6 +1,6 @@
 // Implementation of fork.hpp. If the program calls fork(), the child inherits descriptors that only the parent must
 // have. An example is the descriptor with the file lock that shows that a rank runs. This file registers handlers that
-// run before and after each fork(). In the child, a handler closes these descriptors.
+// run around each fork(). In the child, a handler closes these descriptors.
 #include "base/fork.hpp"
 
 #include <fcntl.h>

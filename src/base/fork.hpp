@@ -17,8 +17,7 @@
 // call does not run the handlers. A child of `clone` keeps its parent's file locks until the child calls exec or ends.
 //
 // Price: each call reads one counter. A child keeps inherited connections and memory until it calls exec or ends. If a
-// parent is killed, its TCP connections therefore stay open. Calls of the parent's peers may then last until their
-// deadline.
+// parent is killed, its TCP connections therefore stay open. Calls of its peers may then last until their deadline.
 #pragma once
 
 #include <pthread.h>

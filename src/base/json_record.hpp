@@ -1,6 +1,5 @@
 // Reader of a JSON object that comes from another rank or from a file, and may contain mistakes. Each function checks
-// the type and the limits of one field. If the field is wrong, it throws an Error that names the source and the field,
-// such as:
+// type and limits of one field. If the field is wrong, it throws an Error that names the source and the field, such as:
 //
 //   rank 3's record: "cores" is -1; it must be a whole number from 1 to 1048576
 //

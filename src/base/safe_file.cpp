@@ -118,8 +118,7 @@ std::string file_error_text(int error) {
 Descriptor open_to_append(const char* path) noexcept {
   if (const int own = own_descriptor(path); own >= 0) return Descriptor(::fcntl(own, F_DUPFD_CLOEXEC, 0));
   // The first call creates a new file, and fails if the file exists. The second call opens an existing file. Another
-  // process may create or delete the file between the two calls. If both calls fail three times, this is probably an
-  // attack.
+  // process may create or delete the file between the two calls. If both fail three times, this is probably an attack.
   for (int attempt = 0; attempt < 3; ++attempt) {
     Descriptor file(::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file || errno != EEXIST) return file;

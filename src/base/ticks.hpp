@@ -1,8 +1,8 @@
 // Tick clock, which is fast enough to time every call. It counts ticks.
 //
-// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. If not, a tick is a
-// nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A reader of
-// a record converts the ticks to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. Otherwise, a tick is
+// one nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A
+// reader of a record converts the ticks to nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// Whether ticks are counts of the processor's counter. The value is the same in all processes of a machine.
+/// Whether ticks are counts of the processor's counter. It is the same in all processes of a machine.
 extern const bool counter_is_even;
 
 inline std::uint64_t steady_nanoseconds() noexcept {

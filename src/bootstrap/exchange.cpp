@@ -1,6 +1,6 @@
 // Functions by which ranks exchange JSON objects over a bootstrap. Other functions of this file convert errors to JSON
-// objects. A bootstrap lets ranks exchange bytes before they have a transport. Bytes from another rank may be invalid,
-// so this file and JsonRecord check them.
+// objects. A bootstrap exchanges bytes before ranks have a transport. Bytes from another rank may be invalid, so this
+// file and JsonRecord check them.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // Implementation of Greetings, which decides which connections to rank 0 belong to ranks of the job. In a rendezvous,
-// all ranks connect to rank 0. A process that connects sends a hello, which contains its rank. Rank 0 answers with a
-// random number, which the process sends back as a proof. A connection that has sent no proof is called a stranger. A
-// connection that has sent its proof is called a member.
+// all ranks connect to rank 0. A process that connects sends a hello with its rank. Rank 0 answers with a random
+// number, which the process sends back as a proof. A connection that has sent no proof is a stranger. A connection that
+// has sent its proof is a member.
 #include "bootstrap/greetings.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// Maximum time from the begin of a connection to its proof.
+// Maximum time from the begin of a connection to proof.
 constexpr auto kStrangerPatience = std::chrono::seconds(10);
 // Maximum time from the begin of a connection to its proof if rank 0 has no file descriptor left.
 constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);

@@ -1,4 +1,4 @@
-// Job: the names of the job to which a rank belongs. When ranks connect at the rendezvous, they compare these names. If
+// Job: names of the job to which a rank belongs. When ranks connect at the rendezvous, they compare these names. If
 // ranks of another job connect to the same port, their names differ, and they are refused.
 //
 // A job has up to three names:

@@ -1,5 +1,5 @@
 // Link: a TCP connection between rank 0 and another rank. The ranks use links to exchange bytes before they have a
-// transport (rendezvous.hpp). A link carries records. A record consists of a kind, a length and a payload.
+// transport (rendezvous.hpp). A link carries records. A record has a kind, a length and a payload.
 #pragma once
 
 #include <poll.h>

@@ -148,7 +148,7 @@ void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCoun
     check(call.displacements[r], [r] { return fmt::format("displacements[{}]", r); });
 }
 
-/// Checks that input and output have the same number of elements.
+/// Checks that input and output have equally many elements.
 void check_equal_counts(const Call& call, Rank rank) {
   if (call.input.count != call.output.count)
     refuse(call, rank, fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));

@@ -183,8 +183,8 @@ struct Alike {
   bool refused() const { return ranks.front().call.signature.refused; }
 };
 
-/// Forms groups of ranks with equal records, and describes each group. Groups that have refused the call come first.
-/// Smaller groups come before larger ones, because the ranks of a small group probably made the mistake.
+/// Forms groups of ranks with equal records, and describes each. Groups that have refused the call come first. Smaller
+/// groups come before larger ones, because the ranks of a small group probably made the mistake.
 template <class Key, class Describe>
 std::vector<Alike> groups_of(std::vector<Arrived> arrived, Key&& same, Describe&& describe) {
   std::ranges::sort(arrived, {}, &Arrived::rank);

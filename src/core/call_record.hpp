@@ -42,8 +42,7 @@ enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r
 
 /// Maximum number of bytes of a call's encoded details. Longer details are cut.
 inline constexpr std::size_t kDetailBytes = 1008;
-/// Maximum numbers of bytes of the values of fields. All fields together, with their letters and lengths, fit into
-/// kDetailBytes.
+/// Maximum numbers of bytes of the values of fields. All fields, with their letters and lengths, fit into kDetailBytes.
 inline constexpr std::size_t kNameBytes = 320, kOpBytes = 96, kCompressionBytes = 128, kRefusalBytes = 400;
 /// Largest number of lengths in encoded details.
 inline constexpr std::size_t kDetailLengths = 48;

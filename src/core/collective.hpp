@@ -6,7 +6,7 @@
 
 namespace collectives {
 
-/// Returns whether the collective combines values of ranks by an op. Other collectives only copy values.
+/// Returns whether the collective combines values by an op. Other collectives only copy values.
 constexpr bool reduces(Collective collective) noexcept {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
          collective == Collective::reduce || collective == Collective::scan || collective == Collective::exclusive_scan;

@@ -1,8 +1,8 @@
-// All-to-all: each rank sends a block of its input to each rank. The ranks of one host exchange their blocks through
-// shared memory. Blocks for ranks of other hosts are sent as messages.
+// All-to-all: each rank sends a block of its input to each rank. Ranks of one host exchange their blocks through shared
+// memory. Blocks for ranks of other hosts are sent as messages.
 //
-// A rank's input consists of parts, one per rank. Part q of the input is the block for rank q. Part q of the output is
-// the block from rank q.
+// A rank's input consists of parts, one per rank. Part q of the input is for rank q. Part q of the output is from rank
+// q.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace collectives::hierarchical {
 
-/// Number of peers to which a rank sends in Steps of the same depth. The depth of a Step is its position in a round.
+/// Number of peers to which a rank sends in Steps of the same depth. The depth of a Step is its round position.
 inline constexpr int kPeersAtOnce = 4;
 
 /// Returns the Step in which the ranks of a host exchange their blocks. In this Step, a rank also copies its own block

@@ -15,8 +15,8 @@
 //   Unsummed   2          2(H-1)/H                  messages that a codec encodes
 //
 // Each algorithm is a type with three functions for all-reduce. The function all_reduce() emits Steps. A Step is one
-// action of a rank, such as a send. A long slice is divided into segments. In a round, a rank performs all Steps for
-// one segment. The depth of a Step is a number that orders the Steps of a round (steps/schedule.hpp). The function
+// action of a rank, such as a send. A long slice is divided into segments. In each round, a rank performs Steps for one
+// segment. The depth of a Step is a number that orders the Steps of a round (steps/schedule.hpp). The function
 // depths(hosts) returns the number of depths of an all-reduce. The function pieces(hosts) returns a number n: no
 // message of an all-reduce is longer than 1/n of the slice.
 //

@@ -6,9 +6,9 @@
 //
 // The local number of a rank is its index in its host. In an all-reduce, broadcast or reduce, the vector is divided
 // into slices. The number of slices is the number of ranks of the smallest host. The ranks with local number s of all
-// hosts form rail s. Only the ranks of rail s send slice s between hosts. In a reduce-scatter or all-gather, the vector
-// is divided into parts instead. A part is the range of the vector that belongs to one rank. In all these collectives,
-// a host sends one sum or one copy of the data, not one per rank. Several ranks of a host send at the same time.
+// hosts form rail s. Only ranks of rail s send slice s between hosts. In a reduce-scatter or all-gather, the vector is
+// divided into parts instead. A part is the range of the vector that belongs to one rank. In all these collectives, a
+// host sends one sum or one copy of the data, not one per rank. Several ranks of a host send at the same time.
 //
 // The plan of a call names the algorithm by which the ranks of a rail exchange messages (between.hpp). For short
 // vectors, the plan may let only one rank of each host exchange messages. In an all-reduce or broadcast, the whole

@@ -1,8 +1,8 @@
-// Two-level algorithms inside one host whose ranks run in several domains.
+// Two-level algorithms inside a host with ranks in several domains.
 //
-// A domain is the set of ranks of a host that share a socket or a last-level cache. The library hwloc finds the
-// domains, unless the user names them. A copy from one domain to another takes more time than a copy inside a domain.
-// With two-level algorithms, each byte is copied to a domain once, not once for each rank of the domain.
+// A domain is the set of ranks of a host that share a socket or a last-level cache. The library hwloc finds domains,
+// unless the user names them. A copy from one domain to another takes more time than a copy inside a domain. With
+// two-level algorithms, each byte is copied to a domain once, not once for each rank of the domain.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
 // domain. The ranks of a domain or a rail perform a host Step: a collective through shared memory. Rails can do so,

@@ -19,8 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Age of a heartbeat from which a rank counts as silent. A heartbeat is the time at which a waiting rank last checked
-// its peers. A silent rank is thus not waiting in a call of the library.
+// Age of a heartbeat from which a rank is silent. A heartbeat is the time at which a waiting rank last checked its
+// peers. A silent rank is thus not waiting in a call of the library.
 constexpr auto kSilent = 200ms;
 // Maximum number of point-to-point waits that a text names. A text is cut to 1023 bytes.
 constexpr int kMostWaits = 4;

@@ -1,7 +1,7 @@
 // Implementation of the control messages, which failure detectors of different hosts send to one another. Most control
 // messages report a failure, or the calls that ranks have entered (arrival records). This file converts control
-// messages to bytes, and received bytes to control messages. It checks all received bytes, because another process has
-// sent them.
+// messages to bytes, and received bytes to control messages. It checks received bytes, because another process has sent
+// them.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>

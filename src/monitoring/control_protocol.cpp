@@ -1,6 +1,6 @@
 // Implementation of ControlProtocol, by which a rank reports to ranks of other hosts. It reports the calls that it has
 // entered, its failure, and that it leaves. The reports are control messages, short texts that are sent separately from
-// the data of calls. This file also stores the contents of control messages that arrive.
+// the data of calls. This file also stores the contents of received control messages.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>

@@ -25,7 +25,7 @@
 // read the failure there. Ranks of other hosts receive the failure as a control message, which travels over the wire
 // separately from the data.
 //
-// Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
+// Parts. The detector decides when to check and what to throw. Three other classes hold what it needs:
 //
 //   ArrivalTable      the newest calls of all ranks, and texts that name the missing ones
 //   FirstFailure      the failure in the abort block

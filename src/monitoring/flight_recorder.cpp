@@ -74,7 +74,7 @@ class Text {
 
 /// Maximum number of bytes of the text about the operations of one communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Minimum length in bytes of a call that is always timed. A call of this length takes some microseconds, so two clock
+/// Minimum length in bytes of calls that are always timed. A call of this length takes some microseconds, so two clock
 /// readings hardly slow it down. A shorter call is timed only if it must wait or belongs to a random sample.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 

@@ -1,7 +1,7 @@
 // Flight recorder: keeps the last 64 operations of a communicator, and totals over all its operations.
 //
 // The recorder is always on. It writes into the process page, memory that other processes can read even if this process
-// hangs (process_page.hpp). Recording an operation takes a few stores and never allocates memory.
+// hangs (process_page.hpp). Recording an operation takes few stores and never allocates memory.
 //
 // Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
 // moves less than 8 KiB and completes in its first attempt. The recorder times all other calls, and a random sample of

@@ -1,5 +1,5 @@
-// Message wait: describes the point-to-point message for which a rank waits. A rank stores its message wait in one
-// word, which other ranks read.
+// Message wait: the point-to-point message for which a rank waits. A rank stores its message wait in one word, which
+// other ranks read.
 //
 // A rank that has waited for a millisecond publishes its wait in the arena, the shared memory of its host. After 100
 // ms, it also sends the wait to the ranks of other hosts. If the deadline of a point-to-point call passes, the error

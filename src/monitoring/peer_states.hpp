@@ -1,5 +1,5 @@
-// Peer states: tells a waiting point-to-point call whether its peer has ended. The class also publishes the message for
-// which this rank waits.
+// Peer states: tells a waiting point-to-point call whether its peer has ended. It also publishes the message for which
+// this rank waits.
 //
 // A collective waits for all ranks, so the failure detector checks all of them. A point-to-point call waits for one
 // rank, its peer. It asks this class whether the peer has ended, in which collective the peer is, and for which message

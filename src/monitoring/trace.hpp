@@ -7,16 +7,16 @@
 // command `cat FILE FILE.host*` gives the whole trace.
 //
 // Tracks. A viewer shows each rank as a process. A track is a row of events in the viewer. Each rank has two tracks per
-// communicator. One track shows the operations and the phases of each operation. The other track shows when the program
-// waits for an operation, or selects values to send.
+// communicator. One track shows the operations with their phases. The other track shows when the program waits for an
+// operation, or selects values to send.
 //
 // Times. All times are given in the steady clock of rank 0's host. The difference between this clock and that of each
 // other host is measured once, during the construction of a communicator. The price: the clocks of hosts drift apart,
 // so the times of different hosts in a long trace do, too.
 //
-// Buffering. A buffer in memory holds up to 1,024 binary events. A rank writes the buffer to the file when it is full.
-// If the last write was more than a second ago, a rank also writes the buffer when it waits or when an operation ends.
-// An event allocates no memory. A killed process loses the events in its buffer.
+// Buffering. A memory buffer holds up to 1,024 binary events. A rank writes the buffer to the file when it is full. If
+// the last write was more than a second ago, a rank also writes the buffer when it waits or when an operation ends. An
+// event allocates no memory. A killed process loses the events in its buffer.
 //
 // If the disk is full or the file has reached its maximal length, the trace ends with a whole event and a warning. The
 // program continues.

@@ -15,12 +15,12 @@
 namespace collectives {
 namespace {
 
-// Minimum length in bytes of a message that both ranks copy. The receiver copies a shorter message faster alone,
-// because it takes time to let the sender take part.
+// Minimum length in bytes of messages that both ranks copy. The receiver copies a shorter message faster alone, because
+// it takes time to let the sender take part.
 constexpr std::size_t kSharedBytes = 128 << 10;
-// Minimum and maximum length of a piece in bytes. Within these limits, a piece is a sixteenth of the message. Short
-// pieces are slow, because the kernel may need one system call per piece. Long pieces delay the checks for failures
-// between two pieces.
+// Minimum and maximum length of a piece in bytes. Within these limits, a piece is 1/16 of the message. Short pieces are
+// slow, because the kernel may need one system call per piece. Long pieces delay the checks for failures between two
+// pieces.
 constexpr std::size_t kShortestPiece = 64 << 10, kLongestPiece = 512 << 10;
 constexpr std::uint64_t kClosed = 0xffffffff;  // lower half of the word while no piece can be claimed
 

@@ -17,7 +17,7 @@ HostLink::HostLink(const Arena& arena, int peer)
       in_(arena.messages(peer, arena.self())) {}
 
 bool HostLink::search_end() const noexcept {
-  // Minimum time between two searches of this host for ended ranks. Checks of collectives have the same minimum.
+  // Minimum time between searches for ended ranks of this host. Checks of collectives have the same minimum.
   constexpr std::chrono::milliseconds kSearchEvery{10};
   arena_.search_ended(coarse_now(), kSearchEvery);
   return departed_.value.load(std::memory_order_relaxed) != 0;

@@ -1,8 +1,8 @@
-// Host link: a message link between two ranks of one host.
+// Host link: message link between two ranks of one host.
 //
 // Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and a ring of
-// 128 KiB. An envelope, the header of a message, lies in one line. A short payload lies in the same line and in the
-// lines that follow. A longer payload lies in the ring.
+// 128 KiB. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
+// that follow. A longer payload lies in the ring.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore

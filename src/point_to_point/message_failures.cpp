@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 constexpr auto kReadControlsEvery = 1ms;
 // Time for which a rank must have waited before it also publishes its wait to ranks of other hosts.
 constexpr auto kSendWaitAfter = 100ms;
-// Time after the report that a rank of another host is lost, in which its last messages may still arrive. Reason: the
-// messages and the report may travel on different connections.
+// Time after the report that a rank of another host is lost, in which its last messages may still arrive. Reason:
+// messages and report may travel on different connections.
 constexpr auto kPatienceWithLost = 1s;
 // Maximum number of stored messages (messages without a receive) that a text lists.
 constexpr int kListed = 4;

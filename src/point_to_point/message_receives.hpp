@@ -1,9 +1,9 @@
 // Message receives: the receiving side of point-to-point messages.
 //
-// A stored message is one that has arrived before its receive. A receive first looks among the stored messages. If none
-// matches, the receive is posted: it waits on a list (matching.hpp). An arrived message goes to a posted receive, or is
-// stored. A long message is announced by a request. A receive that has matched a request either copies the data from
-// the memory of the sender, or asks the sender to send the data.
+// A stored message has arrived before its receive. A receive first looks among the stored messages. If none matches,
+// the receive is posted: it waits on a list (matching.hpp). A message goes to a posted receive, or is stored. A long
+// message is announced by a request. A receive that has matched a request either copies the data from the memory of the
+// sender, or asks the sender to send the data.
 #pragma once
 
 #include <cstddef>

@@ -114,8 +114,8 @@ void PointToPoint::read_controls(Operations operations) {
   }
 }
 
-/// Passes unsent answers and messages to later waits of this thread, because peers wait for them. Unsent answers are
-/// those for which a link had no space. Unsent messages are those that the wire has not sent yet.
+/// Passes unsent answers and messages to later waits of this thread, because peers wait for them. An answer is unsent
+/// if its link had no space. A message is unsent if the wire still holds it.
 void PointToPoint::leave_unsent() {
   if (is_idle() || has_progress_thread_) return;
   const Guard guard(lock_);

@@ -1,5 +1,5 @@
-// Loops that combine vectors of bytes by bitwise and logical ops. Bitwise ops on longer integers also use these loops,
-// because a bitwise op gives the same bits if it is applied byte by byte. All ops on booleans use these loops, too
+// Loops that combine bytes by bitwise and logical ops. Bitwise ops on longer integers also use these loops, because a
+// bitwise op gives the same bits if it is applied byte by byte. All ops on booleans use these loops, too
 // (equal_reduction.hpp).
 #include "reduction/dispatch.hpp"
 

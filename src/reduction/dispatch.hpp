@@ -27,7 +27,7 @@
 namespace collectives {
 
 /// Minimum length in bytes of a vector for which a loop aligns its accesses to cache lines. For this purpose, the loop
-/// first processes the elements before the next cache line separately. For a shorter vector, this takes more time than
+/// first processes the elements before the next cache line separately. For shorter vectors, this takes more time than
 /// it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Size of a cache line in bytes.

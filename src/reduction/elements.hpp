@@ -55,9 +55,9 @@ struct Pair<T, 8> {
   std::int32_t index, padding;
 };
 
-/// Type in which elements are added and multiplied. For floats of 16 and 8 bits, this type is f32. For f32 and f64, it
-/// is the type itself. For integers, it is the unsigned integer of the same size. Reason: sums and products must wrap
-/// on overflow, which C++ defines only for unsigned integers.
+/// Type in which elements are added and multiplied. For floats of 16 and 8 bits, it is f32. For f32 and f64, it is the
+/// type itself. For integers, it is the unsigned type of equal size. Reason: sums and products must wrap on overflow,
+/// which C++ defines only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kSmallFloat<T>, float,

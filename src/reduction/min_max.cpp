@@ -31,9 +31,9 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// Kernel of min and max for floats: a class with the arithmetic that finds the greatest key. In max, the key of -0 is
-/// below that of +0. Every NaN is replaced by one quiet NaN, whose key is above all other keys, in min and in max. If
-/// any element is a NaN, the result is therefore a NaN.
+/// Kernel of min and max for floats: a class with the arithmetic that finds the greatest key. In max, -0 has a smaller
+/// key than +0. Every NaN is replaced by one quiet NaN, whose key is above all other keys, in min and in max. If any
+/// element is a NaN, the result is therefore a NaN.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;

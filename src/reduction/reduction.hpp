@@ -1,9 +1,9 @@
 // Folds: the arithmetic of collectives. A fold combines several sources element by element, in the given order. It
-// writes the result to one or more destinations, the outs.
+// writes the result to one or more outs (destinations).
 //
 // A fold adds 16-bit and 8-bit floats in f32, and rounds each result once. It adds integers for an average in a wider
-// type, and truncates each result once. It multiplies each input of pre_scaled_sum by the op's factor once. It divides
-// the sum of an average once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
+// type, and truncates each result once. It multiplies inputs of pre_scaled_sum by the op's factor once. It divides the
+// sum of an average once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 
 #include <cstddef>

@@ -18,10 +18,10 @@
 //   messages       per ordered pair of ranks: lines and a ring for point-to-point messages
 //
 // The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
-// space. It takes memory only for the pages that have been touched.
+// space. It takes memory only for pages that have been touched.
 //
 // Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file as
-// /proc/PID/fd/N, the descriptor of the creator. They check the arena's size, its seals and its random token. The arena
+// /proc/PID/fd/N, the descriptor of the creator. They check the arena's size, seals and random token. The arena
 // vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
 // share one mapping, which they find by the token. These ranks run the same code as ranks in processes. The thread
 // sanitizer can therefore check that code. Price of /proc: ranks in different PID or user namespaces count as ranks of

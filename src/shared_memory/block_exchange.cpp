@@ -1,6 +1,6 @@
 // Implementation of the block exchange, which performs an all-to-all between the buffers of ranks of one host. A block
-// contains the elements that one rank sends to another. The source is the buffer that a rank sends from. The
-// destination is the buffer that it receives into.
+// contains elements that one rank sends to another. The source is the buffer that a rank sends from. The destination is
+// the buffer that it receives into.
 //
 // A Spot is a position in the source or the destination of any rank. If this process has mapped a buffer into its
 // address space, it copies the bytes of the buffer through a pointer. Otherwise it asks the kernel to copy the bytes.

@@ -1,4 +1,4 @@
-// Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block contains the
+// Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block contains
 // elements that one rank sends to another.
 //
 // Two protocols use this class: zero copy and single copy (zero_copy.hpp). They synchronize the ranks, divide the

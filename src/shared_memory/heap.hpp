@@ -10,12 +10,12 @@
 //
 // A new common segment is about an eighth as long as all segments together, and at least 2 MiB. A request is large if
 // it needs at least half of a new common segment. The number of segments therefore grows only with the logarithm of the
-// allocated bytes. Few segments are better, because each segment needs a file descriptor. Each segment also needs a
-// place in the segment directory of every communicator that uses it. The heap returns empty common segments to the
-// system, but keeps the smallest one.
+// allocated bytes. Few segments are better, because each needs a file descriptor. Each segment also needs a place in
+// the segment directory of every communicator that uses it. The heap returns empty common segments to the system, but
+// keeps the smallest one.
 //
-// Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
-// of fork() allocates only from segments that it has made itself.
+// Other processes can write to the segments. The heap therefore records its pieces in private memory. A child of fork()
+// allocates only from segments that it has made itself.
 //
 // Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment
 // are prefaulted: allocated before their first use. That takes 0.3 to 1 ms per MiB. If ranks allocate at the same time,

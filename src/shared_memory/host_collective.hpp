@@ -10,7 +10,7 @@
 //   zero copy    zero_copy.hpp        ranks work in one another's buffers by pointers, if all buffers are mapped
 //   single copy  zero_copy.hpp        the kernel copies between the ranks' buffers if they are not mapped
 //
-// Every protocol combines the values of the ranks in rank order. All protocols therefore compute the same bits.
+// Every protocol combines the ranks' values in rank order. All protocols therefore compute the same bits.
 //
 // All ranks count the collectives of a subgroup in the same order. Each collective needs shared memory for counters,
 // buffer addresses and slots of cache lines. Each kind of this memory forms a ring of 64 places (kCollectivesAhead).

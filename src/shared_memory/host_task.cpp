@@ -36,7 +36,7 @@ std::size_t shown_bytes(const HostTask& task) {
 /// divides TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes
 /// values and needs the values of all ranks.
 ///
-/// In a scatter or all-to-all, only one rank reads each line. The function then returns inline_bytes undivided.
+/// In a scatter or all-to-all, one rank reads each line. The function then returns inline_bytes undivided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
@@ -74,8 +74,8 @@ std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const T
 }
 
 /// Returns the limit in bytes from which on zero copy is used if all buffers are mapped. Zero copy takes two
-/// synchronizations, and a staged gather takes one. If there are more ranks than cores, a synchronization waits until
-/// each rank has had its turn on a core. The limit of gathers is therefore higher.
+/// synchronizations, a staged gather one. If there are more ranks than cores, a synchronization waits until each rank
+/// has had its turn on a core. The limit of gathers is therefore higher.
 std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);

@@ -20,7 +20,7 @@ constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 
 /// per core. The limit is twice that number, because other programs may run, too.
 constexpr long kThreadsPerCore = 8;
 
-/// Returns whether at most kThreadsPerCore threads per core are runnable now. Returns true if the number of cores is
+/// Returns whether at most kThreadsPerCore threads per core are runnable. Returns true if the number of cores is
 /// unknown.
 bool cores_suffice() {
   std::string averages, running;  // example of the file: "0.20 0.18 0.12 1/80 11206", in which 1 of 80 threads runs

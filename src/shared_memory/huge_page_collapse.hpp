@@ -1,7 +1,7 @@
 // Collapse of small pages into huge pages of 2 MiB, which the kernel performs on request (MADV_COLLAPSE, Linux 6.1).
 //
-// MADV_COLLAPSE waits until a kernel worker has run on every core. On busy cores, this wait may be long, and nothing
-// can interrupt it. A collapse therefore has four limits:
+// MADV_COLLAPSE waits until kernel workers have run on all cores. On busy cores, this wait may be long, and nothing can
+// interrupt it. A collapse therefore has four limits:
 //
 //   bytes      one call takes at most 8 MiB, about 1 ms while cores are free
 //   cores      no call begins while more than eight threads per core want to run

@@ -2,8 +2,8 @@
 // same cache lines of shared memory that ranks poll. To poll is to read repeatedly until a value changes.
 //
 // A line is a cache line with kLinePayload bytes of values (the payload) and a tag. The writer stores the tag last, so
-// a reader that sees the tag of the collective can read the payload. A slot holds the lines of one rank for one
-// collective. A span is a range of bytes in a payload.
+// a reader that sees the tag of the collective can read the payload. A slot holds one rank's lines for one collective.
+// A span is a range of bytes in a payload.
 #include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>

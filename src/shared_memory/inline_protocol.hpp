@@ -7,7 +7,7 @@
 // for itself, in rank order.
 //
 // In an all-to-all, a rank sends one block of values to each rank. Each block begins with a line of its own. A rank
-// thus reads only the lines with blocks for itself.
+// thus reads only lines with blocks for itself.
 //
 // A slot is the memory for the lines of one rank in one collective. After reading, a rank need not tell the writer that
 // it has read the lines, because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks

@@ -1,5 +1,5 @@
-// Implementation of the access to buffers of peers. If this process has mapped a buffer, it uses a pointer. Otherwise
-// it asks the kernel to copy the bytes (process_vm_readv, process_vm_writev).
+// Implementation of the access to buffers of peers. If this process has mapped a buffer, it uses pointers. Otherwise it
+// asks the kernel to copy the bytes (process_vm_readv, process_vm_writev).
 //
 // The kernel refuses a copy if the process of the peer is ending. At the first refusal, this file therefore only stores
 // the kernel's error. If a later call finds that its peer still runs 300 ms after the first refusal, it throws the

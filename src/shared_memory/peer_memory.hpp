@@ -7,7 +7,7 @@
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
-// The kernel refuses a copy if the peer's process is ending. At the first refusal, PeerMemory throws no error, because
+// The kernel refuses copies if the peer's process is ending. At the first refusal, PeerMemory throws no error, because
 // the failure detector finds and reports lost peers. A later call throws if its peer is still alive 300 ms after the
 // first refusal.
 #pragma once

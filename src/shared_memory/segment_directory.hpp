@@ -1,4 +1,4 @@
-// Segment directory: gives a buffer of this rank a 64-bit name. Peers map the buffer by its name.
+// Segment directory: gives buffers of this rank 64-bit names. Peers map the buffer by its name.
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
@@ -15,7 +15,7 @@
 // If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
 // of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take
 // an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a
-// new one. Until then, a withdrawn segment takes address space but no memory.
+// new one. Until then, a withdrawn segment takes only address space.
 //
 // A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once

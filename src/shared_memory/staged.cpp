@@ -16,7 +16,7 @@
 //
 // One-shot collectives have no slices. In a one-shot all-reduce, every rank stages its whole vector, and collect()
 // reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector and those of the ranks before
-// it. A chunk of a one-shot collective is one contiguous range of the vector. In all other collectives, a chunk has
+// it. A chunk of a one-shot collective is one contiguous range of the vector. In other collectives, a chunk has
 // elements of every slice.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed

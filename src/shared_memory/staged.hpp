@@ -9,8 +9,8 @@
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
 //   collect  copies the slices of its peers from their rings into its result
 //
-// In an all-to-all, a rank stages the blocks for its peers. Its move combine then copies the blocks for this rank from
-// the rings of all peers, and reduces nothing.
+// In an all-to-all, a rank stages blocks for its peers. Its move combine then copies the blocks for this rank from the
+// rings of all peers, and reduces nothing.
 //
 // A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
 // itself. A one-shot all-reduce needs one synchronization instead of two. With three or more ranks, it moves more bytes
@@ -30,15 +30,15 @@
 //
 // Broadcast and reduce have one root. If each rank has a core, short chunks let one rank write while another reads. A
 // vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter chunks, of at least 2 KiB. A rank
-// signals every chunk to its peers. If signals are slow, the vector is cut into fewer chunks.
+// signals every chunk to its peers. If signals are slow, the vector has fewer chunks.
 //
 // The ring (staging_rings.hpp). Its memory is written again when no rank needs the previous content. If each rank has a
 // core, even short vectors use the whole ring, one part after another. Reason: on an AMD EPYC, it takes 7 ns to write a
 // cache line that another core holds. That is twice the time for a line of the common cache. The ring is about as large
 // as a core's own cache, so that core has dropped the line before it is written again. Oversubscribed ranks gain
-// nothing from this, and would touch more pages. In short collectives without a root, oversubscribed ranks use only the
-// front of the ring: its first 256 KiB or more. The front holds at least 4 collectives as long as the current one, so
-// that no rank waits for space.
+// nothing, and would touch more pages. In short collectives without a root, oversubscribed ranks use only the front of
+// the ring: its first 256 KiB or more. The front holds at least 4 collectives as long as the current one, so that no
+// rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
 // the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or

@@ -9,13 +9,12 @@
 //
 // In an all-to-all, each rank copies its blocks from the buffers of its peers (block_exchange.hpp).
 //
-// Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
-// ranks sleep. Shares are then divided into pieces, and any rank may take the next piece of any share. Running ranks
-// thus do the work of sleeping ranks.
+// Zero copy requires that peers can map every buffer that they access. If there are more ranks than cores, some ranks
+// sleep. Shares are then divided into pieces, and any rank may take the next piece of any share. Running ranks thus do
+// the work of sleeping ranks.
 //
-// Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
-// gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
-// into the cache.
+// Single copy is for buffers that are not mapped. The kernel copies each piece between two processes. A gather copies
+// straight into the result. A reduction first copies a piece of each peer into scratch memory that fits into the cache.
 //
 // Failures. After a failure of the communicator, calls throw, and the program may free its buffers. From that time on,
 // no peer may access these buffers. A rank therefore works piece by piece. Before each piece, the rank raises its flag

@@ -74,7 +74,7 @@ class RankView {
   Members of_hosts_, of_domains_;
 };
 
-/// Properties of a collective that decide which Steps an algorithm emits.
+/// Properties of a collective that determine an algorithm's Steps.
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;

@@ -2,7 +2,7 @@
 // to one rank, its owner. A contribution is the unreduced input of a rank. Every rank sends its contribution to a part
 // directly to the owner of the part.
 //
-// The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Unless a
+// The owner adds the contributions in rank order. It divides averages once, and rounds 16-bit floats once. Unless a
 // codec changes the values, the result therefore has the same bits on every backend.
 //
 // Between hosts, all backends use a direct exchange if needs_direct() returns true (reduction/reduction.hpp). That
@@ -10,7 +10,7 @@
 // true for floats of 16 and 8 bits, and for all floats in `deterministic` calls. For a call with a direct exchange,
 // explain() prints "contributions travel unsummed". In a reduce-scatter, a rank sends as many bytes as in a ring.
 //
-// Price: each of p ranks exchanges messages with p - 1 peers. In a ring, a rank exchanges messages with only two peers.
+// Price: each rank exchanges messages with p - 1 peers. In a ring, a rank has only two such peers.
 #pragma once
 
 #include "steps/rank_group.hpp"

@@ -1,6 +1,6 @@
-// Grid: the ranks of a communicator, arranged in rows and columns. A row holds the ranks of one host. A column holds
-// one rank of each host. A second kind of grid, RankView::inner, holds the ranks of one host. Each row of that grid
-// holds the ranks of one NUMA domain.
+// Grid: the ranks of a communicator in rows and columns. A row holds the ranks of one host. A column holds one rank of
+// each host. A second kind of grid, RankView::inner, holds the ranks of one host. Each row of that grid holds the ranks
+// of one NUMA domain.
 //
 // A column is called a rail. The ranks of a rail have the same local number. The local number of a rank is its index in
 // its host. An algorithm may divide the vector among the rails. A slice is the range of the vector that one rail

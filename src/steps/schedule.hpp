@@ -3,8 +3,7 @@
 //
 // A long vector is handled in rounds. The vector, or the part of each rank, is cut into segments. In round k, a rank
 // performs the Steps for segment k of every part (parts.hpp). A rank often waits for a peer, or works with the ranks of
-// its host. Unless rounds overlap, the rank sends no messages during that time. The schedule therefore lets rounds
-// overlap:
+// its host. Unless rounds overlap, it sends no messages during that time. The schedule therefore lets rounds overlap:
 //
 //   depth   a number that each Step carries: its position within its round
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)

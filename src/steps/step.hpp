@@ -1,14 +1,14 @@
 // Step: one action of a rank on a range of the vector of a call. An algorithm is a function that emits the Steps of one
 // rank.
 //
-// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the op of
-// the call. It may store the result in a buffer, and may send the result to peers. Sender and receiver of a message
+// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the
+// call's op. It may store the result in a buffer, and may send the result to peers. Sender and receiver of a message
 // compute the same range. A message therefore carries no description of its range.
 //
 // A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together through shared memory.
 // They send no messages for it. The proofs in the tests treat a host Step as a single action.
 //
-// The Steps that an algorithm emits are used in five ways:
+// The Steps of an algorithm are used in five ways:
 //
 //   performed   by the executor (execution/executor.hpp)
 //   counted     by the cost model (planning/cost.hpp)

@@ -37,8 +37,8 @@ namespace collectives {
 class DatagramLinks {
  public:
   /// Function that waits for events of sockets for at most the given time. After the wait, it reads the control
-  /// channel, handles the messages of this channel, and progresses the streams. If the given time is 0, the function
-  /// does not wait.
+  /// channel, handles the messages of this channel, and progresses the streams. If this time is 0, the function returns
+  /// without waiting.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
   /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.

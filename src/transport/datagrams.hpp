@@ -1,5 +1,5 @@
-// Datagram link: carries the short messages between two ranks by UDP. A TCP stream, the data connection of the two
-// ranks, carries all other messages.
+// Datagram link: carries short messages between two ranks by UDP. A TCP stream, the data connection of the two ranks,
+// carries all other messages.
 //
 // Why. Short messages are faster over UDP than over TCP. A message of a few bytes takes 8 us over the kernel's TCP, and
 // 5 us over UDP. TCP spends a third to a half of the kernel's time for a message on acknowledgements, timers and
@@ -28,7 +28,7 @@
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.
 //
 // Acknowledgements. Each datagram that carries a message also acknowledges the messages that its sender has taken from
-// the peer. A rank that sends no messages acknowledges after half a window. It usually acknowledges a message of
+// the peer. A rank without messages to send acknowledges after half a window. It usually acknowledges a message of
 // several pieces at once, because a needless retransmission of such a message is expensive.
 //
 // Thread. One thread per process retransmits the datagrams of all links (retransmitter.hpp).

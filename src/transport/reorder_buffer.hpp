@@ -1,8 +1,8 @@
 // Reorder buffer: holds messages that arrive as UDP datagrams until the receiver takes them.
 //
 // Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The buffer stores each piece
-// when it arrives. The receiver takes complete messages, in the order of their numbers. After a message has been read,
-// its memory is reused for a later message.
+// when it arrives. The receiver takes complete messages in order of their numbers. After a message has been read, its
+// memory is reused for a later message.
 #pragma once
 
 #include <cstddef>

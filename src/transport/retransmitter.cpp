@@ -1,7 +1,7 @@
-// Implementation of the retransmission thread, which sends lost UDP datagrams again. One thread serves all
-// communicators of the process. Each communicator has a function that finds and resends its lost datagrams. A
-// Retransmitter registers this function with the thread. The thread calls all registered functions every 10 ms, a
-// period called tick. The thread sleeps while all datagrams are acknowledged or retransmitted.
+// Implementation of the retransmission thread, which resends lost UDP datagrams. One thread serves all communicators of
+// the process. Each communicator has a function that finds and resends its lost datagrams. A Retransmitter registers
+// this function with the thread. The thread calls all registered functions every 10 ms, a period called tick. The
+// thread sleeps while all datagrams are acknowledged or retransmitted.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>

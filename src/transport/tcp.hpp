@@ -6,7 +6,7 @@
 //
 // Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
 // control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages
-// from one peer in order. TcpPeers holds the TcpPeer of each peer, and finds lost peers. TcpTransport decides whether a
+// from one peer in order. TcpPeers holds all TcpPeer objects, and finds lost peers. TcpTransport decides whether a
 // message is sent by stream or by datagram, and waits for events of all sockets.
 //
 // Messages. A message is a header and its payload. The transport sends the payload from the caller's memory, or from a

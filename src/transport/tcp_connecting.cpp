@@ -3,7 +3,7 @@
 // poll(), for at most kTurn milliseconds per turn.
 //
 // An attempt is a connection that this rank has begun. An arrival is an accepted connection that has not yet proven
-// that it belongs to the job. Any process may connect, so the number of arrivals is limited. The loop reads from an
+// that it belongs to the job. Any process may connect, so arrivals are limited in number. The loop reads from an
 // arrival only if new bytes have arrived.
 //
 // A probe is an attempt to connect to a higher rank, which tests whether that rank still listens. A successful probe is
@@ -43,7 +43,7 @@ using namespace std::chrono_literals;
 using namespace tcp_greeting;
 using tcp_control::would_block;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time from one attempt to the next address of a peer.
+constexpr auto kNextAddressAfter = 250ms;  // Time until the next address of a peer is tried.
 constexpr auto kFirstProbe = 200ms;        // Time after which a rank first probes higher ranks.
 constexpr auto kNextProbe = 1s;            // Time from a successful probe to the next probe.
 // Time that is added to kNextAddressAfter once a rank has tried the last address of a peer. After that, the rank tries

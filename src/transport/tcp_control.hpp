@@ -16,9 +16,9 @@ namespace collectives::tcp_control {
 
 // Kinds of messages. Each kind begins with a zero byte, because texts of the transport's caller never begin with a zero
 // byte.
-inline constexpr std::string_view kPort{"\0p", 2};    // Port of the sender's UDP socket; 0 if it has none.
-inline constexpr std::string_view kProbed{"\0b", 2};  // Report that the sender has sent a probe.
-inline constexpr std::string_view kHeard{"\0h", 2};   // Report whether the sender of the report has received a probe.
+inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's UDP socket; 0 if it has none.
+inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
+inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether the reporting rank has received a probe.
 inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
 inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
 /// Content of a message kAcknowledged, after the kind.

@@ -50,7 +50,7 @@ void TcpControlChannel::shut_down(Rank peer) noexcept { ::shutdown(connection(pe
 
 void TcpControlChannel::read() {
   std::array<epoll_event, 32> events;
-  // The limit ends the loop even if a peer never stops.
+  // This limit ends the loop if a peer never stops.
   for (std::size_t looks = 0; looks <= connections_.size(); looks += events.size()) {
     const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) read_from(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));

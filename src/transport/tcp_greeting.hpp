@@ -1,6 +1,6 @@
-// Greeting: the first bytes on a TCP connection between two ranks. In the greeting, each end proves that it belongs to
-// the job. The connector is the rank that connects, and the listener is the rank that accepts the connection. A
-// greeting has three messages:
+// Greeting: first bytes on a TCP connection between two ranks. In the greeting, each end proves that it belongs to the
+// job. The connector is the rank that connects, and the listener is the rank that accepts the connection. A greeting
+// has three messages:
 //
 //   hello       connector to listener   the two ranks, the channel, and a nonce
 //   challenge   listener to connector   another nonce, and the listener's proof

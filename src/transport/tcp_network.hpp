@@ -8,10 +8,9 @@
 // secret (tcp_greeting.hpp).
 //
 // Other processes may also connect to a rank's port. A rank keeps only a limited number of connections that have not
-// sent a proof. If one more arrives, the rank closes the oldest of them.
+// sent a proof. If one more arrives, the rank closes the oldest one.
 //
-// Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
-// ranks.
+// Price: each pair of ranks on different hosts has two connections. Their number grows with the square of the ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Implementation of the stream, the TCP connection for data to one peer. The stream queues messages to the peer, and
-// writes them without blocking. It also reads messages that arrive. A frame is memory for one message that the stream
-// owns.
+// writes them without blocking. It also reads messages that arrive. A frame is the stream's memory for one message.
 #include "transport/tcp_stream.hpp"
 
 #include <fmt/format.h>

@@ -29,8 +29,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Maximum time in which ranks try to connect by one wire. The time is limited, because an attempt may get no answer,
-/// for example because of a firewall.
+/// Maximum time for which ranks try one wire. The time is limited, because an attempt may get no answer, for example
+/// because of a firewall.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
 /// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.

@@ -5,7 +5,7 @@
 // A protocol is a way in which ranks of one host exchange data. A cut-off is a size of vectors: from this size on, the
 // library uses another protocol, or streaming stores in place of normal ones. A sample is a collective that is timed
 // with one size of vectors and one tuning. A list holds the samples from which one value is computed: a cut-off or the
-// length of chunks. In a round, each sample of one list is timed once.
+// length of chunks. A round times each sample of one list once.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -32,14 +32,13 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 /// Maximum number of rounds whose times are used. One more round comes first, as a warm-up, and its times are not used.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed times of each sample in each direction. A forward round times its samples in the order
-/// of the list, and a backward round in reverse order. A time is undisturbed if no rank lost its core during the
-/// sample.
+/// Minimum number of undisturbed times per sample and direction. A forward round times its samples in the order of the
+/// list, and a backward round in reverse order. A time is undisturbed if no rank lost its core during the sample.
 constexpr int kLeastRounds = 2;
 /// Duration of all measurements from which kLeastRounds undisturbed times in each direction suffice. Before that, all
 /// kRounds rounds are made.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Duration of all measurements after which no further sample is timed.
+/// Duration of all measurements after which no sample is timed.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// Minimum ratio of the time with the built-in value to the time with a measured value. If the ratio is smaller, the
 /// built-in value stays, because the gain may be noise.

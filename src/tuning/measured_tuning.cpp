@@ -35,8 +35,8 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
-/// Version of the built-in values and of the method of measurement. Increase this number when a built-in value or the
-/// method changes. Entries of the file that have another version are then ignored.
+/// Version of the built-in values and of the measurement. Increase it when a built-in value or the measurement changes.
+/// Entries of the file with another version are then ignored.
 constexpr int kBuiltIn = 4;
 
 /// Measures the wire between the first ranks of two hosts, while all other hosts also measure in pairs. The result

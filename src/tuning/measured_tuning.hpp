@@ -11,9 +11,8 @@
 //
 // Price: a measurement of the machine takes 20 to 60 ms, or some 100 ms on a slow machine. Values are valid for one
 // number of ranks and one distance between their cores. The distance is the time of a barrier, which is shorter if the
-// cores share a cache. Later communicators without a given tuning must therefore time a barrier. That takes 3 ms and
-// nine exchanges between the ranks. Values that were measured under unusual load stay in the file until a user deletes
-// them.
+// cores share a cache. Later communicators without a tuning must therefore time a barrier. That takes 3 ms and nine
+// exchanges between the ranks. Values that were measured under unusual load stay in the file until a user deletes them.
 #pragma once
 
 #include <chrono>
