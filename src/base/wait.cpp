@@ -1,6 +1,6 @@
 // Implementation of the waits of the library, in which a rank waits for other ranks. A wait is a loop that tests a
-// condition and calls wait() after each test. Each call of wait() is a turn. First turns spin (return at once), later
-// turns yield the core to another thread, and all further turns sleep (wait.hpp).
+// condition and calls wait() after each test. Each call of wait() is a turn. The first turns of a wait spin (return at
+// once). Later turns yield the core to another thread. All further turns sleep (wait.hpp).
 //
 // A hook is a function of the program that each turn calls. A late yield is a yield that lasts more than 2 ms, because
 // another program uses the core. After a late yield, waits skip the turns that yield, and sleep instead.
@@ -26,7 +26,7 @@ constexpr auto kSpin = 5us;
 // they hardly disturb other programs, whereas a sleep ends late.
 constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. Most waits are shorter: 8 ranks on 2 cores
-// complete an 8-byte all-reduce in 15 us. If this constant was 50 us instead, that all-reduce took a fifth longer.
+// complete an 8-byte all-reduce in 15 us. With a constant of 50 us, that all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
 // Maximum time from the beginning of a wait to its first sleep, if a message of another host may end the wait. Most
 // messages arrive sooner, and a sleep ends late. The limit does not apply while a hook is installed.

@@ -20,9 +20,9 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// Maximum time from the begin of a connection to proof.
+// Maximum time from a connection's begin to its proof.
 constexpr auto kStrangerPatience = std::chrono::seconds(10);
-// Maximum time from the begin of a connection to its proof if rank 0 has no file descriptor left.
+// Maximum time from a connection's begin to its proof if rank 0 has no file descriptor left.
 constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);
 constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept without a free descriptor.
 // Maximum number of connections that one call of accept() accepts, so that members do not wait long for rank 0.

@@ -11,7 +11,7 @@
 
 namespace collectives::hierarchical {
 
-/// Number of peers to which a rank sends in Steps of the same depth. The depth of a Step is its round position.
+/// Number of peers to which a rank sends in Steps of the same depth. A Step's depth is its position in the round.
 inline constexpr int kPeersAtOnce = 4;
 
 /// Returns the Step in which the ranks of a host exchange their blocks. In this Step, a rank also copies its own block

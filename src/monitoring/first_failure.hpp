@@ -1,9 +1,9 @@
 // First failure: the first reported failure of a communicator. It is stored in shared memory, so that all ranks of a
 // host throw the same error.
 //
-// The arena is the shared memory of the host. Its abort block holds the first failure. Later failures are dropped. The
-// block has three states: empty, being written, and complete. If a rank ends while it writes, the block never becomes
-// complete.
+// The arena is the shared memory of the host. One part, the abort block, holds the first failure. Later failures are
+// dropped. The block has three states: empty, being written, and complete. If a rank ends while it writes, the block
+// never becomes complete.
 #pragma once
 
 #include <atomic>

@@ -3,8 +3,8 @@
 // A send passes a short message to the link to its receiver. For a long message, it passes only a request, which
 // announces the message (envelope.hpp). If the link has no space, the send waits behind earlier sends to that receiver.
 // If the receiver has ended or left, a send also waits, until the next check for failures reports the loss
-// (message_failures.hpp). After the request, a send is open until an answer. After the answer, the send ends or sends
-// its data in pieces. While the receiver copies the data itself, the sender copies some of the pieces.
+// (message_failures.hpp). After its request, a send waits for the receiver's answer. After the answer, the send ends or
+// sends its data in pieces. While the receiver copies the data itself, the sender copies some of the pieces.
 //
 // An eager message is a short message that is sent at once. Credit limits the bytes of eager messages that a receiver
 // has to store. A send that lacks credit sends a request instead of its short message.

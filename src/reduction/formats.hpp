@@ -1,5 +1,5 @@
-// Formats of elements: how elements are widened for arithmetic, and narrowed to be stored. A format is a class with two
-// types and functions:
+// Formats of elements: how elements are widened for arithmetic, and narrowed to be stored. Each format is a class with
+// two types and two functions:
 //
 //   Stored             an element in memory, as a lane
 //   Wide               a widened element

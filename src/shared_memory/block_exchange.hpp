@@ -4,11 +4,11 @@
 // Two protocols use this class: zero copy and single copy (zero_copy.hpp). They synchronize the ranks, divide the
 // blocks into parts, and call exchange() for each part.
 //
-// A rank works in place if its source buffer is also its destination buffer. If each rank has a core, work is divided
-// as follows. A rank that does not work in place copies the blocks that it receives. If its peer works in place, the
-// rank first copies the peer's block, and then writes its own block to the peer. If both ranks work in place, each
-// swaps one half of the two blocks through scratch memory. If ranks are oversubscribed (more ranks than cores), any
-// rank may exchange a part of any pair of blocks.
+// A rank works in place if its source buffer is also its destination buffer. If each rank has a core, the work is
+// divided as follows. A rank that does not work in place copies the blocks that it receives. If its peer works in
+// place, the rank first copies the peer's block, and then writes its own block to the peer. If both ranks work in
+// place, each swaps one half of the two blocks through scratch memory. If ranks are oversubscribed (more ranks than
+// cores), any rank may exchange a part of any pair of blocks.
 #pragma once
 
 #include <cstddef>

@@ -43,7 +43,7 @@ using namespace std::chrono_literals;
 using namespace tcp_greeting;
 using tcp_control::would_block;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time until the next address of a peer is tried.
+constexpr auto kNextAddressAfter = 250ms;  // Time after which a rank tries the peer's next address.
 constexpr auto kFirstProbe = 200ms;        // Time after which a rank first probes higher ranks.
 constexpr auto kNextProbe = 1s;            // Time from a successful probe to the next probe.
 // Time that is added to kNextAddressAfter once a rank has tried the last address of a peer. After that, the rank tries

@@ -10,7 +10,7 @@
 // Other processes may also connect to a rank's port. A rank keeps only a limited number of connections that have not
 // sent a proof. If one more arrives, the rank closes the oldest one.
 //
-// Price: each pair of ranks on different hosts has two connections. Their number grows with the square of the ranks.
+// Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the rank count.
 #pragma once
 
 #include <cstdint>

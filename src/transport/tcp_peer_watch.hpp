@@ -6,9 +6,9 @@
 //   closed     the rank has closed a connection after it had proven that it belongs to the job
 //   refused    each address of the rank has failed, and at least one of them refuses connections
 //
-// Each rank listens from before it publishes its addresses until all ranks have connected. A refused connection thus
-// shows that the process has ended. A rank that has failed, but still runs, closes its connections, too. In that case,
-// the bootstrap may report the reason of the failure. A sign therefore counts only after half a second, if the
+// Each rank listens from before it publishes its addresses until all ranks have connected. Refused connections thus
+// mean that the process no longer listens. A rank that has failed, but still runs, closes its connections, too. In that
+// case, the bootstrap may report the reason of the failure. A sign therefore counts only after half a second, if the
 // bootstrap has reported nothing.
 #pragma once
 

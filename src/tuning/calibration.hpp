@@ -18,9 +18,9 @@
 // values alike. Every second round is backward: it times the calls in reverse order. Reason: the later of two calls
 // profits from data in the caches.
 //
-// The time of a call is its slowest rank's. For each call and candidate value, the shortest time of all forward rounds
-// counts, and the shortest of all backward rounds. Calls in which a rank lost its core are ignored. A candidate
-// replaces the built-in value only if it is clearly faster in both directions.
+// The time of a call is the time of its slowest rank. For each call and candidate value, two times count: the shortest
+// of all forward rounds, and the shortest of all backward rounds. Calls in which a rank lost its core are ignored. A
+// candidate replaces the built-in value only if it is clearly faster in both directions.
 //
 // At the end, every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
 // throw, and the calibration throws the same error.
