@@ -25,8 +25,8 @@ struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  /// Stores the name and its hash. `detail`: number that also enters the hash, such as a hash of other settings on
-  /// which ranks must agree.
+  /// Stores the name and its hash. `detail`: additional number in the hash, such as a hash of other settings on which
+  /// ranks must agree.
   explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
@@ -42,12 +42,14 @@ struct Signature {
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;  ///< elements of the whole vector
-  /// Bits of the factor of pre_scaled_sum, or hash of the user op. In a call that does not reduce: Call::foreign_type.
+  /// Bits of the factor of pre_scaled_sum, or hash of the user op. In a call that does not reduce, the value of
+  /// Call::foreign_type.
   std::uint64_t op_detail = 0;
   std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
   WireName wire = {};             ///< codec or top-k compression; all zero: none
   bool force = false;             ///< whether the call is compressed even if that is slower
-  /// Whether the rank has refused the call. Then only `collective`, `has_counts` and `split` are set, too.
+  /// Whether the rank has refused the call. If so, the other fields except `collective`, `has_counts` and `split` are
+  /// not set.
   bool refused = false;
   bool split = false;  ///< whether split() makes the call
 

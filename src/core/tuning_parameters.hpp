@@ -31,11 +31,12 @@ struct MachineParameters {
   std::size_t zero_copy_bytes = 2048;
   /// Shortest all-gather or broadcast of oversubscribed ranks for zero copy.
   std::size_t zero_copy_bytes_oversubscribed = 256 << 10;
-  /// Shortest reduction by single copy, stated like Tuning::single_copy_bytes.
+  /// Shortest reduction by single copy, in the same unit as Tuning::single_copy_bytes.
   std::size_t single_copy_reduce_bytes = Tuning::kNever;
-  /// Minimum total length of a host's inputs and outputs for stores past the caches.
+  /// Minimum total length of the inputs and outputs of a host's ranks for stores that bypass the caches.
   std::size_t streaming_bytes = 16 << 20;
-  /// Shortest vector that ranks copy to staging memory past the caches. That saves time only if ranks share no cache.
+  /// Shortest vector that ranks copy to staging memory by stores that bypass the caches. These stores save time only if
+  /// the ranks share no cache.
   std::size_t streamed_staging_bytes = Tuning::kNever;
   std::size_t signal_bytes = 512;          ///< Bytes that a rank can copy while signalling one chunk.
   double host_latency_us = 0.2;            ///< Time of one synchronization of the ranks of a host.
@@ -47,14 +48,15 @@ struct MachineParameters {
   /// CPU time of a rank for each message that it sends to or receives from another host.
   double wire_message_us = 3.0;
   double wire_work_us_per_byte = 1.0 / 5e3;  ///< CPU time of a rank for each byte of such messages.
-  /// Time of a byte while the links of all hosts are busy in both directions. 0: not measured, or as fast as alone.
+  /// Time of a byte while the links of all hosts are busy in both directions. 0: not measured, or not longer than on a
+  /// link that is busy alone.
   double wire_together_us_per_byte = 0;
   double reduce_us_per_byte = 1.0 / 12e3;  ///< Time of arithmetic per byte of each source.
   double coding_us_per_byte = 1.0 / 12e3;  ///< Time of encoding or decoding per byte of the values.
   bool operator==(const MachineParameters&) const = default;
 };
 
-/// All numbers. The fields that Tuning has, too, are described there.
+/// All numbers of a tuning. The class Tuning describes the fields that it also has.
 struct TuningParameters : MachineParameters {
   TuningParameters() : TuningParameters(Tuning{}) {}
   /// Takes the numbers of a tuning. If the tuning has no handle of internal numbers, uses the built-in ones.

@@ -76,19 +76,19 @@ class FailureDetector {
   }
   /// Sends the record of this rank's newest call, which it has refused, to the other hosts.
   void send_refusal() noexcept;
-  /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
-  /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
-  /// broadcast, has to call this function itself. Every 10 ms, one rank of the host makes one system call per rank of
-  /// the host.
+  /// Throws if a peer was lost before it finished `call`. Also stores the current time as this rank's heartbeat, which
+  /// shows peers that this rank runs. In a wait, check_peers() calls this function. A rank that does not wait, such as
+  /// the root of a broadcast, must call it separately. Every 10 ms, one rank of the host makes one system call per rank
+  /// of the host.
   void check_lost_peers(const CallInfo& call);
   void complete(std::uint64_t sequence) noexcept { arrivals_.complete(sequence); }
   /// Publishes whether this rank waits for its GPU only. Timeout errors of other ranks name that GPU.
   void set_waiting_for_gpu(bool waits) noexcept { arrivals_.set_waiting_for_gpu(waits); }
-  /// Announces to all ranks of other hosts that this rank leaves, and the number of its last completed call. Requires a
-  /// wire. Does nothing unless the wire detects failed peers.
+  /// Sends all ranks of other hosts a message that this rank leaves, with the number of its last completed call.
+  /// Requires a wire. If the wire cannot detect failed peers, does nothing.
   void announce_leave() noexcept { control_->announce_leave(); }
 
-  /// Throws the failure of the communicator, if any. Costs one load otherwise.
+  /// Throws an error if the communicator has failed. Otherwise costs one load.
   void check() {
     if (failure_.exists()) throw_failure();
   }

@@ -21,12 +21,13 @@
 
 namespace collectives {
 
-/// Properties of an operation that follow from its arguments and its plan (the chosen algorithm). shape_of() computes
-/// them once per plan.
+/// Properties of an operation that depend only on its arguments and its plan (the chosen algorithm). The function
+/// shape_of() computes them once per plan.
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  /// True: every call with this shape is timed. Two clock readings hardly slow a long call down.
+  /// Whether every call with these properties is timed. For a long call, the two clock readings take little of the
+  /// time.
   bool long_enough = false;
   char plan[35] = {};
 
@@ -38,7 +39,7 @@ struct alignas(64) OperationEntry {
   std::atomic<std::uint64_t> sequence;  ///< Number of the operation; written last; 0 while the entry is being written.
   std::uint64_t issued, started, finished;
   std::int32_t waits_for;  ///< First rank that had not entered the operation at the last check; kNoRank: none.
-  std::uint16_t missing;   ///< Number of ranks that had not entered it then.
+  std::uint16_t missing;   ///< Number of ranks that had not entered the operation at the last check.
   std::uint8_t state;      ///< OperationRecord::State
   std::uint8_t unused;
   OperationShape shape;

@@ -40,14 +40,14 @@ namespace collectives {
 /// Open trace file of a host.
 class TraceFile {
  public:
-  /// Opens the file of host number `host`, where 0 is the host of rank 0 and `path` its file. Empties the file if
-  /// `begins` is true. Throws Error{system} naming COLLECTIVES_TRACE.
+  /// Opens the trace file of host number `host`. Host 0 is the host of rank 0, and `path` is the path of its file.
+  /// Empties the file if `begins` is true. Throws Error{system} naming COLLECTIVES_TRACE.
   TraceFile(const std::string& path, std::size_t host, bool begins);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  /// Appends events, each of which begins with its comma. Logs a warning and closes the file if the write fails or the
-  /// file has reached `most_bytes`. Does nothing afterwards.
+  /// Appends events as text. Each event begins with a comma. If the write fails or the file has reached `most_bytes`,
+  /// logs a warning and closes the file. Later calls do nothing.
   void append(std::string_view events) noexcept;
   /// Nanoseconds to add to times of this host to get times of rank 0's host.
   std::int64_t clock_offset = 0;
@@ -64,8 +64,8 @@ class TraceFile {
 };
 
 /// Identity of a thread in traces and in file names. It consists of the thread's rank in the first communicator that
-/// the thread has constructed, and of its trace file, if any. A thread without a communicator has its process's
-/// identity. If ranks are threads, each thread has its own rank.
+/// the thread has constructed, and of its trace file, if any. A thread without a communicator has the identity of its
+/// process. If ranks are threads, each thread has its own rank.
 struct TraceIdentity {
   Rank rank = 0;
   std::shared_ptr<TraceFile> file;

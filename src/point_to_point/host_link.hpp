@@ -32,7 +32,8 @@ namespace collectives {
 
 class HostLink final : public MessageLink {
  public:
-  /// Longest payload in lines: eight lines. A longer copy into lines takes longer than a copy into the ring.
+  /// Maximum payload in bytes that is sent in lines (eight lines). For a longer payload, a copy to lines takes longer
+  /// than a copy to the ring.
   static constexpr std::size_t kInlineBytes = 40 + 7 * kLinePayload;
 
   /// Makes the link of this rank to the local rank `peer`.
@@ -48,8 +49,8 @@ class HostLink final : public MessageLink {
   std::size_t payload_bytes() const noexcept override { return payload_; }
   void take(std::byte* to) override;
 
-  /// Returns whether the peer has left or is known to have ended. Costs one load if a message of the peer has been
-  /// taken since the last call. Otherwise searches for the end of the peer at times.
+  /// Returns whether the peer has left or is known to have ended. Costs one load if this rank has read a message of the
+  /// peer since the last call. Otherwise sometimes searches for ended ranks.
   bool peer_has_ended() noexcept {
     if (departed_.value.load(std::memory_order_relaxed) != 0) return true;
     if (std::exchange(received_at_send_, received_) != received_)
@@ -59,9 +60,10 @@ class HostLink final : public MessageLink {
     return false;
   }
 
-  /// Publishes how many bytes of eager messages from the peer receives have taken.
+  /// Publishes the number of bytes of eager messages from the peer that receives of this rank have taken.
   void publish_matched(std::uint64_t bytes) noexcept { in_.matched.value.store(bytes, std::memory_order_release); }
-  /// Returns how many bytes of eager messages to the peer its receives have taken, as far as it has published that.
+  /// Returns the number that the peer has last published by publish_matched(): bytes of eager messages from this rank
+  /// that its receives have taken.
   std::uint64_t peer_matched() const noexcept { return out_.matched.value.load(std::memory_order_acquire); }
 
   /// Returns the envelope of the next message, or null. Costs one load if there is none.

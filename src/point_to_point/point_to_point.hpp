@@ -60,17 +60,17 @@ namespace collectives {
 class PointToPoint final : public ProgressEngine::Member {
  public:
   using Operations = std::span<MessageOperation* const>;
-  /// Parts of the communicator. References must outlive the object.
+  /// Objects of the communicator that PointToPoint uses. The referenced objects must outlive the PointToPoint.
   struct Parts {
     const RankView& view;
     const Arena& arena;
-    Wire* wire;  ///< wire of point-to-point messages; null on one host
+    Wire* wire;  ///< transport of point-to-point messages between hosts; null if there is only one host
     FailureDetector& failure_detector;
     FlightRecorder& recorder;
     /// Writes the recorded calls to a file after the first failure. `why`: text of the error.
     std::function<void(std::string_view why)> write_out;
-    std::mutex* control;       ///< communicator's lock; null on one host
-    bool threads, kernel;      ///< as for PeerMemory
+    std::mutex* control;       ///< communicator's lock; null if there is only one host
+    bool threads, kernel;      ///< parameters of PeerMemory
     bool oversubscribed;       ///< whether the host has more ranks than cores
     bool has_progress_thread;  ///< whether a progress thread calls progress_as_member()
     std::chrono::nanoseconds stall_report;
@@ -81,10 +81,11 @@ class PointToPoint final : public ProgressEngine::Member {
 
   // ---- calls ----
 
-  /// Performs calls at the same time. Blocks until all have ended. Throws the first error.
+  /// Starts all given calls, and blocks until all of them have ended. Throws the error of the first call that has
+  /// failed.
   void run(Operations operations);
-  /// Starts several calls. No other call of this rank comes between them. The operations must stay in place until they
-  /// have ended.
+  /// Starts the given calls, without another call of this rank between them. The MessageOperation objects must stay at
+  /// their addresses until they have ended.
   void start(Operations operations);
   /// Progresses messages, without waiting. Returns whether `operation` has ended.
   bool test(MessageOperation& operation);

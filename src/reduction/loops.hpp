@@ -48,17 +48,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Whether the kernel is used so often that it gets additional loops with fixed numbers of sources and outs.
+/// Whether a kernel gets additional loops with fixed numbers of sources and outs, because it is used often.
 template <class Kernel>
 inline constexpr bool kIsOften = false;
 
-/// Loop with its operands. Sources, Outs and Streamed (outs that are stored past the caches) are spans or arrays. If
-/// they are arrays, the compiler knows their lengths and unrolls the loops over them.
+/// Loop with its operands. Sources, Outs and Streamed are spans or arrays. Streamed are the outs that are stored by
+/// streaming stores, which bypass the caches. If they are arrays, the compiler knows their lengths and unrolls the
+/// loops over them.
 template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  /// Tag for as many elements as fill one register after they are widened.
+  /// Tag for the number of elements that, after widening, fill one register.
   using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
   static constexpr std::size_t kAtOnce = 4;                     // vectors per iteration
@@ -79,7 +80,7 @@ class Loop {
   }
 
  private:
-  /// Processes fewer than two vectors: by two vectors that overlap, or by smaller ones.
+  /// Processes elements that fill less than two registers: by two registers that overlap, or by shorter registers.
   template <class D>
   HWY_INLINE void rest(D d, std::size_t begin, std::size_t count) const {
     constexpr std::size_t kHere = hn::MaxLanes(D());

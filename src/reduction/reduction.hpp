@@ -31,10 +31,10 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), and outs that are
-/// also sources. An out is also stored normally if its offset within a cache line differs from that of the first
-/// streamed out. Results of user ops, averages of 64-bit integers, and the results of float8.cpp and
-/// single_elements.cpp are stored normally, too.
+/// Some outs always get normal stores: outs shorter than 4 KiB (kLongVector), and outs that are also sources. An out
+/// also gets normal stores if its offset within a cache line differs from that of the first streamed out. Normal stores
+/// are also used for results of user ops, for averages of 64-bit integers, and by the loops of float8.cpp and
+/// single_elements.cpp.
 ///
 /// If a loop streams some outs, it stores the others by vector stores, never by memcpy(). The string instructions of
 /// memcpy() would wait until all earlier streaming stores have completed.

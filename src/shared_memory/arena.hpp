@@ -18,7 +18,7 @@
 //   messages       per ordered pair of ranks: lines and a ring for point-to-point messages
 //
 // The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
-// space. It takes memory only for pages that have been touched.
+// space, but memory only for pages that have been touched.
 //
 // Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file as
 // /proc/PID/fd/N, the descriptor of the creator. They check the arena's size, seals and random token. The arena
@@ -57,8 +57,8 @@ inline constexpr std::uint64_t kProtocol = 23;
 /// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
 inline constexpr std::size_t kPolledBytes = 128;
 
-/// Word that ranks poll: they read it again and again until it changes. Its cache lines hold no other data. A core's
-/// copy of these lines therefore stays valid until the word changes.
+/// Word that ranks poll, that is, read repeatedly until it changes. Its cache lines hold no other data. A core's copy
+/// of these lines therefore stays valid until the word changes.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
@@ -92,8 +92,8 @@ struct alignas(64) BufferRecord {
   std::atomic<bool> objects{false};  ///< for GPU buffers: whether this rank cannot perform the planned device path
 };
 
-/// Maximum number of intra-host collectives that a rank may be ahead of another. Rings with one place per collective
-/// have this many places.
+/// Maximum number of intra-host collectives by which a rank may be ahead of another rank. Each ring with one place per
+/// collective has this number of places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 /// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.

@@ -1,12 +1,12 @@
 // Heap: provides the memory of allocate() and SharedAllocator. Other ranks of the host can map this memory, unless the
 // system refuses memfds (anonymous files). All communicators of a process use one heap.
 //
-// A segment is memory from the system. The heap divides it into pieces, whose lengths are multiples of 64 bytes.
-// Heap::allocate() searches the free pieces of all segments for the shortest one that suffices. The rest of that piece
-// stays free. If no free piece suffices, the heap takes a new segment from the system. A large request gets the whole
-// new segment. The heap returns that segment to the system when the program frees the memory. A smaller request gets a
-// piece of the new segment. That segment is called common, because later requests get other pieces of it. Adjacent free
-// pieces of a segment are joined.
+// A segment is memory that the heap takes from the system. The heap divides segments into pieces, whose lengths are
+// multiples of 64 bytes. Heap::allocate() searches the free pieces of all segments for the shortest one that suffices.
+// The rest of that piece stays free. If no free piece suffices, the heap takes a new segment from the system. A large
+// request gets the whole new segment. The heap returns that segment to the system when the program frees the memory. A
+// smaller request gets a piece of the new segment. That segment is called common, because later requests get other
+// pieces of it. Adjacent free pieces of a segment are joined.
 //
 // A new common segment is about an eighth as long as all segments together, and at least 2 MiB. A request is large if
 // it needs at least half of a new common segment. The number of segments therefore grows only with the logarithm of the

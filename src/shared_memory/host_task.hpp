@@ -40,32 +40,32 @@
 namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
-  inlined,     ///< values travel inside the polled cache lines
+  inlined,     ///< ranks write values to the cache lines that peers poll
   one_shot,    ///< every rank stages its whole vector and combines the vectors of all ranks: one synchronization
   staged,      ///< values pass through chunks of staging memory, and owners combine their slices
-  single_copy  ///< values go directly between the ranks' buffers; the kernel copies them if they are not mapped
+  single_copy  ///< values are copied directly between the ranks' buffers; the kernel copies if they are not mapped
 };
 std::string_view to_string(HostProtocol) noexcept;
 
-/// Ranges of the two blocks that this rank and a peer exchange, except for the block in this rank's source. The ranges
-/// of the peer count from the beginning of the buffer that the peer has published.
+/// Ranges of the two blocks that this rank and a peer exchange, in three of the four buffers. The range in this rank's
+/// source is not stored here. Ranges in buffers of the peer count from the beginning of the published buffer.
 struct BlockRanges {
   Range incoming;          ///< in this rank's destination: the block from the peer
   Range peer_source;       ///< in the peer's source: the block for this rank
   Range peer_destination;  ///< in the peer's destination: the block from this rank
 };
 
-/// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
-/// collective.
+/// One collective between ranks of a host. In its functions, an argument `local` is the number of a rank in the
+/// subgroup that performs the collective.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
-  int root = -1;              ///< local rank of the only owner, or of the rank with all slices; -1: none
+  int root = -1;              ///< local number of the root, which owns or holds the whole vector; -1: no root
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
   std::size_t longest = 0;    ///< elements of the longest slice; in an all-to-all, of the longest block of any pair
-  /// Ranges of the blocks of an all-to-all whose pairs have counts of their own. Only this rank knows them. Empty:
-  /// `slices` apply to sources and destinations of all ranks.
+  /// Ranges of blocks by local rank, for an all-to-all in which pairs of ranks have different counts. Only this rank
+  /// knows these ranges. Empty: `slices` holds the ranges for sources and destinations of all ranks.
   std::vector<BlockRanges> blocks;
   Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
   bool swaps = true;                    ///< Blocks::swaps

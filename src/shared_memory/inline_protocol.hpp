@@ -32,10 +32,10 @@ namespace collectives {
 class InlineProtocol {
  public:
   explicit InlineProtocol(const SubgroupMemory&);
-  /// Begins a collective: writes this rank's values into its slot. `number`: number of the collective in the subgroup;
-  /// it selects the slot.
+  /// Begins a collective: writes this rank's values to a slot. `number`: number of the collective in the subgroup,
+  /// which selects the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// Performs what is possible now. Returns true when the collective has finished.
+  /// Performs the work that is possible now, without waiting. Returns true when the collective has finished.
   bool progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
 
@@ -49,16 +49,16 @@ class InlineProtocol {
     int local;               // rank that writes the payload
     std::size_t first, end;  // first line of the part, and the line after its last one
     std::size_t bytes;       // offset in bytes of the end of the part in the payload
-    std::byte* to;           // memory for a copy of the payload; null: the part is one line, which is read in place
+    std::byte* to;           // memory to which the part is copied; null: the part is one line, which is not copied
   };
-  /// Bytes of this rank's own values, and where they are copied to.
+  /// This rank's own values, and the memory to which they are copied.
   struct Own {
     const std::byte* from;
     std::byte* to;
     std::size_t bytes;
   };
-  /// Slice that the root of a scatter writes into lines of its own, for the only rank that reads them. In an
-  /// all-to-all, every rank writes such a slice for each peer.
+  /// Slice of a scatter that the root writes to separate lines, because only one rank reads it. In an all-to-all, every
+  /// rank writes one Parcel for each peer.
   struct Parcel {
     const std::byte* from;
     std::size_t first_line, bytes;

@@ -32,8 +32,8 @@
 
 namespace collectives {
 
-/// Directory of one communicator. Calls of name_of() and resolve() must not run concurrently. Other threads may free
-/// memory during these calls.
+/// Segment directory of one rank in one communicator. Two threads must not call name_of() or resolve() at the same
+/// time. Other threads may free memory during these calls.
 class SegmentDirectory final : private Heap::Listener {
  public:
   explicit SegmentDirectory(const Arena& arena, SegmentTable which = SegmentTable::collectives);
@@ -42,8 +42,9 @@ class SegmentDirectory final : private Heap::Listener {
   SegmentDirectory(const SegmentDirectory&) = delete;
   SegmentDirectory& operator=(const SegmentDirectory&) = delete;
 
-  /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory, and for segments
-  /// beyond the capacity of the directory. Takes a few nanoseconds for the two memory areas used last.
+  /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory. Also returns 0 if
+  /// the directory has no free place for the segment. For the two memory areas that were used last, the call takes a
+  /// few nanoseconds.
   std::uint64_t name_of(const void* data, std::size_t bytes) {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     if (heap_.changes() != seen_) refresh();
@@ -78,8 +79,8 @@ class SegmentDirectory final : private Heap::Listener {
   }
   static std::uint64_t use_of(std::uint64_t sequence) { return sequence / 2 & kUseMask; }
 
-  /// Memory area that is one segment, or lies between segments. `name` is that of its first byte, or 0 for ordinary
-  /// memory.
+  /// Memory area: one segment, or the ordinary memory between two segments. `name` is the name of the first byte, or 0
+  /// for ordinary memory.
   struct Interval {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;

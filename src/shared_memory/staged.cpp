@@ -35,7 +35,7 @@
 namespace collectives {
 namespace {
 
-/// Number of chunks of a vector, unless chunk_limits() requires shorter or longer chunks.
+/// Number of chunks into which a vector is divided, unless chunk_limits() requires shorter or longer chunks.
 constexpr std::size_t kChunks = 16;
 /// Maximum number of chunks of a short broadcast or reduce, if each rank has a core.
 constexpr std::size_t kChunksWithOneRoot = 8;
@@ -45,12 +45,13 @@ constexpr std::size_t kMinChunkWithOneRoot = 2048;
 /// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
 /// begins and ends slowly, so few chunks are better.
 constexpr std::size_t kStreamedChunk = 4;
-/// Distance in bytes of the ring between one move and the next, if each rank has a core. The distance hides differences
-/// between the speeds of ranks.
+/// Distance in bytes by which one move runs ahead of the next move, if each rank has a core. The distance hides
+/// differences between the speeds of ranks.
 constexpr std::size_t kDistance = 256 << 10;
 /// Minimum length in bytes of the front of the ring.
 constexpr std::uint64_t kFront = 256 << 10;
-/// Minimum number of collectives, as long as the current one, that the front holds. With four, no rank waits for space.
+/// Minimum number of collectives for which the front has space, if all are as long as the current one. With four, no
+/// rank waits for space.
 constexpr std::uint64_t kCollectivesInFront = 4;
 
 }  // namespace

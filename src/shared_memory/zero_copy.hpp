@@ -48,11 +48,11 @@ class ZeroCopy {
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
   /// Begins collective `number`: publishes where this rank's buffers are. Returns false if peers need a buffer of this
-  /// rank that they cannot map. The peers then get State::unreachable. The caller performs the collective by another
-  /// protocol. A single copy never returns false.
+  /// rank that they cannot map. In that case, progress() of the peers returns State::unreachable, and all callers
+  /// perform the collective by another protocol. For single copy, never returns false.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// Performs what is possible now, without waiting. Returns `unreachable` if start() returned false on another rank.
-  /// No data has moved then.
+  /// Performs the work that is possible now, without waiting. Returns `unreachable` if start() returned false on
+  /// another rank. In that case, no data has been copied.
   State progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   /// Returns the number of pieces that this rank has performed since construction.
@@ -70,8 +70,8 @@ class ZeroCopy {
   /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or
   /// if perform() returns false because a peer has ended.
   ///
-  /// This rank raises its flag first and checks for a failure second. A peer that fails reports the failure first and
-  /// reads the flags second. So either the peer sees this flag, or this rank sees the failure.
+  /// This rank first raises its flag, and then checks for a failure. A peer that fails first reports the failure, and
+  /// then reads the flags. Therefore either the peer sees this rank's flag, or this rank sees the failure.
   template <class Perform>
   bool unless_failed(Perform&& perform) {
     struct Flag {

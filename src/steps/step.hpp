@@ -48,8 +48,8 @@ enum class Subgroup : std::uint8_t {
   rail     ///< one rank of each domain of this host, all with the same number in their domain
 };
 
-/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block is the elements that one rank
-/// sends to another. Each list has one range per rank.
+/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block contains elements that one
+/// rank sends to another. Each list has one range per rank.
 struct Blocks {
   Parts incoming;  ///< in this rank's destination: the block from each rank
   /// In each rank's source: the block for this rank. Counts from the beginning of that rank's `source_held`.
@@ -57,7 +57,7 @@ struct Blocks {
   /// In each rank's destination: the block from this rank. Counts from the beginning of that rank's `destination_held`.
   Parts peer_destinations;
   Range source_held;        ///< this rank's source from the first element of any block to the last
-  Range destination_held;   ///< this rank's destination in the same way
+  Range destination_held;   ///< this rank's destination from the first element of any block to the last
   std::size_t longest = 0;  ///< elements of the longest block of any pair
   /// Whether the two blocks of a pair are equally long if one of the ranks works in place.
   bool swaps = true;

@@ -68,7 +68,8 @@ class StepPlayer {
   /// Steps of one rank in one round. A round handles one segment of each part of the vector.
   class Steps {
    public:
-    /// Adds `step`. Finds the channels of its peers by incoming(peer) and outgoing(peer). `self` sends itself nothing.
+    /// Adds `step`. Calls incoming(peer) and outgoing(peer) to get the channels of the peers. The rank `self` has no
+    /// channel to itself.
     template <class Incoming, class Outgoing>
     void add(const Step& step, StepData data, Rank self, Incoming&& incoming, Outgoing&& outgoing) {
       PlayedStep played{std::move(data)};
@@ -106,8 +107,8 @@ class StepPlayer {
   struct Channel : ChannelData {
     Index source = 0, destination = 0;
     Index frames = kUnlimited;
-    /// Numbers of messages that the receiver has not taken. `arrived` counts those that have arrived, `untaken` all
-    /// that were sent.
+    /// Numbers of messages that the receiver has not taken. `untaken` counts all sent messages, and `arrived` those
+    /// that have also arrived.
     Index arrived = 0, untaken = 0;
     bool source_waits = false, destination_waits = false;
   };

@@ -63,25 +63,26 @@ struct DatagramSettings {
   std::uint64_t lose_every = 0;
 };
 
-/// Datagrams between this rank and one peer. Only one thread may use a link at a time. Another thread may call
-/// retransmit() meanwhile. retransmit() also reads the acknowledgements that have arrived.
+/// Link for datagrams between this rank and one peer. Only one thread may use a link at a time, but another thread may
+/// call retransmit() at the same time. The function retransmit() also reads the acknowledgements that have arrived.
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;                            ///< maximum unacknowledged messages
   static constexpr std::size_t kLongest = datagram::kLongest;  ///< maximum payload bytes of a message
   /// Maximum unacknowledged bytes: the socket buffer of the receiver holds them.
   static constexpr std::size_t kWindowBytes = 128 << 10;
-  /// Number of the first message. The numbers of every link thus wrap around after 64 messages, and an error in the
-  /// wrapping shows in short runs.
+  /// Number of the first message. With this number, the message numbers of every link wrap around after 64 messages. An
+  /// error in the handling of the wrap-around thus shows in short runs.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   /// Period of the retransmission thread.
   static constexpr std::chrono::milliseconds kTick{10};
   /// Age of an unacknowledged message at which it is retransmitted, in ticks (periods of the thread).
   static constexpr std::uint32_t kTicks = 2;
-  /// That age for a message of several pieces. It is longer, because a needless retransmission is expensive.
+  /// Age at which an unacknowledged message of several pieces is retransmitted, in ticks. It is longer than kTicks,
+  /// because a needless retransmission of such a message is expensive.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
-  /// Secrets that both ends of the link have and no other process has, unless it reads the network.
+  /// Secrets that only the two ends of the link know, unless another process reads the packets of the network.
   struct Tokens {
     DatagramToken sent, received;  ///< token of the datagrams to the peer, and of those from it
   };

@@ -45,29 +45,29 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Makes a communicator and times a barrier. All ranks of `here` call it. They must be processes of one host. The
-  /// host must have a core for each. Timing takes a millisecond, or some more while ranks share a core. `timeout`
-  /// limits the initialization and each call. This constructor and all functions that all ranks call throw the errors
-  /// of a communicator.
+  /// Makes a communicator and times a barrier. All ranks of the bootstrap `here` must call the constructor. They must
+  /// be processes of one host that has a core for each. The timing takes one millisecond, or a few if ranks share a
+  /// core. `timeout` limits the initialization and each call. This constructor and all functions that all ranks call
+  /// throw the errors of a communicator.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
-  /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the timed calls, and
-  /// one for the calls between them.
+  /// Maximum number of exchanges over the bootstrap `here`. A calibration makes two communicators: one for the timed
+  /// calls, and one for the calls between them.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
   /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
+  /// Returns the argument that rank 0 has passed, on all ranks. All ranks must call this function.
   bool told(bool by_rank_0);
 
-  /// Measures all values. Requires that barrier_ns() has a value. All ranks call it. Takes 20 to 60 ms. Starts no
-  /// further measurement after 100 ms, even on a slow machine.
+  /// Measures all values. All ranks must call this function. Requires that barrier_ns() has a value. Takes 20 to 60 ms.
+  /// Starts no further measurement after 100 ms, even on a slow machine.
   void measure();
   /// Returns whether the results may be stored. False if nothing was measured, the machine was too busy, or ranks were
   /// moved to other cores.
   bool conclusive() const;
   /// Returns the measured values by name.
   nlohmann::json tuning() const;
-  /// Returns the measurements: for each call, the microseconds with every value that was tried.
+  /// Returns the measured times: for each call, the time in microseconds with each candidate value.
   nlohmann::ordered_json measurements() const;
 
  private:
