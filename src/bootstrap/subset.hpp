@@ -3,7 +3,7 @@
 // group exchange bytes.
 //
 // Ranks that are in no subset also take part in every exchange. From the result, each rank keeps only the contributions
-// of its own subset. All ranks of the group make the same number of exchanges.
+// of its own subset. All ranks of the group make equally many exchanges.
 #pragma once
 
 #include <algorithm>

@@ -49,7 +49,7 @@ World place(const Variables& variables, std::string_view rank, std::string_view 
   return world;
 }
 
-/// Returns a port for a job, from 15000 to 29999. Linux does not use these ports for outgoing connections by default.
+/// Returns a port for a job, from 15000 to 29999. By default, Linux uses other ports for outgoing connections.
 int port_of_job(std::string_view job) {
   std::uint32_t hash = 2166136261u;  // FNV-1a gives the same value on every rank and in every build.
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;

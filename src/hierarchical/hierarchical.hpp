@@ -90,7 +90,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
   const bool alone = grid.one_rank_each();
   // Starts with the next host, so that not all hosts send to the same host at once. The own host is last. Its sum is
-  // then in the cache for the final addition.
+  // then cached for the final addition.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     const Place destination = h == grid.host ? Place::output : Place::work;

@@ -202,8 +202,8 @@ std::uint32_t FlightRecorder::draw() noexcept {
 }
 
 /// Removes a call from the sample, because only calls that complete in their first attempt belong to it. If the call
-/// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now. The next
-/// sampled call then comes one call later.
+/// was chosen for the sample, the next call is sampled in its place. If the call was not chosen, its time starts now,
+/// and the next sampled call comes one call later.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

@@ -1,8 +1,8 @@
 // Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block contains
 // elements that one rank sends to another.
 //
-// Two protocols use this class: zero copy and single copy (zero_copy.hpp). They synchronize the ranks, divide the
-// blocks into parts, and call exchange() for each part.
+// Zero copy and single copy (zero_copy.hpp) use this class. These protocols synchronize the ranks, divide blocks into
+// parts, and call exchange() for each part.
 //
 // A rank works in place if its source buffer is also its destination buffer. If each rank has a core, the work is
 // divided as follows. A rank that does not work in place copies the blocks that it receives. If its peer works in

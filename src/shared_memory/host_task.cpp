@@ -45,9 +45,9 @@ std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
 
 /// Returns the maximum length in bytes of an all-reduce by the one-shot protocol. One shot saves a synchronization, but
 /// every rank reads the vectors of all ranks and combines all elements. Between two ranks, one shot moves no more bytes
-/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. The limit is higher again for
-/// four or more ranks on fewer cores. Reason: every synchronization then waits until each rank has had its turn on a
-/// core.
+/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. If the host has fewer cores
+/// than ranks, the limit is higher for four or more ranks. Reason: every synchronization then waits until each rank has
+/// run on a core.
 std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes =
@@ -56,8 +56,8 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
 }
 
 /// Returns twice the length in bytes of the longest share. A share is the range that one rank works on in the
-/// single-copy protocol. With two equal shares, the result is the length of the vector. The tuning states the limits of
-/// this protocol for two ranks.
+/// single-copy protocol. With two equal shares, the result is the length of the vector. Reason: limits of this protocol
+/// are stated for two ranks.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.has_one_owner() ? task.total / static_cast<std::size_t>(task.ranks()) : task.longest;
   return 2 * share * task.element;

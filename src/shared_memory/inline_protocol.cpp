@@ -82,8 +82,8 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
 
 // ---- preparation, once for all collectives with the same operands ----
 
-/// Computes what all collectives with these operands have in common. The payload of a rank is its whole vector if
-/// values are combined. If nothing is combined, the payload is the slice that the rank owns.
+/// Computes the data that all collectives with these operands share. If values are combined, the payload of a rank is
+/// its whole vector. Otherwise the payload is the slice that the rank owns.
 void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
@@ -118,7 +118,7 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = with.known_as;
 }
 
-/// Returns the part of every payload that this rank combines: all of it, or the slice that it owns.
+/// Returns the part of every payload that this rank combines: the whole payload, or the slice that this rank owns.
 InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
   if (!task.combines() || task.terms(self_) == 0) return {};
   if (task.every_rank_wants_all()) return {0, task.total * task.element};

@@ -14,8 +14,8 @@
 //
 // If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
 // of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take
-// an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a
-// new one. Until then, a withdrawn segment takes only address space.
+// an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps
+// others. Until then, a withdrawn segment takes only address space.
 //
 // A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once

@@ -56,10 +56,10 @@ constexpr std::uint64_t kCollectivesInFront = 4;
 
 }  // namespace
 
-/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of these chunks. It has at
-/// most 2 MiB, more than the second-level cache of most cores. The rings of all ranks take at most a quarter of
-/// streaming_bytes, so they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if
-/// the rings then exceed these limits.
+/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of these chunks. A ring
+/// has at most 2 MiB, which is more than the second-level cache of most cores. The rings of all ranks take at most a
+/// quarter of streaming_bytes, so they fit into the common cache. But a chunk has at least kGrowth times chunk_bytes,
+/// even if the rings then exceed these limits.
 std::size_t Staged::longest_chunk(int ranks, const TuningParameters& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -85,7 +85,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   cut_into_chunks();
   rings_.start(number, renumbered(with.tag, number), stride_);
   choose_positions();
-  // The peers wait for the first chunk. It is therefore staged before this rank publishes anything else about the call.
+  // The peers wait for the first chunk. This rank therefore stages it before it publishes anything else about the call.
   if (stage_next()) ++moves_;
 }
 

@@ -141,22 +141,22 @@ std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, boo
   return element_at(first, 0 - range.first, task_->element);
 }
 
-/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
-/// for this rank itself.
+/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses buffers of this rank. Returns
+/// true for this rank itself.
 bool ZeroCopy::works_with(int local) const {
   return claims_ || !(task_->gathers() || task_->scatters()) || self_ == task_->root || local == task_->root ||
          local == self_;
 }
 
-/// Reads the records in which the peers publish where their buffers are.
+/// Reads the records by which the peers publish their buffers.
 ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_ || !works_with(peer_)) continue;
     const HostCollectiveBlock& block = subgroup_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
-    // If other ranks did the work of a rank, that rank may be some collectives ahead. Its `hidden` may then concern a
-    // later collective. `hidden` is therefore read before the record. It counts only if the record of this collective
-    // is still missing after that.
+    // A rank whose work was done by other ranks may be some collectives ahead. Its flag `hidden` may then belong to a
+    // later collective. This function therefore reads `hidden` first, and then the record. It uses `hidden` only if the
+    // record of this collective is still missing.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!tag_matches(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Arrivals::one_hidden : Arrivals::not_all;

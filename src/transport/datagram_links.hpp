@@ -1,6 +1,6 @@
 // Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one such link per
 // peer, and also two TCP connections per peer. The stream is the TCP connection for data. The control channel uses the
-// other TCP connection, for short texts. This class tests the links by a handshake, and retransmits lost messages.
+// second one, for short texts. This class tests the links by a handshake, and retransmits lost messages.
 //
 // Handshake. First, the two ends of a link exchange the ports of their UDP sockets. Next, each end sends probes to the
 // other end. A probe is a test datagram, which is as long as a packet and carries no message. Finally, each end reports

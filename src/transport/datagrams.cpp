@@ -52,8 +52,8 @@ struct SocketAddress {
 
 [[noreturn]] void refuse(const char* what) { throw Error(Errc::system, what + (": " + tcp::error_text(errno))); }
 
-/// Returns the own or the peer's address of `socket`. `ask` is getsockname or getpeername. Converts an IPv4 address in
-/// IPv6 form to a plain IPv4 address, because sending to the IPv6 form takes 0.25 us more per message.
+/// Returns an address of `socket`: its own if `ask` is getsockname, the peer's if `ask` is getpeername. Converts an
+/// IPv4 address in IPv6 form to a plain IPv4 address, because sending to the IPv6 form takes 0.25 us more per message.
 SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
   SocketAddress address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");
@@ -80,8 +80,8 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, const Tokens& tokens, cons
   if (socket_.fd() < 0) refuse("socket");
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
-  // The receive buffer needs four times the window, because a packet takes up to three times its bytes there. The
-  // kernel doubles the size that it is asked for.
+  // The receive buffer needs four times the window, because a packet takes up to three times its bytes in the buffer.
+  // The kernel doubles the requested size.
   int space = 0;
   socklen_t bytes = sizeof space;
   if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
@@ -126,9 +126,9 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// Sends the pieces of one message, which lie at `from` with their headings. Returns false if the kernel refuses them.
-/// All pieces but the last fill a packet. Asks for UDP_SEGMENT only for several packets, because one packet is cheaper
-/// without it.
+/// Sends the pieces of one message. The pieces lie at `from`, each with its heading. All pieces but the last fill a
+/// packet. Returns false if the kernel refuses the pieces. Uses UDP_SEGMENT only for several packets, because a single
+/// packet takes less time without it.
 bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;

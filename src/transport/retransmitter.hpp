@@ -1,5 +1,4 @@
-// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one such thread for all its
-// communicators.
+// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one thread for all its communicators.
 //
 // The sender may be computing outside the library when a retransmission is due. The thread therefore retransmits in the
 // background. It sleeps while every datagram of the process is acknowledged or retransmitted.

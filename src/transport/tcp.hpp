@@ -4,10 +4,10 @@
 // (short texts that are not data of calls). A control message therefore never waits behind data that the peer does not
 // read. Price: a rank needs two descriptors per peer.
 //
-// Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
-// control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages
-// from one peer in order. TcpPeers holds all TcpPeer objects, and finds lost peers. TcpTransport decides whether a
-// message is sent by stream or by datagram, and waits for events of all sockets.
+// Parts. TcpStream (tcp_stream.hpp) carries messages on one data connection. TcpControlChannel carries the control
+// messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages from one
+// peer in order. TcpPeers holds all TcpPeer objects, and finds lost peers. TcpTransport decides whether a message is
+// sent by stream or by datagram, and waits for events of all sockets.
 //
 // Messages. A message is a header and its payload. The transport sends the payload from the caller's memory, or from a
 // frame: memory of the transport for one message. It reads a message only when the caller asks for the message, so that

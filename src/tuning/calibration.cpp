@@ -45,8 +45,8 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 constexpr double kClearly = 1.1;
 
 /// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that
-/// ranks poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Reason: longer vectors are
-/// slower in programs than in the few calls of a calibration.
+/// ranks poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Longer vectors are not
+/// tried, because they are slower in programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are
@@ -54,16 +54,16 @@ constexpr std::size_t kLongestInlineToOne = 4 << 10;
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 
-/// Returns the sizes from `first` to `last`, each `factor` times the size before.
+/// Returns sizes from `first` to `last`. Each size is `factor` times the previous one.
 std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t factor) {
   std::vector<std::size_t> sizes;
   for (; first <= last; first *= factor) sizes.push_back(first);
   return sizes;
 }
 
-/// Returns a tuning in which communication between NUMA domains, the parts of a host with a common cache, costs nothing
-/// extra. A call then does not treat them separately. It is one collective of all ranks through shared memory, which is
-/// measured here. Streaming stores are off, because their limit follows from the size of the caches.
+/// Returns a tuning in which communication between NUMA domains (ranks with a common cache) costs no additional time.
+/// With this tuning, a call is one collective of all ranks through shared memory, which is measured here. Streaming
+/// stores are off, because their limit follows from the size of the caches.
 TuningParameters on_one_level() {
   TuningParameters tuning;
   tuning.streaming_bytes = Tuning::kNever;
@@ -71,8 +71,8 @@ TuningParameters on_one_level() {
   return tuning;
 }
 
-/// Value in place of the time of a sample in which a rank lost its core. Its time would only show that the machine is
-/// busy.
+/// Value that replaces the time of a sample in which a rank lost its core. The real time would only show that the
+/// machine is busy.
 constexpr double kSpoilt = std::numeric_limits<double>::infinity();
 
 long context_switches() {
@@ -88,8 +88,8 @@ std::size_t repetitions(std::size_t bytes) {
   return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
 }
 
-/// Returns the tuning with which the communicator is made. It reserves enough memory for all values that are tried.
-/// Memory for messages is small, because the measured calls send none.
+/// Returns the tuning with which the communicator is made. It reserves enough memory for all candidate values. Memory
+/// for messages is small, because measured calls send no messages.
 TuningParameters with_everything() {
   TuningParameters tuning;
   tuning.inline_bytes = kLongestInline;
