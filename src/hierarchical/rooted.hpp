@@ -4,8 +4,7 @@
 // several hosts, gather and scatter have two forms:
 //
 //   direct  every rank of another host exchanges a message with the root: for long parts
-//   tree    one rank per host, the leader, exchanges messages with other leaders along a binomial tree: for short
-//   vectors
+//   tree    one rank per host, the leader, exchanges messages along a binomial tree of leaders: for short vectors
 //
 // In the tree, one message holds the parts of all ranks of several hosts. With H hosts, the root of a gather therefore
 // receives at most log2(H) messages, rounded up. In the direct form, it receives one message from each rank of H - 1

@@ -11,7 +11,7 @@
 //
 // A slot is the memory for the lines of one rank in one collective. After reading, a rank need not tell the writer that
 // it has read the lines, because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks
-// have read it then.
+// have read it by then.
 //
 // A collective of a few bytes takes little longer than the transfer of one cache line between two cores. To save time,
 // prepare() runs once for all collectives with equal operands. This function computes everything that depends on the
