@@ -63,7 +63,7 @@ Environment parse_environment(const char* const* variables);
 /// Returns the values of the variables that this process has now.
 Environment environment();
 /// Returns the values of port, listen_fd and job only, because the rendezvous uses these three. Ignores mistakes in
-/// other variables. The communicator reports these mistakes once it can reach all ranks.
+/// other variables. The communicator reports them once it can reach all ranks.
 Environment rendezvous_environment();
 
 /// Returns the COLLECTIVES_ variables that the library does not know, in order of appearance.

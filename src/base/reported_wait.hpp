@@ -57,7 +57,7 @@ class ReportedWait {
   /// as "come to the rendezvous at 10.0.0.1:29500". `awaited` and `check` may be empty.
   ReportedWait(std::string_view what, Rank self, Deadline deadline, Describe awaited = {}, Check check = {});
 
-  /// Performs the check, the test of the deadline, and the report. Does not block. Throws the error of the check, or
+  /// Performs the check, the deadline test, and the report. Does not block. Throws the error of the check, or
   /// timeout().
   void turn() {
     if (is_over()) throw timeout();

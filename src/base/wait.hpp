@@ -38,7 +38,7 @@
 namespace collectives {
 
 /// Function that every CollectiveBackoff of this process calls. In the first 5 us of a wait, at least every eighth turn
-/// calls it; later, every turn does. The function must be short and must not use a Communicator.
+/// calls it; later, every turn does. The function must be short and use no Communicator.
 using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;

@@ -240,7 +240,7 @@ class Hub final : public Member {
   }
 
   std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
-  // Next record of each rank, if it arrived between two exchanges.
+  // Each rank's next record, if it arrived between exchanges.
   std::vector<std::optional<Record>> early_;
   std::vector<bool> here_;                 // Whether each rank has arrived at the current wait.
   Greetings greetings_;                    // Connections that are no members yet.

@@ -48,7 +48,7 @@ constexpr std::size_t max_contribution(std::size_t ranks) {
   return kMaxContributions / ranks > kSmallContribution ? kMaxContributions / ranks : kSmallContribution;
 }
 
-/// First record of a connection: what a rank claims to be.
+/// First record of a connection: the rank's claimed properties.
 struct Hello {
   std::uint32_t version = kVersion;
   Rank rank = kNoRank;

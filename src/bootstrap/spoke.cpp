@@ -171,7 +171,7 @@ class Spoke final : public Member {
       fail_if_lost();
       if (!verdict && waiting.is_over()) {
         waited = waiting.seconds();
-        link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 is alive, its answer names the missing ranks.
+        link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 lives, its answer names the missing ranks.
         verdict = Deadline::in(kVerdictPatience);
       } else if (verdict && verdict->passed()) {
         end(Errc::timeout, ReportedWait::text({{0}, {}, {}}, come_to_rendezvous(), rank(), waited), 0);

@@ -47,8 +47,8 @@ struct Call {
   std::span<const Tensor> tensors = {};
 };
 
-/// Buffers that a rank uses in a call. For example, only the root of a reduce has an output. The library ignores a
-/// buffer that the rank does not use.
+/// Buffers that a rank uses in a call. For example, only a reduce's root has an output. The library ignores buffers
+/// that the rank does not use.
 struct Sides {
   bool input = false, output = false;
 };
@@ -93,8 +93,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 Signature sign(const Call& call, Rank rank, int size, std::string_view backend, bool deterministic,
                const WireName& wire, bool force);
 
-/// Returns the signature of a call that a rank has refused. It identifies the function, and holds no
-/// other argument, so that refusals of the same call are equal on all ranks.
+/// Returns the signature of a call that was refused. It identifies the function, and holds no other argument, so that
+/// refusals of the same call are equal on all ranks.
 Signature sign_refusal(const Call& call) noexcept;
 
 }  // namespace collectives

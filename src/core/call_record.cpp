@@ -89,7 +89,7 @@ namespace {
 
 std::atomic<const Vocabulary*> vocabulary = nullptr;
 
-/// Arguments in which the records of one call differ between ranks.
+/// Arguments in which ranks' records of one call differ.
 struct Differences {
   explicit Differences(const std::vector<Arrived>& arrived) {
     const auto differ = [&](auto&& field) {

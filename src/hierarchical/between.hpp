@@ -151,7 +151,7 @@ struct Cube {
   static constexpr int kNobody = 1 << 30;
 };
 
-/// Ranks of this host and of another one, in host order. Their values are added in this order.
+/// Ranks of this and of another host, in host order. Their values are added in this order.
 struct Pair {
   Rank ranks[2];
   constexpr Pair(const RankGroup& rail, int other)

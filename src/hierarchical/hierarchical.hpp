@@ -63,8 +63,8 @@ constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& 
   run(inside);
 }
 
-/// Visits the ranks of host h in batches. A batch has at most as many ranks as this host. Each local rank can thus
-/// handle the part of one rank of the batch.
+/// Visits the ranks of host h in batches. A batch has no more ranks than this host. Each local rank can thus handle the
+/// part of one rank of the batch.
 template <class Visit>
 constexpr void for_each_batch(const Grid& grid, int h, Visit&& visit) {
   const Peers ranks = grid.ranks_of(h);

@@ -101,8 +101,8 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   run(copy(parts[self], Place::work, Place::output));
 }
 
-/// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for the parts of all other
-/// hosts. The ranks of its host then copy the whole vector from the leader.
+/// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for all other hosts' parts.
+/// The ranks of its host then copy the whole vector from the leader.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];

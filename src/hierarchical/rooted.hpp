@@ -54,8 +54,8 @@ constexpr void gather(const Grid& grid, int root_host, int root_local, const Par
   if (self == root) for_each_away(grid, [&](Peers owner) { run(receive(owner, parts[owner[0]])); });
 }
 
-/// Emits a scatter. The root sends the ranks of other hosts their parts. The ranks of its own host read theirs in
-/// shared memory. Wire: the parts of all other hosts out of the root's host.
+/// Emits a scatter. The root sends the ranks of other hosts their parts. Ranks of its own host read theirs in shared
+/// memory. Wire: the parts of all other hosts out of the root's host.
 template <class Run>
 constexpr void scatter(const Grid& grid, int root_host, int root_local, const Parts& parts, Run&& run) {
   const Rank root = grid.ranks_of(root_host)[static_cast<std::size_t>(root_local)];

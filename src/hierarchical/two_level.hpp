@@ -60,7 +60,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   }
 }
 
-/// Emits an all-gather. The rails gather first. Then every domain gathers the parts of each domain in turn.
+/// Emits an all-gather. The rails gather first. Then every domain gathers each domain's parts in turn.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   run(subgroup_step(Subgroup::rail, Step::Kind::host_all_gather, parts, grid.rail().members, {}));

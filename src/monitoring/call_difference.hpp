@@ -1,7 +1,7 @@
 // Call difference: the first call in which the ranks of a communicator differ, as far as this rank knows.
 //
-// All ranks must make the same calls with the same arguments. The arrival table holds the newest records of each rank.
-// The function first_difference() compares these records. The failure detector reports the result in an error.
+// Ranks must make the same calls with the same arguments. The arrival table holds the newest records of each rank. The
+// function first_difference() compares these records. The failure detector reports the result in an error.
 #pragma once
 
 #include <optional>

@@ -126,9 +126,9 @@ class FailureDetector {
   /// Logs an error if the calls of other ranks differ from those of this rank, which leaves after its last call. Waits
   /// for no rank. Does nothing after a failure.
   void log_difference_at_end() noexcept;
-  /// Blocks, after a failure, until no other living rank of this host accesses buffers of other ranks. No rank begins a
-  /// new piece of work after a failure. If the piece of a rank lasts more than half a second, a warning names that
-  /// rank. The wait then ends for it.
+  /// Blocks, after a failure, until no other living rank of this host accesses buffers of other ranks. After a failure,
+  /// no rank begins a new piece. If the piece of a rank lasts more than half a second, a warning names that rank. The
+  /// wait then ends for it.
   void wait_for_remote_access_end() noexcept;
 
  private:

@@ -133,7 +133,7 @@ void for_each_message(const CommunicatorBlock& block, Visit&& visit) {
     if (MessageEntry entry; copy_entry(block, number, entry)) visit(entry);
 }
 
-/// Calls visit() with a copy of each recorded operation, oldest first.
+/// Calls visit() with copies of all recorded operations, oldest first.
 template <class Visit>
 void for_each_operation(const CommunicatorBlock& block, Visit&& visit) {
   const std::uint64_t last = block.started;

@@ -51,7 +51,7 @@ class TraceFile {
   void append(std::string_view events) noexcept;
   /// Nanoseconds to add to times of this host to get times of rank 0's host.
   std::int64_t clock_offset = 0;
-  /// Length of the file in bytes at which the trace ends. The append() that reaches this length is the last one.
+  /// File length in bytes at which the trace ends. The append() that reaches this length is the last one.
   std::size_t most_bytes = kMostBytes;
 
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // Viewers hardly open larger files.

@@ -51,7 +51,7 @@ class Matching {
   /// Returns the stored message for a receive, and removes it. Returns null if there is none. The caller recycles it.
   StoredMessage* take_stored(const MessageCall& receive) noexcept;
   void recycle(StoredMessage& message) noexcept { unused_.push_front(message); }
-  /// Calls visit() for the stored messages of a rank, oldest first.
+  /// Calls visit() for a rank's stored messages, oldest first.
   template <class Visit>
   void for_each_stored(Rank from, Visit&& visit) const {
     stored_[static_cast<std::size_t>(from)].for_each(visit);

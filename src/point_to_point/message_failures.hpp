@@ -43,7 +43,7 @@ class MessageFailures {
   /// about to fail. The caller then progresses messages once more before report(), because a message may have arrived
   /// since. `controls`: whether this thread may use the control messages between hosts.
   bool look(bool controls);
-  /// Throws the error of the first unfinished call that has failed.
+  /// Throws the error of the first call that has failed.
   void report(bool controls);
   /// Returns whether a rank has ended or left. Requires the right to use the control messages.
   bool has_ended(Rank rank) const { return peers_.has_ended(rank); }
@@ -57,7 +57,7 @@ class MessageFailures {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Rank whose end fails an operation, and how it has ended.
+  /// Rank whose end fails an operation, and its kind of end.
   struct Loss {
     Rank rank;
     std::string how;

@@ -14,7 +14,7 @@ class MessageLink {
   virtual ~MessageLink() = default;
   /// Returns the longest payload of an eager message in bytes.
   virtual std::size_t longest_eager() const noexcept = 0;
-  /// Returns the longest payload of a piece of data in bytes.
+  /// Returns the longest payload of a data piece in bytes.
   virtual std::size_t longest_piece() const noexcept = 0;
   /// Sends an envelope. Envelopes of the kinds eager and data have a payload of `bytes` bytes. Returns false if there
   /// is no space now. The payload of a data envelope must not change while lends() returns true for it.

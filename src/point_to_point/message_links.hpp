@@ -41,11 +41,11 @@ class MessageLinks {
   MessageLinks(const RankView& view, const Arena& arena, Wire* wire);
 
   const End& operator[](Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)]; }
-  /// Sends an answer, or keeps it until the link has space.
+  /// Sends an answer, or keeps it until there is space.
   void answer(Rank to, const Envelope& envelope);
   /// Sends kept answers. Returns whether none is left.
   bool send_answers(Rank to) { return end(to).answers.empty() || send_kept(end(to)); }
-  /// Notes that a rank of another host has ended or left.
+  /// Notes that another host's rank has ended or left.
   void note_lost(Rank rank) noexcept { end(rank).lost = true; }
   /// Drops all kept answers.
   void forget_answers() noexcept;

@@ -156,7 +156,7 @@ class PointToPoint final : public ProgressEngine::Member {
   }
   /// Returns whether answers are kept for ranks that have not left.
   bool has_unsent() const;
-  /// Fails the calls that have not ended when the communicator ends.
+  /// Fails calls that have not ended when the communicator ends.
   void fail_unended() noexcept;
 
   const RankView& view_;

@@ -149,12 +149,12 @@ struct RankBlock {
 };
 
 /// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece
-/// is to reserve the work on it. Ranks claim pieces only if the host has more ranks than cores (zero_copy.hpp).
+/// is to reserve its work. Ranks claim pieces only if the host has more ranks than cores (zero_copy.hpp).
 struct ClaimBlock {
   PolledWord taken, done;
 };
 
-/// Number of chunks that a rank has published in one collective. A chunk is one unit of the staging ring. The tag is
+/// Number of chunks that a rank has published per collective. A chunk is one unit of the staging ring. The tag is
 /// written once, with the first chunk.
 struct alignas(kPolledBytes) ChunkCount {
   std::atomic<std::uint64_t> tag{0}, chunks{0};
@@ -201,7 +201,7 @@ inline constexpr std::size_t kSegmentRecords = 256;  ///< maximum number of segm
 enum class SegmentTable : std::uint8_t { collectives, messages };
 inline constexpr std::size_t kSegmentTables = 2;
 
-/// Handle by which other processes open an allocation on a GPU.
+/// Handle by which other processes open a GPU allocation.
 struct alignas(64) GpuMemoryRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< each allocation has another sequence
   std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; all 0: withdrawn
@@ -271,7 +271,7 @@ class Arena {
  public:
   /// Creates an arena. The caller becomes local rank 0. Throws Error{system} with the call that the system refused.
   static std::unique_ptr<Arena> create(const ArenaShape&);
-  /// Returns the handle by which other ranks of the host join. It is valid while this object lives.
+  /// Returns the handle by which the host's other ranks join. It is valid while this object lives.
   std::string handle() const;
   /// Joins the arena of a handle as local rank `self`. Ranks of one process share one mapping. Throws Error{system}.
   static std::unique_ptr<Arena> join(std::string_view handle, const ArenaShape&, int self);

@@ -23,13 +23,13 @@ struct HostOperands {
   int finish_ranks = 0;   ///< number of ranks by which fold() divides the sum of an average; 0: its results are partial
   bool unreduced = true;  ///< whether the values are contributions of one rank each, not partial results
   std::uint64_t tag = 0;
-  /// Number that identifies the task and all operands but the tag. A protocol may prepare itself once for all
-  /// collectives with an equal number. 0: the protocol prepares itself for every collective.
+  /// Number that identifies task and operands, except the tag. A protocol may prepare itself once for all collectives
+  /// with an equal number. 0: the protocol prepares itself for every collective.
   std::uint64_t known_as = 0;
 };
 
-/// C++ exception inside the library, thrown if a tag shows that a peer performs another call. The communicator turns
-/// the exception into an Error with all details.
+/// C++ exception inside the library, thrown if a tag shows that a peer performs another call. The communicator converts
+/// the exception to a complete Error.
 struct TagMismatch {
   Rank peer;  ///< local rank on the host, or rank of the communicator, depending on the function
 };

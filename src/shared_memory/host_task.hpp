@@ -120,7 +120,7 @@ struct HostTask {
   /// Returns the elements of the source or destination of rank `local` that rank `self` may access. The range begins
   /// with the buffer that `local` has published, and counts as the ranges of that buffer that `self` knows.
   Range accessible(int self, int local, bool destination) const;
-  /// Returns the share of a rank, as a range of elements.
+  /// Returns a rank's share, as a range of elements.
   Range share(int local) const { return has_one_owner() ? part(slice(root), ranks(), local) : slice(local); }
   /// Returns true if the share of rank `of_share` is computed from the values of `local`.
   bool is_source(int local, int of_share) const {

@@ -87,7 +87,7 @@ class Segment {
     Pages pages = Pages::private_pages;
     std::size_t bytes = 0, huge_bytes = 0;  ///< length of the segment, and of its part in huge pages
   };
-  /// Returns the kind and the bytes of the pages in use. Reads /proc/self/smaps.
+  /// Returns the kind and bytes of the used pages. Reads /proc/self/smaps.
   Made made_of() const;
 
  private:

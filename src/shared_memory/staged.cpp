@@ -113,8 +113,8 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
     max = std::min(max, tuning_.chunk_bytes * std::max<std::size_t>(1, task_->slices.size() / 2) *
                             (task_->stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t min = std::min(tuning_.chunk_bytes, max);
-  // With one root, some ranks only write and others only read. If each rank has a core, both work at the same time from
-  // the second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
+  // With one root, ranks either only write or only read. If each rank has a core, both work at the same time from the
+  // second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
   // signal_bytes bytes. A vector of n bytes in m chunks thus takes the time of n + n/m + m * signal_bytes bytes. The
   // time is minimal if a chunk has sqrt(n * signal_bytes) bytes.
   if (task_->root >= 0 && !oversubscribed_) {
@@ -129,8 +129,8 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
 void Staged::cut_into_chunks() {
   const HostTask& task = *task_;
   // In a ring, a chunk has one place for each slice that this rank stages. A reduction stages the slices of all other
-  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone. The root of a
-  // scatter stages all slices but its own.
+  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone. A scatter's
+  // root stages all slices but its own.
   const bool shared = task.scatters() || (owners_ && task.root < 0);
   const auto sharers = static_cast<std::size_t>(shared ? std::max(1, owners_ && collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
@@ -164,7 +164,7 @@ void Staged::choose_positions() {
 /// Returns the elements of the slice of rank `local` that are in a chunk.
 Range Staged::slice(int local, const Chunk& chunk) const { return segment_of(task_->slice(local), chunk); }
 
-/// Returns the elements of a slice that are in a chunk.
+/// Returns the elements of a slice in a chunk.
 Range Staged::segment_of(const Range& all, const Chunk& chunk) const {
   const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
@@ -218,7 +218,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
   bytes_shown_ += bytes;
 }
 
-/// Stages the next chunk. Returns false if the ring has no space for it yet.
+/// Stages the next chunk. Returns false if the ring has no space yet.
 bool Staged::stage_next() {
   if (!stage(staged_)) return false;
   rings_.to_next(staged_);
@@ -317,7 +317,7 @@ bool Staged::collect(const Chunk& chunk) {
   return true;
 }
 
-/// Reduces the vectors of all ranks whose values this rank needs.
+/// Reduces the vectors of all ranks that this rank needs.
 bool Staged::collect_one_shot(const Chunk& chunk) {
   const int terms = task_->terms(self_);
   for (int local = 0; local < terms; ++local)

@@ -72,7 +72,7 @@ class Staged {
   bool progress();
   /// Returns the number of bytes that this rank has written to its ring since construction.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  /// Returns a counter that grows whenever a move has been performed.
+  /// Returns a counter that grows with each performed move.
   std::uint64_t moves() const noexcept { return moves_; }
 
  private:

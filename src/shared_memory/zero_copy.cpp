@@ -232,7 +232,7 @@ bool ZeroCopy::perform_claim(std::uint64_t index) {
   return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
-/// Performs the piece of a pair of blocks with this number. Returns false if a peer has ended.
+/// Performs the piece with this number of the block pairs. Returns false if a peer has ended.
 bool ZeroCopy::perform_block_claim(std::uint64_t index) {
   int a = 0;
   for (; index >= pieces_of(a); ++a) index -= pieces_of(a);
@@ -269,7 +269,7 @@ bool ZeroCopy::perform(int share, Range range) {
   }
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += shown;
-  // If all results overwrite sources, the cache holds their lines already. Streaming stores would gain nothing.
+  // If all results overwrite sources, their lines are already cached. Streaming stores would gain nothing.
   const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,

@@ -131,7 +131,7 @@ struct Algorithm {
   bool (*by_part)(const CollectiveSpec&, const Topology&);
   /// Returns a number n such that no message is longer than 1/n of a segment.
   int (*pieces)(const CollectiveSpec&, const Topology&);
-  /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
+  /// Returns the number of depths per round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
   /// Returns true if one message may hold the parts of several ranks, at most the whole vector. The algorithm is then

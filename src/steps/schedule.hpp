@@ -61,7 +61,7 @@ class Schedule {
   const Item* current() const { return live_ == 0 ? nullptr : &open_[now_].steps[open_[now_].next]; }
   /// Returns the round of the current Step.
   std::size_t round() const { return open_[now_].round; }
-  /// Returns the number of complete rounds before the first incomplete one.
+  /// Returns the number of rounds before the first incomplete one.
   std::size_t finished() const { return live_ == 0 ? opened_ : open_[0].round; }
   /// Returns the list that holds the current Step.
   const Steps& list() const { return open_[now_].steps; }

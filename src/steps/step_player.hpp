@@ -139,7 +139,7 @@ class StepPlayer {
   void start(Index rank, std::size_t rounds, std::size_t issue_interval, Visitor& visitor) {
     players_[rank].schedule.start(rounds, issue_interval, emitter(rank, visitor));
   }
-  /// Returns all ranks to their first Step and empties all channels. Requires that there is one round.
+  /// Returns ranks to their first Step and empties all channels. Requires that there is one round.
   void rewind() {
     for (Player& player : players_) {
       player.schedule.rewind();

@@ -17,7 +17,7 @@
 
 namespace collectives {
 
-/// Control messages between this rank and all ranks of other hosts. The texts of one sender arrive in order.
+/// Control messages between this rank and ranks of other hosts. The texts of one sender arrive in order.
 class ControlChannel {
  public:
   using Text = std::pair<Rank, std::string>;  ///< a control message: its sender and its text

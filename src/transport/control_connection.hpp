@@ -35,8 +35,8 @@ class ControlConnection {
   /// Reads and stores bytes that have arrived. Stops when it has stored enough bytes for a message of maximum length.
   /// If the connection has ended, returns the reason, else an empty text.
   std::string read();
-  /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer has announced
-  /// a message longer than kMost.
+  /// Returns the next completely read message, or nothing. Ends the connection if the peer has announced a message
+  /// longer than kMost.
   std::optional<std::string> take();
 
  private:

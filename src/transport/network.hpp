@@ -54,7 +54,7 @@ class Network {
   virtual ~Network() = default;
   /// Returns the name of the network and of its wires, such as "tcp" or "ucx".
   virtual std::string_view name() const noexcept = 0;
-  /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
+  /// Returns the bytes that others need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, which call connect() at the same time. Must be called only once.
   /// Throws Error{timeout}, Error{peer_lost}, Error{bootstrap} or the errors of PeerAddresses::turn. The error names

@@ -44,7 +44,7 @@ struct TcpPeer {
   bool open = false;              // Whether the caller still has to release `message`.
   bool last_by_datagram = false;  // Whether `message` arrived as a datagram.
   unsigned looks = 0;             // Number of attempts to receive so far.
-  bool starved = false;           // Whether the caller waits for a message that can never arrive.
+  bool starved = false;           // Whether the caller waits for a message that never arrives.
   bool reported = false;          // Whether TcpPeers::next_lost() has returned the peer.
 
  private:

@@ -43,7 +43,7 @@ bool has_fast_network() {
   return false;
 }
 
-/// Maximum number of bytes of an address as text. An address of UCX grows with the number of network devices.
+/// Maximum number of bytes of an address as text. UCX addresses grow with the number of network devices.
 constexpr std::size_t kMostAddressText = std::size_t{32} << 10;
 
 /// Returns the address of the wire `name` in the offer of a rank.
@@ -94,7 +94,7 @@ Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation
     for (const Rank rank : with_.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(h);
 }
 
-/// Returns the address of each wire that this rank can use. Also returns, for each wire that this rank has tried and
+/// Returns addresses for the wires that this rank can use. Also returns, for each wire that this rank has tried and
 /// cannot use, the reason.
 json Wires::offers() {
   json offers{{"wires", json::object()}, {"why_not", json::object()}, {"fast", has_fast_network()}};

@@ -44,9 +44,9 @@ constexpr Microseconds kLongest = std::chrono::milliseconds(100);
 /// built-in value stays, because the gain may be noise.
 constexpr double kClearly = 1.1;
 
-/// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that
-/// ranks poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Longer vectors are not
-/// tried, because they are slower in programs than in the few calls of a calibration.
+/// Maximum numbers of bytes tried with the inline protocol. In this protocol, data lie in the cache lines that ranks
+/// poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Longer vectors are not tried,
+/// because they are slower in programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are

@@ -54,7 +54,7 @@ class Calibration {
   /// calls, and one for the calls between them.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
+  /// Returns the fastest time of several barriers in nanoseconds. Returns nothing if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
   /// Returns the argument that rank 0 has passed, on all ranks. All ranks must call this function.
   bool told(bool by_rank_0);

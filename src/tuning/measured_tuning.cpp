@@ -165,13 +165,13 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored, and the links then
-/// count as independent.
+/// Minimum factor by which links slow down when all send. A smaller factor is not stored, and the links then count as
+/// independent.
 constexpr double kNoticeable = 1.1;
 
 /// Takes the values from the file of rank 0. If they are not there, the first ranks of two hosts measure them, while
-/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. The measurement in pairs
-/// takes one exchange and 40 ms more.
+/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. Measuring in pairs takes one
+/// exchange and 40 ms more.
 void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, TuningParameters& numbers,
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();

@@ -38,7 +38,7 @@ struct Situation {
 };
 
 /// Returns whether two barrier times count as the same distance between ranks. A barrier between two caches takes more
-/// than twice as long as a barrier within one cache. Times of barriers between the same cores vary by a third.
+/// than twice as long as a barrier within one cache. Barrier times between the same cores vary by a third.
 bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
