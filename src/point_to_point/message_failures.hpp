@@ -57,7 +57,7 @@ class MessageFailures {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Rank whose end fails an operation, and its kind of end.
+  /// Rank whose end fails an operation, and how it ended.
   struct Loss {
     Rank rank;
     std::string how;

@@ -232,7 +232,7 @@ bool ZeroCopy::perform_claim(std::uint64_t index) {
   return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
-/// Performs the piece with this number of the block pairs. Returns false if a peer has ended.
+/// Performs the piece of a block pair with this number. Returns false if a peer has ended.
 bool ZeroCopy::perform_block_claim(std::uint64_t index) {
   int a = 0;
   for (; index >= pieces_of(a); ++a) index -= pieces_of(a);
