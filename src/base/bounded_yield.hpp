@@ -1,7 +1,7 @@
-// BoundedYield: a wait for the benchmarks, which are not linked with the waits of the library (wait.hpp).
+// BoundedYield: waits in the loops of benchmarks. Benchmarks are not linked with the library's waits (wait.hpp).
 //
 // A loop calls wait() after each test of its condition. In the first 2 ms (by default), wait() yields the core to
-// another process. Later, wait() sleeps for at least 50 us, because a long series of yields would take time from other
+// another process. Later, wait() sleeps for at least 50 us, because a long series of yields would disturb other
 // programs (wait.hpp).
 #pragma once
 
@@ -15,8 +15,8 @@ namespace collectives {
 /// State of one waiting loop. Each loop makes an object of its own.
 class BoundedYield {
  public:
-  /// Makes the object of one loop. wait() yields the core until `bound` has passed since the first wait(). After that,
-  /// it sleeps.
+  /// Makes the object of one loop. Until `bound` has passed since the first call of wait(), wait() yields the core.
+  /// After that, wait() sleeps.
   explicit BoundedYield(std::chrono::nanoseconds bound = std::chrono::milliseconds(2)) noexcept : bound_(bound) {}
   void wait() noexcept {
     if (sleeps_) return sleep();

@@ -1,4 +1,5 @@
-// Parser of sizes as users type them on command lines and in environment variables: "64M" is 67108864.
+// Parser of numbers of bytes that users write on command lines and in environment variables. Example: "64M" is
+// 67108864.
 #pragma once
 
 #include <cctype>

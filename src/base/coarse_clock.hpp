@@ -1,5 +1,5 @@
-// Clock that is cheap enough to be read in every call. A reading takes a few nanoseconds. The time is exact to a few
-// milliseconds. All processes of a host read the same time, unless they have different time namespaces.
+// Coarse clock, which is fast enough to be read in every call. Reading it takes a few nanoseconds. The time is exact to
+// a few milliseconds. All processes of a machine read the same time, unless they have different time namespaces.
 #pragma once
 
 #include <time.h>

@@ -1,6 +1,6 @@
 // Implementation of components. A component is a shared library of the project that needs other software, such as UCX
-// or CUDA. The core library loads a component at run time, so that it also runs on machines without that software. It
-// refuses a component of another version.
+// or CUDA. The core library loads a component at run time. It therefore also runs on machines without that software. It
+// refuses a component whose version differs from its own.
 #include "base/component.hpp"
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 // Components: parts of the library that need software which not every machine has, such as UCX or CUDA.
 //
 // A component is a shared library of the project. No other library or program is linked to it. The core library loads
-// it at run time with dlopen. One binary of the core library therefore runs on machines with and without UCX or CUDA.
+// components at run time with dlopen. One binary of the core library therefore runs on machines with and without UCX or
+// CUDA.
 #pragma once
 
 #include <string>
@@ -15,19 +16,19 @@ std::string own_directory();
 /// A component, loaded by the constructor. It is never unloaded.
 class Component {
  public:
-  /// Loads `file` from `directory`, or from the system's library path if `directory` does not have it. Checks that the
-  /// component's function `version_symbol` returns the version of the core library. If loading or the check fails,
-  /// why_not() returns the reason.
+  /// Loads the library `file` from `directory`. If `directory` does not contain it, loads it from the system's library
+  /// path. Checks that the component's function `version_symbol` returns the version of the core library. If loading or
+  /// the check fails, why_not() returns the reason.
   Component(const std::string& file, const char* version_symbol, const std::string& directory);
 
-  /// Looks up a function of the component. Returns false if the component is unusable. A component that lacks the
-  /// function becomes unusable.
+  /// Looks up a function of the component. Returns false if the component is unusable. If the component lacks the
+  /// function, it becomes unusable.
   template <class F>
   bool find(F*& function, const char* symbol) {
     function = reinterpret_cast<F*>(address(symbol));
     return function != nullptr;
   }
-  /// Returns why the component cannot be used, in words; empty if it can.
+  /// Returns the reason why the component cannot be used, or an empty text if it can be used.
   const std::string& why_not() const noexcept { return why_not_; }
 
  private:

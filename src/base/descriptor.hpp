@@ -1,4 +1,5 @@
-// File descriptors with an owner, and writes of whole texts.
+// Class for file descriptors, whose destructor closes the descriptor, and a function that writes a whole text to a
+// file.
 #pragma once
 
 #include <unistd.h>
@@ -9,12 +10,12 @@
 
 namespace collectives {
 
-/// Moves a descriptor that has taken the number of a standard stream, 0 to 2, and returns its new number. Opens
-/// /dev/null as each standard stream that the program has closed. Reason: log lines and output of other libraries go to
-/// these numbers, and would be written to the file behind `fd`.
+/// Moves a descriptor with the number of a standard stream (0 to 2) to another number. Returns the new number. Also
+/// opens /dev/null as each standard stream that the program has closed. Reason: log lines and output of other libraries
+/// are written to the numbers 0 to 2, and would otherwise be written to the file of `fd`.
 int moved_off_standard_streams(int fd) noexcept;
 
-/// File descriptor that the destructor closes. It is never that of a standard stream.
+/// File descriptor that the destructor closes. Its number is never that of a standard stream.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_(fd < 0 || fd > 2 ? fd : moved_off_standard_streams(fd)) {}
@@ -27,7 +28,7 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
   int fd() const noexcept { return fd_; }
-  /// Returns the descriptor, which the caller closes from now on.
+  /// Returns the descriptor. From then on, the caller must close it.
   int release() noexcept { return std::exchange(fd_, -1); }
   explicit operator bool() const noexcept { return fd_ >= 0; }
 

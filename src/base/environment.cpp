@@ -1,7 +1,7 @@
 // Implementation of environment.hpp, which reads the environment variables of the library, and properties of the
-// machine. The table kVariables lists the variables, whose names begin with COLLECTIVES_, each with the function that
-// parses its value. The second half of the file finds the number of cores, the name of the processor and the available
-// memory, mostly in /proc and /sys.
+// machine. The names of the variables begin with COLLECTIVES_. The table kVariables lists each variable with the
+// function that parses its value. The second half of the file finds the number of cores, the name of the processor and
+// the available memory, mostly in /proc and /sys.
 #include "base/environment.hpp"
 
 #include <fcntl.h>
@@ -37,8 +37,8 @@ constexpr std::string_view kTestPrefix = "COLLECTIVES_TEST_";
 // itself ignores them.
 constexpr std::string_view kUcxPrefix = "COLLECTIVES_UCX_";
 
-// Readers. Each one parses `text`, the value of a variable. If the text is valid, the reader stores the result in
-// `value` and returns true.
+// Readers: one function read() for each type of values. A reader parses `text`, the value of a variable. If the text is
+// valid, the reader stores the result in `value` and returns true.
 
 bool read(std::string_view text, std::optional<std::string>& value) {
   value = text;
@@ -178,7 +178,7 @@ void for_each_of_ours(const char* const* variables, Visit&& visit) {
 }
 
 /// Returns the minimum number of insertions, deletions and replacements of characters that turn `a` into `b`. Errors
-/// about unknown variables suggest the most similar name.
+/// about unknown variables use this number to suggest the most similar name.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

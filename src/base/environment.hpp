@@ -1,8 +1,8 @@
 // Reads the environment of the process.
 //
 // The library reads its COLLECTIVES_ variables here. This file also finds the cores that the process may use, the name
-// of the processor, and the memory that is still available. Functions that parse take the text as an argument, so tests
-// can pass literals. No function stores a result for later calls.
+// of the processor, and the memory that is still available. Functions that parse get the text as an argument, so tests
+// can pass any text. Every call reads the environment anew.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,9 @@
 
 namespace collectives {
 
-/// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in,
-/// a library that users preload into an MPI program. The drop-in performs collectives of the program in place of MPI.
+/// Values of the variables. A field is empty if its variable is unset or empty. The last fields configure the drop-in.
+/// The drop-in is a library that users preload into an MPI program. It performs the program's collectives in place of
+/// MPI.
 struct Environment {
   std::optional<std::string> backend;    ///< COLLECTIVES_BACKEND: name of a backend or algorithm, or auto
   std::optional<std::string> transport;  ///< COLLECTIVES_TRANSPORT: shared_memory, tcp, ucx or mpi, for all messages
@@ -44,9 +45,10 @@ struct Environment {
   std::optional<int> cores;      ///< COLLECTIVES_CORES: number of cores that the ranks of this host may use
   std::optional<int> listen_fd;  ///< COLLECTIVES_LISTEN_FD: listening socket that rank 0 inherits from collectives_run
   std::optional<std::string> job;  ///< COLLECTIVES_JOB: name of the job; ranks of other jobs are refused at the start
-  std::optional<bool> mpi_stats;   ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of its calls
-  /// COLLECTIVES_MPI_AFTER: number of calls of a communicator that the drop-in leaves to MPI at first. A call counts
-  /// once, and once more for each 512 bytes.
+  std::optional<bool>
+      mpi_stats;  ///< COLLECTIVES_MPI_STATS: whether the drop-in prints the number of calls that it has performed
+  /// COLLECTIVES_MPI_AFTER: number of first calls of each communicator that MPI performs, not the drop-in. In this
+  /// count, a long call counts as several calls: one, and one more for each 512 bytes.
   std::optional<int> mpi_after;
   /// COLLECTIVES_MPI_WIRE: "bf16" if the drop-in sends the f32 values of sums as bf16.
   std::optional<std::string> mpi_wire;
@@ -58,10 +60,10 @@ struct Environment {
 /// names the variable, its value, and the valid values.
 Environment parse_environment(const char* const* variables);
 
-/// Returns parse_environment() of the variables that this process has now.
+/// Returns the values of the variables that this process has now.
 Environment environment();
-/// Returns only port, listen_fd and job, which belong to the rendezvous. Ignores mistakes in other variables. The
-/// communicator reports these mistakes once it can reach all ranks.
+/// Returns the values of port, listen_fd and job only, because the rendezvous uses these three. Ignores mistakes in
+/// other variables. The communicator reports them once it can reach all ranks.
 Environment rendezvous_environment();
 
 /// Returns the COLLECTIVES_ variables that the library does not know, in order of appearance.

@@ -1,5 +1,5 @@
-// Implementation of Error, the exception of the library, and the names of its error codes. The text of an Error may
-// contain bytes that another process has sent. The constructor therefore replaces all bytes that are not printable.
+// Implementation of Error, the exception class of the library, and the names of its error codes. The text of an Error
+// may contain bytes that another process has sent. The constructor therefore replaces all bytes that are not printable.
 #include "collectives/error.hpp"
 
 #include <utility>

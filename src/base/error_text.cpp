@@ -1,5 +1,5 @@
-// Implementation of texts about system errors. If a limit of the system causes an error, the text names the limit. This
-// file also raises the process's limit of open files.
+// Implementation of texts about system errors. If a limit of the system has caused an error, the text names the limit.
+// Another function of this file raises the process's limit of open files.
 #include "base/error_text.hpp"
 
 #include <fmt/format.h>

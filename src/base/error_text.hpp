@@ -1,5 +1,5 @@
-// Texts about system errors. If a limit of the system causes the error, the text names that limit. One function of this
-// file raises the limit of open files.
+// Texts about system errors. If a limit of the system has caused the error, the text names that limit. Another function
+// of this file raises the process's limit of open files.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ std::string error_text(int error);
 /// Returns whether an errno means that no file descriptor is left in this process or on this machine.
 bool is_out_of_descriptors(int error) noexcept;
 
-/// Raises the soft limit of open files if it leaves no space for `more` files besides 512 of the program. Raises it to
-/// at most the hard limit and 2^20.
+/// Raises the soft limit of open files if it is below `more` + 512 files, of which the program may use 512. Raises the
+/// limit at most to the hard limit, and at most to 2^20.
 void make_space_for_descriptors(std::size_t more) noexcept;
 
 /// Returns "RLIMIT_AS is 64 MiB (raise it with ulimit -v)", or an empty text if there is no limit. `limit` is a

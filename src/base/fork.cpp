@@ -1,6 +1,6 @@
-// Implementation of fork.hpp. The program may call fork(). The child then inherits descriptors that only the parent
-// must have, such as the lock that shows that a rank runs. This file registers handlers that run before and after each
-// fork(). In the child, a handler closes these descriptors.
+// Implementation of fork.hpp. If the program calls fork(), the child inherits descriptors that only the parent must
+// have. An example is the descriptor with the file lock that shows that a rank runs. This file registers handlers that
+// run around each fork(). In the child, a handler closes these descriptors.
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace collectives {
 namespace {
 
-/// List of descriptors that a child closes, with a mutex.
+/// List of descriptors that a child closes, and the mutex that protects the list.
 struct Forks {
   std::mutex mutex;  ///< locked during each fork(), so that no thread changes the list while it is copied to the child
   std::vector<int*> descriptors;

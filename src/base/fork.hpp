@@ -1,8 +1,8 @@
 // Protection of the library's resources from children that the program makes by fork().
 //
-// A child has a copy of its parent's private memory, but only the thread that called fork(). It shares the parent's
-// shared memory, connections and file locks. A child that used these resources would disturb the parent and the
-// parent's peers. Three tools prevent that:
+// A child of fork() has a copy of its parent's private memory. It has only one thread, the one that called fork(). It
+// also has access to the parent's shared memory, connections and file locks. If a child used them, it would disturb the
+// parent and the parent's peers. Three tools prevent that:
 //
 //   OwnerProcess      member of an object that belongs to one process; tells whether the caller runs in a child
 //   OwnDescriptor     file descriptor that a child closes at once, such as the one that holds a rank's lock
@@ -17,8 +17,7 @@
 // call does not run the handlers. A child of `clone` keeps its parent's file locks until the child calls exec or ends.
 //
 // Price: each call reads one counter. A child keeps inherited connections and memory until it calls exec or ends. If a
-// parent is killed, its TCP connections therefore stay open. Calls of the parent's peers may then last until their
-// deadline.
+// parent is killed, its TCP connections therefore stay open. Calls of its peers may then last until their deadline.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Conversion of bytes to hexadecimal text and back. Ranks exchange JSON, which cannot hold binary data.
+// Conversion of bytes to hexadecimal text and back. Ranks exchange JSON texts, which cannot contain binary data.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Macro COLLECTIVES_SHARED, which marks functions that are compiled both for CPUs and for GPUs. Each of these functions
-// processes one element or a few. On a GPU, each thread of a kernel calls them. On a CPU, loops and tests call them.
+// processes one or a few elements of a vector. On a GPU, each thread of a kernel calls them. On a CPU, loops and tests
+// call them.
 #pragma once
 
 #ifdef __CUDACC__

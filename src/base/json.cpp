@@ -1,6 +1,6 @@
-// Implementation of json.hpp: converts text to JSON values, and JSON values to text. The text may come from another
-// process, so the parser refuses text that is too long or nested too deep. The conversions throw no exceptions of the
-// JSON library.
+// Implementation of json.hpp: converts text to JSON values, and JSON values to text. A text may come from another
+// process. The parser therefore refuses a text that is too long, or that has too many levels of nested values. The
+// conversions throw no exceptions of the JSON library.
 #include "base/json.hpp"
 
 #include <utility>
@@ -29,8 +29,8 @@ Json parse_as(std::string_view text, const JsonFormat& format, std::string* why)
   };
   if (text.size() > format.most_bytes)
     return refuse("it has more than " + std::to_string(format.most_bytes) + " bytes");
-  // For the event that opens an object or array, `depth` is the number of levels around it. For other events, `depth`
-  // also counts the level that contains them.
+  // The JSON library calls this function for each event of the parser. If the event opens an object or array, `depth`
+  // is the number of objects and arrays around it. For other events, `depth` also counts the object or array itself.
   const auto check_depth = [](int depth, typename Json::parse_event_t event, Json&) {
     using Event = typename Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;

@@ -1,9 +1,10 @@
-// Conversion between JSON values and text. A source that calls the parser or the serializer of the JSON library takes
-// five seconds longer to compile. In the library, only json.cpp therefore calls them.
+// Conversion between JSON values and text. A source file that calls the parser or the serializer of the JSON library
+// takes five seconds longer to compile. Therefore only json.cpp calls them.
 //
 // A text may come from another rank or from a file that others can write. The parser therefore refuses a text that is
-// too long or nested too deep. The serializer and the comparison of the JSON library are recursive, so they only get
-// values of this parser or of this process. No function here throws an exception of the JSON library.
+// too long, or that has too many levels of nested values. The serializer and the comparison of the JSON library are
+// recursive, and deep values could exhaust the stack. They therefore get only values from this parser or from this
+// process. No function of this file throws an exception of the JSON library.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +15,16 @@
 
 namespace collectives {
 
-/// Maximum depth of a value. Records, tuning files and checkpoints have at most 6 levels.
+/// Maximum number of levels of nested values in a text. The records, tuning files and checkpoints of the library have
+/// at most 6 levels.
 inline constexpr int kMostJsonDepth = 16;
 
-/// Maximum number of bytes of the record that a rank sends to the others, as text. A rank with 4096 cores and
-/// the address of a UCX wire sends 25 KB.
+/// Maximum length in bytes of the text of a record that a rank sends to the other ranks. A rank with 4096 cores and the
+/// address of a UCX wire sends 25 KB.
 inline constexpr std::size_t kMostRecordBytes = std::size_t{64} << 10;
 
-/// Maximum number of bytes of a file with tuning numbers. A parsed text takes up to 30 times its bytes.
+/// Maximum length in bytes of a file with tuning numbers. The parsed values take up to 30 times as much memory as the
+/// text.
 inline constexpr std::size_t kMostTuningBytes = std::size_t{1} << 20;
 
 struct JsonFormat {

@@ -1,6 +1,6 @@
-// Implementation of JsonRecord, a reader of JSON objects that come from another rank or a file. The object may be
-// wrong. Each function returns one field with checked type and limits. If the field is missing or wrong, the function
-// throws an Error that names the source and the field.
+// Implementation of JsonRecord, a reader of a JSON object that comes from another rank or from a file. The object may
+// contain mistakes. Each function checks the type and the limits of one field, and returns its value. If the field is
+// missing or wrong, the function throws an Error that names the source and the field.
 #include "base/json_record.hpp"
 
 #include <fmt/format.h>

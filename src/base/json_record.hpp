@@ -1,9 +1,9 @@
-// Typed reader of a JSON object from a source that may be wrong: another rank, or a file. Each function checks the type
-// and the limits of one field, and throws an Error that names the source and the field:
+// Reader of a JSON object that comes from another rank or from a file, and may contain mistakes. Each function checks
+// type and limits of one field. If the field is wrong, it throws an Error that names the source and the field, such as:
 //
 //   rank 3's record: "cores" is -1; it must be a whole number from 1 to 1048576
 //
-// The reader never recurses and never throws an exception of the JSON library.
+// The functions are not recursive, and never throw an exception of the JSON library.
 #pragma once
 
 #include <concepts>
@@ -22,8 +22,8 @@ namespace collectives {
 
 class JsonRecord {
  public:
-  /// Reads `object`. `source` begins the texts of errors, which have the code `code`. A value that is no object is read
-  /// as one without fields.
+  /// Reads `object`. The texts of errors begin with `source`. Errors have the code `code`. A value that is no object
+  /// counts as an object without fields.
   JsonRecord(nlohmann::json object, std::string source, Errc code = Errc::bootstrap);
 
   bool has(std::string_view name) const;
@@ -32,13 +32,13 @@ class JsonRecord {
 
   bool boolean(std::string_view name) const;
   std::string text(std::string_view name, std::size_t most_bytes = 4096) const;
-  /// Returns a finite number from `least` to `most`.
+  /// Returns the value of a field that must be a finite number from `least` to `most`.
   double number(std::string_view name, double least, double most = std::numeric_limits<double>::max()) const;
   template <std::integral T>
   T integer(std::string_view name, T least, T most) const {
     return static_cast<T>(whole(name, at(name), static_cast<std::int64_t>(least), static_cast<std::int64_t>(most)));
   }
-  /// Returns a list of at most `most_items` whole numbers from `least` to `most`.
+  /// Returns the value of a field that must be a list of at most `most_items` whole numbers from `least` to `most`.
   template <std::integral T>
   std::vector<T> integers(std::string_view name, T least, T most, std::size_t most_items) const {
     std::vector<T> all;
@@ -48,12 +48,12 @@ class JsonRecord {
           whole(name, item(name, i), static_cast<std::int64_t>(least), static_cast<std::int64_t>(most))));
     return all;
   }
-  /// Returns a list of at most `most_items` texts of at most 4096 bytes.
+  /// Returns the value of a field that must be a list of at most `most_items` texts, each of at most 4096 bytes.
   std::vector<std::string> texts(std::string_view name, std::size_t most_items) const;
   /// Returns a reader of a field that is an object.
   JsonRecord object(std::string_view name) const;
-  /// Returns a field as text for an error: a number, a boolean, or a text in quotes. Throws if the field is a list or
-  /// an object. Two fields are equal if their texts are.
+  /// Returns the value of a field as text for an error: a number, a boolean, or a text in quotes. Throws if the field
+  /// is a list or an object. Two fields have equal values if and only if their texts are equal.
   std::string shown(std::string_view name) const;
 
   const std::string& source() const noexcept { return source_; }

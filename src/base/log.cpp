@@ -17,8 +17,8 @@ namespace {
 constexpr int kUnset = -1;
 std::atomic<int> level_in_force = kUnset;
 
-/// Returns the level of COLLECTIVES_LOG, or `warning` if the variable is unset or malformed. The next communicator
-/// reports a malformed variable as an error, so the log does not report it.
+/// Returns the level of COLLECTIVES_LOG, or `warning` if the variable is unset or malformed. The log does not report a
+/// malformed variable, because the next communicator reports it as an error.
 LogLevel level_from_environment() noexcept {
   try {
     return environment().log.value_or(LogLevel::warning);

@@ -1,5 +1,5 @@
-// Log of the library: lines on stderr. By default, the library writes warnings and errors. COLLECTIVES_LOG or
-// set_log_level() sets another level.
+// Log of the library: lines on stderr. By default, the library writes warnings and errors. COLLECTIVES_LOG and
+// set_log_level() set other levels.
 //
 //   log_warning(rank, "{} waits for rank {} since {} s", operation, peer, seconds);
 //   -> collectives: warning: rank 3: all_reduce #17 waits for rank 1 since 30 s
@@ -26,8 +26,8 @@ inline constexpr LogLevel kLogLevels[] = {LogLevel::off, LogLevel::error, LogLev
 std::string_view to_string(LogLevel) noexcept;
 
 /// Returns the current level, which is the last argument of set_log_level(). If set_log_level() was never called, the
-/// level is the value that COLLECTIVES_LOG had at the first call of log_level(). That level is `warning` if the
-/// variable was unset or malformed.
+/// level is the value of COLLECTIVES_LOG at the first call of log_level(). If the variable was unset or malformed at
+/// that time, the level is `warning`.
 LogLevel log_level() noexcept;
 void set_log_level(LogLevel) noexcept;
 

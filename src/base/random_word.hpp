@@ -1,7 +1,7 @@
 // Random number of 64 bits from the kernel, which other processes cannot guess.
 //
-// This file does not use std::random_device. Its constructor executes an instruction that identifies the processor.
-// Under a hypervisor, that takes tens of microseconds.
+// This file does not use std::random_device. The constructor of that class executes an instruction that identifies the
+// processor. Under a hypervisor, this instruction takes tens of microseconds.
 #pragma once
 
 #include <sys/random.h>

@@ -1,6 +1,6 @@
-// Implementation of ReportedWait. A loop that waits for other ranks calls it after each test of its condition.
-// ReportedWait checks whether a peer is lost, throws an error after the deadline, and logs a warning if the wait lasts
-// long.
+// Implementation of ReportedWait. A loop that waits for other ranks calls ReportedWait after each test of its
+// condition. ReportedWait checks whether a peer is lost, throws an error after the deadline, and logs a warning if the
+// wait lasts long.
 #include "base/reported_wait.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,8 @@ constexpr auto kCheckEvery = std::chrono::milliseconds(1);
 // maximum milliseconds of one poll, so that a lost peer is found within 10 ms
 constexpr int kLongestPollWithCheck = 10;
 
-// Times in nanoseconds from the beginning of a wait to its first warning, and from one warning to the next.
+// Time in nanoseconds from the beginning of a wait to its first warning. The next variable is the time from one warning
+// to the next.
 std::atomic<nanoseconds::rep> first_report = nanoseconds(std::chrono::seconds(10)).count();
 std::atomic<nanoseconds::rep> next_report = nanoseconds(std::chrono::seconds(30)).count();
 

@@ -1,4 +1,5 @@
-// ReportedWait: a deadline, reports and a check of peers for one wait.
+// ReportedWait: checks the deadline and the peers during one wait for other ranks, and reports the wait if it lasts
+// long.
 //
 // A wait of the library is a loop that tests a condition. Each turn that finds the condition false calls turn():
 //
@@ -15,12 +16,14 @@
 //   deadline   throws Error{timeout} once the deadline has passed
 //   report     logs a warning after 10 s and then every 30 s
 //
-// Error and warning contain the same facts: the awaited ranks, the place, the time, and the last answer:
+// The texts of error and warning contain the same facts: the awaited ranks, the action that they did not perform, the
+// time, and the last answer. Examples:
 //
 //   rank 3 did not connect over tcp (rank 0 waited 30.0 s); last answer: Connection refused
 //   still waiting: rank 3 did not connect over tcp (rank 0 waited 10.0 s); last answer: Connection refused
 //
-// This layer knows neither transports nor communicators, so `check` and `awaited` are functions of the caller.
+// The folder base/ does not use transports or communicators. The caller therefore passes the functions `check` and
+// `awaited`.
 #pragma once
 
 #include <chrono>
@@ -54,7 +57,7 @@ class ReportedWait {
   /// as "come to the rendezvous at 10.0.0.1:29500". `awaited` and `check` may be empty.
   ReportedWait(std::string_view what, Rank self, Deadline deadline, Describe awaited = {}, Check check = {});
 
-  /// Performs the check, the test of the deadline, and the report. Does not block. Throws the error of the check, or
+  /// Performs the check, the deadline test, and the report. Does not block. Throws the error of the check, or
   /// timeout().
   void turn() {
     if (is_over()) throw timeout();

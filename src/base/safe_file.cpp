@@ -1,6 +1,6 @@
 // Implementation of safe_file.hpp, which opens files at paths that a user has given. Other users may have write access
-// to the folder. They may have put a symbolic link or a FIFO at the path. The functions refuse such a file: they
-// neither follow the link nor wait for the FIFO.
+// to the folder of such a path. They may have put a symbolic link or a FIFO at the path. The functions refuse such a
+// file: they neither follow the link nor wait for the FIFO.
 #include "base/safe_file.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 namespace collectives {
 namespace {
 
-// Values of errno for files that only this library refuses. The system does not use these values for open().
+// Values of errno for files that this library refuses, although the system would open them. The system itself does not
+// return these values from open().
 constexpr int kNotRegular = EMEDIUMTYPE, kOfOther = EOWNERDEAD, kOtherNames = EMLINK;
 
 /// Returns the descriptor that a path such as "/dev/stdout" or "/dev/fd/5" names. Returns -1 for any other path.
@@ -52,7 +53,7 @@ Descriptor blocking(Descriptor file) noexcept {
   return file;
 }
 
-/// Opens an existing file, so that writes append to it.
+/// Opens an existing file. Later writes append to it.
 Descriptor open_existing(const char* path) noexcept {
   Descriptor file(::open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!file) return refused(errno == ENXIO ? kNotRegular : errno);  // ENXIO: a FIFO without a reader, or a socket
@@ -116,8 +117,8 @@ std::string file_error_text(int error) {
 
 Descriptor open_to_append(const char* path) noexcept {
   if (const int own = own_descriptor(path); own >= 0) return Descriptor(::fcntl(own, F_DUPFD_CLOEXEC, 0));
-  // The first call requires a new file, and the second one an existing file. Another process may change that between
-  // the calls. Three failures of both calls are probably an attack.
+  // The first call creates a new file, and fails if the file exists. The second call opens an existing file. Another
+  // process may create or delete the file between the two calls. If both fail three times, this is probably an attack.
   for (int attempt = 0; attempt < 3; ++attempt) {
     Descriptor file(::open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file || errno != EEXIST) return file;

@@ -1,15 +1,16 @@
-// The one place that opens files whose path comes from a user: outputs of programs, traces, checkpoints, caches.
+// Functions that safely open files whose paths come from a user: outputs of programs, traces, checkpoints and caches.
+// Only this file opens files at such paths.
 //
 // Folders may be shared with other users. Other users can put links, FIFOs and devices at a path before a program opens
-// it. A file to write is therefore opened with O_NOFOLLOW and O_NONBLOCK. An existing file must be regular, belong to
-// this user and have no second name (hard link). New files have mode 0600. Programs may also write to character devices
-// such as /dev/null, and to their own descriptors: /dev/stdout, /dev/stderr, /dev/fd/N.
+// it. The functions therefore open a file for writing with O_NOFOLLOW and O_NONBLOCK. An existing file must be regular,
+// belong to this user and have no second name (hard link). New files have mode 0600. Programs may also write to
+// character devices such as /dev/null, and to their own descriptors: /dev/stdout, /dev/stderr, /dev/fd/N.
 //
-// A file that must never be seen in part is written beside its target without a name, and replaces the target
-// at the end (FileReplacement).
+// Some files must never be incomplete for a reader. The class FileReplacement writes the new contents to a file without
+// a name, in the folder of the target. At the end, this file replaces the target.
 //
-// Functions without an exception set errno. file_error_text() explains it, also for files that only this library
-// refuses.
+// Functions that throw no exception set errno. file_error_text() returns the meaning of errno, also for files that this
+// library refuses but the system would open.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@
 
 namespace collectives {
 
-/// Returns the meaning in words of errno after a function of this file.
+/// Returns a text with the meaning of the errno that a function of this file has set.
 std::string file_error_text(int error);
 
 /// Opens a file to append to it, and creates it if there is none. Returns no descriptor and sets errno if the system or

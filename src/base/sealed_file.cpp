@@ -1,6 +1,6 @@
 // Implementation of sealed memfds. A memfd is a file in memory without a name in the file system. After it is sealed,
-// no process can change its size. If the system refuses memory, the error names the system call and, if known, the
-// limit.
+// no process can change its size. If the system refuses memory, the error text names the system call that failed and,
+// if known, the limit.
 #include "base/sealed_file.hpp"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Sealed memfds: files of shared memory without a name in the file system. No process can change their size.
 //
-// This file also makes the error texts for memory that the system refuses. A text names the purpose of the memory. If
-// known, it also names the limit and the setting to change.
+// This file also makes the error texts for the case that the system refuses memory. A text names the purpose of the
+// memory. If known, it also names the limit that is reached, and the setting that changes this limit.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct SealedFile {
 
 /// Returns a file of `bytes` zeros. `what` names the purpose of the memory in error texts, such as "a segment". Passes
 /// `flags` to memfd_create, besides the flags for close-on-exec and sealing. Throws the error of refuse_memory() if a
-/// limit of the system is reached. Returns no file if the system refuses for another reason, for example because this
-/// process may not create memfds.
+/// limit of the system is reached. If the system refuses the file for another reason, for example because this process
+/// may not create memfds, returns no file.
 SealedFile make_sealed_file(std::string_view what, const std::string& name, std::size_t bytes, unsigned flags = 0);
 
 /// Opens descriptor `number` of process `pid` if it is a sealed memfd, and returns it with its size. `flags`: O_RDONLY

@@ -1,5 +1,5 @@
-// Implementation of SipHash-2-4, a hash with a secret key. The state of the hash has four words. Two rounds of mixing
-// follow each word of the input, and four rounds follow the last word.
+// Implementation of SipHash-2-4, a hash with a secret key. The state of the hash has four words. The function mixes
+// each word of the input into the state by two rounds. After the last word, it performs four more rounds.
 #include "base/sip_hash.hpp"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// SipHash-2-4: a hash of bytes under a secret key of 128 bits (Aumasson and Bernstein, 2012). A process without the key
-// cannot compute the hash of new bytes. Hashes that it has seen do not tell it the key.
+// SipHash-2-4: a hash of bytes under a secret key of 128 bits (Aumasson and Bernstein, 2012). A process that does not
+// know the key cannot compute a hash. It also cannot find the key from hashes that it has seen.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Texts for people: numbers of bytes and lists of ranks ("64 MiB", "ranks 0-2, 4"). Texts of other processes lose the
-// bytes that control a terminal.
+// Functions that make texts for error messages and logs, such as "64 MiB" for a number of bytes and "ranks 0-2, 4" for
+// a list of ranks. Other functions remove bytes that control a terminal from texts of other processes.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,9 +14,9 @@
 
 namespace collectives {
 
-/// Returns the number of bytes of the letter at the begin of `text`, which must not be empty. Returns 0 if the first
-/// byte begins no UTF-8, or if the character ends a line or controls a terminal.
-/// These characters are U+0000 to U+001F and U+007F to U+009F.
+/// Returns the number of bytes of the first character of `text`, which must not be empty. Returns 0 if `text` does not
+/// begin with a valid UTF-8 character. Also returns 0 for characters that end a line or control a terminal: U+0000 to
+/// U+001F and U+007F to U+009F.
 inline std::size_t printable_length(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -28,8 +28,9 @@ inline std::size_t printable_length(std::string_view text) noexcept {
   return first == 0xc2 && byte(1) < 0xa0 ? 0 : length;
 }
 
-/// Replaces the bytes of `text` that are no printable UTF-8, each by a space. Keeps the bytes in `except`. Texts of
-/// other processes and of files pass this function before they reach a terminal, a log or an error.
+/// Replaces each byte of `text` that belongs to no printable UTF-8 character by a space. Keeps the bytes that `except`
+/// lists. The library applies this function to texts of other processes and of files before it writes them to a
+/// terminal, a log or an error.
 inline void make_printable(char* text, std::size_t bytes, std::string_view except = {}) noexcept {
   for (std::size_t at = 0; at < bytes;) {
     const std::size_t length = printable_length({text + at, bytes - at});

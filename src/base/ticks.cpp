@@ -1,6 +1,6 @@
 // Implementation of the tick clock, which measures times by the time-stamp counter of the processor. Reading this
-// counter is faster than reading the steady clock. This file finds out whether the counter is usable. It also reads
-// counter and steady clock together, so that ticks can be converted to nanoseconds.
+// counter is faster than reading the steady clock. This file finds out whether the counter is usable. It also reads the
+// counter and the steady clock at nearly the same time, so that ticks can be converted to nanoseconds.
 #include "base/ticks.hpp"
 
 #include <limits>

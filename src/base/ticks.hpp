@@ -1,8 +1,8 @@
-// Clock that is cheap enough to time every call, in ticks.
+// Tick clock, which is fast enough to time every call. It counts ticks.
 //
-// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. If not, a tick is a
-// nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A reader of
-// a record converts the ticks to nanoseconds.
+// A tick is one count of the processor's time-stamp counter, if this counter has a constant rate. Otherwise, a tick is
+// one nanosecond of the steady clock. Reading the counter takes a few nanoseconds. Records of calls hold ticks. A
+// reader of a record converts the ticks to nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// Whether ticks are counts of the processor's counter. All processes of a machine have the same value.
+/// Whether ticks are counts of the processor's counter. It is the same in all processes of a machine.
 extern const bool counter_is_even;
 
 inline std::uint64_t steady_nanoseconds() noexcept {
@@ -26,16 +26,16 @@ inline std::uint64_t ticks_now() noexcept {
   return steady_nanoseconds();
 }
 
-/// One moment in both units: the tick count and the time of the steady clock.
+/// Tick count and time of the steady clock at the same moment.
 struct TickMark {
   std::uint64_t ticks = 0, nanoseconds = 0;
-  /// Reads both clocks 4 times and returns the pair with the shortest delay between its readings. An interrupt between
-  /// two readings would spoil a pair.
+  /// Reads both clocks 4 times and returns the pair with the shortest delay between its readings. Reason: an interrupt
+  /// between the two readings of a pair would make the pair inexact.
   static TickMark now() noexcept;
 };
 
-/// Converts ticks to nanoseconds of the steady clock, by the rate between two marks. Between the marks the result is as
-/// exact as one reading of the clock.
+/// Converts ticks to nanoseconds of the steady clock. The rate is computed from two TickMarks. Between these two
+/// moments, the result is as exact as a reading of the steady clock.
 class TickScale {
  public:
   explicit TickScale(const TickMark& from, const TickMark& to = TickMark::now()) noexcept
@@ -44,7 +44,7 @@ class TickScale {
                   ? static_cast<double>(to.nanoseconds - from.nanoseconds) / static_cast<double>(to.ticks - from.ticks)
                   : 1.0) {}
   std::uint64_t length(std::uint64_t ticks) const noexcept {
-    constexpr double kMost = 9e18;  // ticks of another process may be any number
+    constexpr double kMost = 9e18;  // largest result; ticks from another process may be any number
     const double nanoseconds = static_cast<double>(ticks) * rate_;
     return static_cast<std::uint64_t>(nanoseconds < kMost ? nanoseconds : kMost);
   }

@@ -1,5 +1,5 @@
-// Names of collectives, kinds of memory, element types and ops. The names appear in texts about plans, in errors and on
-// command lines.
+// Names of collectives, kinds of memory, element types and ops, as text. Texts about plans and errors contain these
+// names, and users write them on command lines.
 #include "collectives/types.hpp"
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// Implementation of the waits, by which a rank waits for other ranks. A wait is a loop that tests a condition. It first
-// spins, then yields, and then sleeps (wait.hpp).
+// Implementation of the waits of the library, in which a rank waits for other ranks. A wait is a loop that tests a
+// condition and calls wait() after each test. Each call of wait() is a turn. The first turns of a wait spin (return at
+// once). Later turns yield the core to another thread. All further turns sleep (wait.hpp).
 //
-// The loop calls wait() after each test. Each call is a turn: it spins (returns at once), yields the core to another
-// thread, or sleeps. A hook is a function of the program that each turn calls. A late yield is a yield that lasts more
-// than 2 ms, because another program uses the core. After late yields, waits sleep at once: without yielding first.
+// A hook is a function of the program that each turn calls. A late yield is a yield that lasts more than 2 ms, because
+// another program uses the core. After a late yield, waits skip the turns that yield, and sleep instead.
 #include "base/wait.hpp"
 
 #include <sched.h>
@@ -19,14 +19,14 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Duration of spinning if each rank has a core. After that time the wait yields, because the awaited rank may need this
-// core after all.
+// Time for which a wait spins if each rank has a core. After that time, the wait yields, because the awaited rank may
+// need this core nevertheless.
 constexpr auto kSpin = 5us;
 // Time after which a wait sleeps instead of yielding, if each rank has a core. Before that time, yields are better:
 // they hardly disturb other programs, whereas a sleep ends late.
 constexpr auto kYield = 2ms;
 // Time after which a wait sleeps if there are more ranks than cores. Most waits are shorter: 8 ranks on 2 cores
-// complete an 8-byte all-reduce in 15 us. With 50 us, that all-reduce took a fifth longer.
+// complete an 8-byte all-reduce in 15 us. With a constant of 50 us, that all-reduce took a fifth longer.
 constexpr auto kYieldIfOversubscribed = 200us;
 // Maximum time from the beginning of a wait to its first sleep, if a message of another host may end the wait. Most
 // messages arrive sooner, and a sleep ends late. The limit does not apply while a hook is installed.

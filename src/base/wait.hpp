@@ -1,17 +1,17 @@
-// Waiting in turns: spin, then yield for a bounded time, then sleep.
+// Waits of the library. A wait first spins, then yields the core for a limited time, and then sleeps.
 //
-// A wait is a loop that tests a condition. Each turn of the loop that finds the condition false calls wait(). The first
-// turns spin, later turns yield, and all further turns sleep:
+// A wait is a loop that tests a condition. If the condition is false, the loop calls wait(). Each call of wait() is a
+// turn. The first turns spin, later turns yield, and all further turns sleep:
 //
 //   spin    continues at once, so the loop sees a change after one cache miss; only waits of collectives spin, and
 //           only if each rank has a core
 //   yield   leaves the core to another thread at once; useful if that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //
-// No loop may yield for long. Linux counts each yield as the use of a whole time slice. A thread that yields beside
-// busy programs therefore loses its share of the core. Some versions of Linux (6.18 is one) wrongly schedule other
-// threads behind threads that yield without end. These other threads then have no core for up to a minute. Each loop
-// therefore uses one of two classes, which yield for a bounded time and then sleep:
+// No loop may yield for long. Linux counts each yield as the use of a whole time slice. A thread that yields often on
+// the core of another busy program therefore loses its share of the core. Some versions of Linux (6.18 is one) wrongly
+// schedule other threads behind threads that yield without end. These other threads then have no core for up to a
+// minute. Each loop therefore uses one of two classes, which yield for a bounded time and then sleep:
 //
 //   CollectiveBackoff   for waits of a collective; also wakes up for a message from another host, and returns
 //                       true when the caller must check deadlines, aborts and lost peers
@@ -38,7 +38,7 @@
 namespace collectives {
 
 /// Function that every CollectiveBackoff of this process calls. In the first 5 us of a wait, at least every eighth turn
-/// calls it; later, every turn does. The function must be short and must not use a Communicator.
+/// calls it; later, every turn does. The function must be short and use no Communicator.
 using WaitHook = void (*)() noexcept;
 /// Installs the hook. Null removes it.
 void set_wait_hook(WaitHook hook) noexcept;

@@ -1,6 +1,6 @@
-// Implementation of bootstrap_from_environment(), which makes a bootstrap from environment variables. A bootstrap lets
-// ranks exchange bytes before they have a transport. The function finds the rank of this process and the number of
-// ranks (world.hpp). It then connects all ranks over TCP (rendezvous.hpp).
+// Implementation of bootstrap_from_environment(), which makes a bootstrap from environment variables. A bootstrap
+// exchanges bytes before ranks have a transport. The function first finds the rank of this process and the number of
+// ranks (world.hpp). After that, it connects all ranks over TCP (rendezvous.hpp).
 #include "base/environment.hpp"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// Functions by which ranks exchange JSON objects over a bootstrap, and convert errors to JSON objects. A bootstrap lets
-// ranks exchange bytes before they have a transport. The bytes of another rank may be wrong, so this file and
-// JsonRecord check them.
+// Functions by which ranks exchange JSON objects over a bootstrap. Other functions of this file convert errors to JSON
+// objects. A bootstrap exchanges bytes before ranks have a transport. Bytes from another rank may be invalid, so this
+// file and JsonRecord check them.
 #include "bootstrap/exchange.hpp"
 
 #include <fmt/format.h>
@@ -25,11 +25,11 @@ namespace {
 /// Maximum bytes of an error text in a JSON object.
 constexpr std::size_t kMostErrorBytes = 8192;
 
-/// Time for which a rank that has found a lost rank still waits for results of the other ranks.
+/// Time for which a rank still waits for results of other ranks after it has found a lost rank.
 constexpr auto kPatienceAfterLoss = std::chrono::seconds(1);
 
-/// Returns an error text that fits into a JSON object. Keeps a third of kMostErrorBytes, because each invalid byte
-/// becomes U+FFFD, which takes three bytes.
+/// Returns `text`, cut to a third of kMostErrorBytes. Reason: JSON replaces each invalid byte by the character U+FFFD,
+/// which has three bytes.
 std::string sent_text(std::string_view text) { return std::string(text.substr(0, kMostErrorBytes / 3)); }
 
 }  // namespace

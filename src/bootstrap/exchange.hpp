@@ -21,17 +21,18 @@ namespace collectives {
 /// `collect`, the object of the failed rank is returned like any other.
 enum class OnError : std::uint8_t { rethrow, collect };
 
-/// Returns the objects of all ranks, by rank. A text that is no JSON object, or that exceeds kMostRecordBytes or
-/// kMostJsonDepth, becomes an object with "error" and "code". With OnError::rethrow, throws the error of the lowest
-/// failed rank.
+/// Sends the object `mine` to all ranks. Returns the objects of all ranks, by rank. If a received text is no JSON
+/// object, or exceeds kMostRecordBytes or kMostJsonDepth, an object with "error" and "code" takes its place. With
+/// OnError::rethrow, throws the error of the lowest failed rank.
 std::vector<JsonRecord> exchange(Bootstrap&, const nlohmann::json& mine, Deadline, OnError on_error = OnError::rethrow);
 
-/// Does what exchange() does with the result of attempt(). If this rank knows of a lost rank, waits for the others only
-/// for a second, because the lost rank makes no exchange. Then throws this rank's error, Error{peer_lost}.
+/// Calls exchange() with `mine`, the result of attempt(). If `mine` is an Error{peer_lost}, waits for the other ranks
+/// for at most one second, because the lost rank takes no part in the exchange. After that second, throws this
+/// Error{peer_lost}.
 std::vector<JsonRecord> exchange_result(Bootstrap&, const nlohmann::json& mine, Deadline,
                                         OnError on_error = OnError::rethrow);
 
-/// Returns the object in the text of rank `rank`, as exchange() does.
+/// Converts the text of rank `rank` to an object, in the same way as exchange().
 JsonRecord record_of(std::size_t rank, std::string_view text);
 
 /// Returns the error in a record, or the empty text if there is none.

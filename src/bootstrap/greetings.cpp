@@ -1,6 +1,7 @@
 // Implementation of Greetings, which decides which connections to rank 0 belong to ranks of the job. In a rendezvous,
-// all ranks connect to rank 0. A process that connects sends a hello with its rank. It then gets a random number and
-// sends it back as a proof. A stranger is a connection without a proof. A member is a connection with one.
+// all ranks connect to rank 0. A process that connects sends a hello with its rank. Rank 0 answers with a random
+// number, which the process sends back as a proof. A connection that has sent no proof is a stranger. A connection that
+// has sent its proof is a member.
 #include "bootstrap/greetings.hpp"
 
 #include <fmt/format.h>
@@ -19,12 +20,12 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// Maximum time from the connection to the proof.
+// Maximum time from a connection's begin to its proof.
 constexpr auto kStrangerPatience = std::chrono::seconds(10);
-// Maximum time from the connection to the proof if no descriptor is left.
+// Maximum time from a connection's begin to its proof if rank 0 has no file descriptor left.
 constexpr auto kPatienceWithoutDescriptors = std::chrono::milliseconds(500);
 constexpr int kPollWithoutDescriptors = 20;  // Milliseconds between attempts to accept without a free descriptor.
-// Maximum number of connections that one call accepts, so that members do not wait.
+// Maximum number of connections that one call of accept() accepts, so that members do not wait long for rank 0.
 constexpr int kAcceptedAtOnce = 1024;
 constexpr std::size_t kMaxLogged = 16;
 
@@ -69,7 +70,7 @@ std::vector<Greetings::Arrival> Greetings::step(const std::vector<bool>& is_memb
 
 int Greetings::add_interests(std::vector<pollfd>& entries, const Socket& listener) const {
   for (const Stranger& stranger : strangers_) entries.push_back(stranger.link.interest());
-  // Does not poll the listener without a free descriptor: each poll would return at once, because a connection waits to
+  // If no descriptor is free, does not poll the listener. Each poll would return at once, because a connection waits to
   // be accepted.
   if (out_of_descriptors_) return kPollWithoutDescriptors;
   entries.push_back({listener.fd(), POLLIN, 0});

@@ -1,17 +1,17 @@
-// Greetings: the connections to rank 0 that have not yet proven that they belong to a rank. In a rendezvous, all ranks
-// connect to rank 0 (rendezvous.hpp).
+// Greetings: the handshakes by which connections to rank 0 prove that they belong to ranks of the job. In a rendezvous,
+// all ranks connect to rank 0 (rendezvous.hpp).
 //
-// Any process may connect to the port of rank 0 and send any bytes. A member is a connection that belongs to a rank. A
-// connection becomes a member in three steps:
+// Any process may connect to the port of rank 0 and send any bytes. A connection that has proven that it belongs to a
+// rank is called a member. A connection becomes a member in three steps:
 //
 //   hello   the process sends version, rank, size and job
 //   seen    rank 0 answers with a random number
 //   proof   the process sends the number back
 //
-// A connection without a proof does not reserve the rank that it claims, and does not delay the start. Rank 0 drops it
-// if it sends other bytes, closes, or is silent for 10 s. Rank 0 refuses a hello with another version, size or job, and
-// a hello of a rank that is already a member. It answers with a failure, which ends only the process that has sent the
-// hello. Each refusal is logged once.
+// A connection without a proof does not reserve the rank that it claims, and does not delay the start. Rank 0 drops a
+// connection that sends other bytes, is closed, or sends no proof for 10 s. Rank 0 refuses a hello with another
+// version, size or job, and a hello of a rank that is already a member. In these cases, it answers with a failure,
+// which ends only the process that has sent the hello. Each refusal is logged once.
 //
 // After a failure of the rendezvous, rank 0 answers every further hello with the cause of the failure (answer_with()).
 #pragma once

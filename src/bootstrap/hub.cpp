@@ -28,10 +28,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Times at which rank 0 sends the list of missing ranks: the first list, and each further one. The other ranks report
-// later, so that their reports contain a recent list.
+// Time from the begin of a wait to the first list of missing ranks that rank 0 sends, and from one list to the next.
+// The other ranks log the missing ranks later than that, so that they know a recent list.
 constexpr auto kFirstList = 1s, kNextList = 5s;
-// Time after a failure in which ranks that connect late still receive its cause.
+// Time after a failure in which rank 0 still sends the cause to ranks that connect late.
 constexpr auto kAnswersAfterFailure = 1s;
 
 /// Rank 0 of a rendezvous.
@@ -57,7 +57,8 @@ class Hub final : public Member {
     if (leaves_well()) send_to_all(make_record(Kind::farewell));
   }
 
-  /// Throws if a rank has left or failed. A record that arrives during this check is kept for the next exchange.
+  /// Throws an error if a rank has left or failed. If a record of another kind arrives during this check, keeps the
+  /// record for the next exchange.
   void check_peers() override {
     rethrow_end();
     for (Rank rank = 1; rank < size(); ++rank) {
@@ -109,7 +110,8 @@ class Hub final : public Member {
     return make_record(Kind::missing, ranks_bytes(missing_ranks(here_)));
   }
 
-  /// Makes each connection with a proof a member, and sends the list of missing ranks to it as a confirmation.
+  /// Makes each connection that has sent its proof a member. Sends the list of missing ranks to the new member as a
+  /// confirmation.
   void greet() {
     if (const int error = greetings_.accept(*listener_); error != 0)
       fail(Errc::system, "rank 0 cannot accept: " + error_text(error), 0);
@@ -238,7 +240,7 @@ class Hub final : public Member {
   }
 
   std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
-  // Next record of each rank, if it arrived between two exchanges.
+  // Each rank's next record, if it arrived between exchanges.
   std::vector<std::optional<Record>> early_;
   std::vector<bool> here_;                 // Whether each rank has arrived at the current wait.
   Greetings greetings_;                    // Connections that are no members yet.

@@ -1,5 +1,6 @@
-// Implementation of Job, the names of the job to which a rank belongs. They come from variables of the launcher and the
-// scheduler. Ranks that connect compare hashes of the names, because a name may be long and may contain any bytes.
+// Implementation of Job, which holds the names of the job to which a rank belongs. The names come from environment
+// variables of the launcher and the scheduler. When ranks connect, they compare hashes of the names, because a name may
+// be long and may contain any bytes.
 #include "bootstrap/job.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Job: the names by which ranks of one job know one another at the rendezvous. Ranks of another job that connect to the
-// same port are refused.
+// Job: names of the job to which a rank belongs. When ranks connect at the rendezvous, they compare these names. If
+// ranks of another job connect to the same port, their names differ, and they are refused.
 //
 // A job has up to three names:
 //

@@ -1,5 +1,5 @@
-// Number of processes that the launcher has started. Launchers such as mpirun and srun set variables with it. The
-// bootstrap over MPI compares the number with the number of ranks of MPI.
+// Number of processes that the launcher has started. Launchers such as mpirun and srun set environment variables that
+// hold this number. The bootstrap over MPI compares the number with the number of ranks of MPI.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@ struct LauncherSize {
   int processes;
 };
 
-/// Returns the number of processes if it is above 1. Returns nothing if no launcher or any launcher states a single
-/// process. Reason: a launcher may run inside another one, and may start this process alone.
+/// Returns the number of processes if it is above 1. Returns nothing if no launcher states a number, or if any launcher
+/// states 1. Reason: a launcher that runs inside another launcher may have started this process alone.
 std::optional<LauncherSize> launcher_of_several();
 
 }  // namespace collectives

@@ -2,8 +2,8 @@
 // 0 is a Hub (hub.cpp), and every other rank is a Spoke (spoke.cpp).
 //
 // In an exchange, each rank contributes bytes and gets the bytes of all ranks. This class checks the length of the
-// contribution. It also stores the error that has ended the rendezvous, and every later exchange throws this error
-// again.
+// bytes that this rank contributes. It also stores the error that has ended the rendezvous. Every later exchange throws
+// this error again.
 #pragma once
 
 #include <fmt/format.h>
@@ -44,7 +44,8 @@ class Member : public Bootstrap {
  protected:
   virtual std::vector<std::string> exchange(std::string_view mine, Deadline) = 0;
 
-  /// Returns the action for which a rank waits, for log and error texts: "come to the rendezvous at 10.0.0.1:29500".
+  /// Returns the action for which this rank waits as text, such as "come to the rendezvous at 10.0.0.1:29500". Log and
+  /// error texts contain it.
   std::string come_to_rendezvous() const { return "come to the rendezvous at " + place_of(world_); }
 
   /// Returns whether this rank leaves without an error: the rendezvous has not failed, and no exception has been thrown

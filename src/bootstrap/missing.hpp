@@ -1,5 +1,5 @@
-// List of missing ranks: those that have not arrived at a rendezvous. In a rendezvous, all ranks connect, so that they
-// can exchange bytes before they have a transport. Log lines and errors contain the list.
+// List of missing ranks. In a rendezvous, all ranks connect, so that they can exchange bytes before they have a
+// transport. A rank is missing until it has connected. Log lines and errors contain the list.
 #pragma once
 
 #include <cstddef>

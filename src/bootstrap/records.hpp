@@ -18,8 +18,8 @@
 
 namespace collectives::tcp {
 
-/// Kind of a record, the first word of the record. The first record of a connection is `hello`. Other programs are
-/// unlikely to send the value of `hello`.
+/// Kind of a record. It is the first word of the record. The first record of a connection has the kind `hello`, whose
+/// value other programs are unlikely to send.
 enum class Kind : std::uint64_t {
   hello = 0x31304c4c4f43c3a9,  // To rank 0: a Hello.
   seen = 1,                    // From rank 0: the hello is accepted; a random number (8 bytes).
@@ -48,7 +48,7 @@ constexpr std::size_t max_contribution(std::size_t ranks) {
   return kMaxContributions / ranks > kSmallContribution ? kMaxContributions / ranks : kSmallContribution;
 }
 
-/// First record of a connection: what a rank claims to be.
+/// First record of a connection: the rank's claimed properties.
 struct Hello {
   std::uint32_t version = kVersion;
   Rank rank = kNoRank;

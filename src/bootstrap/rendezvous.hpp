@@ -1,7 +1,7 @@
 // Rendezvous of processes over TCP: connects all ranks, so that they can exchange bytes before they have a transport.
 //
-// Rank 0 listens. The other ranks connect to it and stay connected. In an exchange each rank sends its bytes to rank 0,
-// which sends the bytes of all ranks to all ranks.
+// Rank 0 listens. The other ranks connect to rank 0 and stay connected. In an exchange each rank sends its bytes to
+// rank 0, which sends the bytes of all ranks to all ranks.
 //
 // Processes of other programs may connect to rank 0, too. Each connection must prove that a rank made it
 // (greetings.hpp). While ranks wait, rank 0 sends them the list of missing ranks, and they log this list.
@@ -25,8 +25,8 @@ namespace collectives {
 ///
 /// `listening` is a socket that rank 0 has inherited from its launcher (COLLECTIVES_LISTEN_FD). If the socket listens
 /// at world.port, rank 0 uses a duplicate of it. The original stays open (and close-on-exec), so that no other job
-/// takes the port and the next communicator can use the socket. Connections may queue at the original before the next
-/// rendezvous, which examines them like all others.
+/// takes the port and the next communicator can use the socket. Other processes may connect to the original before the
+/// next rendezvous begins. That rendezvous examines these connections like all others.
 ///
 /// Throws Error{bootstrap} naming the host, port or rank at fault, Error{timeout} naming the missing ranks, or
 /// Error{system} if no file descriptor is left.

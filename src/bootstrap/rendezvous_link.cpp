@@ -1,6 +1,6 @@
-// Implementation of Link, a TCP connection between rank 0 and another rank. Over links, the ranks exchange bytes before
-// they have a transport (rendezvous.hpp). A link sends and receives records without blocking. A record has a kind, a
-// length and a payload.
+// Implementation of Link, a TCP connection between rank 0 and another rank. The ranks use links to exchange bytes
+// before they have a transport (rendezvous.hpp). A link sends and receives records without blocking. A record has a
+// kind, a length and a payload.
 #include "bootstrap/rendezvous_link.hpp"
 
 #include <fmt/format.h>

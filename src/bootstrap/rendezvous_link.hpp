@@ -1,5 +1,5 @@
-// Link: a TCP connection between rank 0 and another rank, over which ranks exchange bytes before they have a transport
-// (rendezvous.hpp). A link carries records. A record has a kind, a length and a payload.
+// Link: a TCP connection between rank 0 and another rank. The ranks use links to exchange bytes before they have a
+// transport (rendezvous.hpp). A link carries records. A record has a kind, a length and a payload.
 #pragma once
 
 #include <poll.h>
@@ -26,10 +26,10 @@ class Link {
 
   void set_max_payload(std::size_t bytes) { max_payload_ = bytes; }
 
-  /// Returns a text about the peer that states how the connection has ended. Returns an empty text while the connection
-  /// is open.
+  /// Returns a text that states how the connection to the peer has ended. Returns an empty text while the connection is
+  /// open.
   const std::string& lost() const { return lost_; }
-  /// Returns whether the peer has sent bytes that are no record.
+  /// Returns whether the peer has sent bytes that are not a valid record.
   bool has_noise() const { return has_noise_; }
 
   void post(std::shared_ptr<const std::string> record) {

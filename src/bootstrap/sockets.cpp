@@ -1,5 +1,5 @@
-// Functions for the TCP sockets of the rendezvous, in which all ranks connect to rank 0. They resolve addresses,
-// listen, connect, and wait for events.
+// Functions for the TCP sockets of the rendezvous, in which all ranks connect to rank 0. The functions resolve
+// addresses, listen, connect, and wait for events of sockets.
 #include "bootstrap/sockets.hpp"
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 namespace collectives::tcp {
 namespace {
 
-// Maximum time until a job that ends releases the port.
+// Maximum time for which rank 0 waits until another job that is ending releases the port.
 constexpr auto kPortPatience = std::chrono::seconds(1);
 
 Socket open_socket(int family) { return Socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
@@ -34,9 +34,9 @@ int try_listen(const sockaddr* address, socklen_t bytes, Socket& listener) {
   return 0;
 }
 
-/// Listens at the address of rank 0. Returns 0, or an errno. If the address is numeric or "localhost", listens only
-/// there. If it is a host name, listens at all addresses of this host. Reason: other hosts may resolve the name to
-/// another address than this host. Debian, for example, maps a host's own name to 127.0.1.1.
+/// Listens at the address of rank 0. Returns 0, or an errno. If the address is numeric or "localhost", listens only at
+/// this address. If it is a host name, listens at all addresses of this host. Reason: another host may resolve the name
+/// to a different address than this host does. Debian, for example, maps a host's own name to 127.0.1.1.
 int try_listen(const World& world, Socket& listener) {
   in6_addr scratch{};
   const bool exact = world.address == "localhost" || ::inet_pton(AF_INET, world.address.c_str(), &scratch) == 1 ||

@@ -28,17 +28,18 @@ std::string place_of(const World& world);
 
 void set_option(const Socket& socket, int level, int option, int value);
 
-/// Blocks until an event of `entries`, or for so many milliseconds. Callers check their state and call again.
+/// Blocks until one of `entries` has an event, but for at most `milliseconds`. After that, callers check their state
+/// and call wait() again.
 void wait(std::vector<pollfd>& entries, int milliseconds);
 void pause(std::chrono::milliseconds time);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-/// Returns the addresses of rank 0. Returns null if its name does not resolve, and sets `answer` to the reason. A name
-/// may resolve later, because name servers learn of new hosts late.
+/// Returns the addresses of rank 0. Returns null if its name does not resolve, and sets `answer` to the reason. A later
+/// call may succeed, because name servers may learn of a new host late.
 Addresses resolve(const World& world, std::string& answer);
 
-/// Listens as rank 0. Waits up to one second for a port in use. Throws Error{bootstrap} naming the port, or
-/// Error{system} if no descriptor is left.
+/// Listens as rank 0. If the port is in use, waits for it for up to one second. Throws Error{bootstrap} naming the
+/// port, or Error{system} if no descriptor is left.
 Socket listen_at(const World& world, Deadline deadline);
 
 /// Returns a duplicate of an inherited listening socket. The original stays open for the next rendezvous. Returns

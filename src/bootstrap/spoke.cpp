@@ -1,6 +1,7 @@
-// Implementation of the spoke, a rank other than rank 0 in a rendezvous. In a rendezvous, all ranks connect to rank 0
-// (rendezvous.hpp). A spoke connects and sends a hello with its rank. Rank 0 answers with a random number, which the
-// spoke sends back as a proof (greetings.hpp). Then both exchange records. A record has a kind, a length and a payload.
+// Implementation of the spoke. In a rendezvous, all ranks connect to rank 0 (rendezvous.hpp). Every rank except rank 0
+// is a spoke. A spoke connects to rank 0 and sends a hello, which contains its rank. Rank 0 answers with a random
+// number, which the spoke sends back as a proof (greetings.hpp). After that, the spoke and rank 0 exchange records. A
+// record has a kind, a length and a payload.
 #include "bootstrap/spoke.hpp"
 
 #include <fmt/format.h>
@@ -24,20 +25,20 @@
 namespace collectives::tcp {
 namespace {
 
-// Maximum payload in bytes that a spoke accepts before rank 0 has answered, because the listener may be another
-// program.
+// Maximum payload in bytes that a spoke accepts until it knows that the listener is rank 0. Before that, the listener
+// may be another program.
 constexpr std::size_t kMaxAnswer = std::size_t{64} << 10;
 // Time after the deadline of this rank in which rank 0 may still send the cause of the failure.
 constexpr auto kVerdictPatience = std::chrono::seconds(1);
-// Times between attempts to resolve the host of rank 0. The first one holds until an attempt succeeds. The second one
-// follows, because the address may change.
+// kResolveAgain is the time between attempts to resolve the host name of rank 0, until an attempt succeeds.
+// kRefreshAddresses is the time after which the spoke resolves the name again, because the address may change.
 constexpr auto kResolveAgain = std::chrono::seconds(1), kRefreshAddresses = std::chrono::seconds(10);
 
-// Minimum time without an answer of the listener after which an error reports this silence. After less time, the
-// listener may just be slow, and the error reports its answer to an earlier attempt.
+// Minimum duration of an attempt without an answer that an error reports as such. In a shorter attempt, the listener
+// may only be slow. The error then reports the answer to an earlier attempt.
 constexpr auto kRealSilence = std::chrono::seconds(1);
 
-/// A rank of a rendezvous other than rank 0.
+/// Bootstrap of a rank that is not rank 0.
 class Spoke final : public Member {
  public:
   Spoke(const World& world, Deadline deadline) : Member(world) {
@@ -170,7 +171,7 @@ class Spoke final : public Member {
       fail_if_lost();
       if (!verdict && waiting.is_over()) {
         waited = waiting.seconds();
-        link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 is alive, its answer names the missing ranks.
+        link_->post(Kind::give_up, bytes_of(waited));  // If rank 0 lives, its answer names the missing ranks.
         verdict = Deadline::in(kVerdictPatience);
       } else if (verdict && verdict->passed()) {
         end(Errc::timeout, ReportedWait::text({{0}, {}, {}}, come_to_rendezvous(), rank(), waited), 0);

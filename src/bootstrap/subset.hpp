@@ -1,8 +1,9 @@
-// Bootstrap for a subset of a group of ranks. In split(), for example, the ranks of one color are a subset. A bootstrap
-// lets ranks exchange bytes. The bootstrap of a subset performs each exchange as an exchange of the whole group.
+// Bootstrap for a subset of a group of ranks. A bootstrap lets ranks exchange bytes. In split(), for example, the ranks
+// of one color are a subset of the communicator's ranks. In each exchange of a subset's bootstrap, all ranks of the
+// group exchange bytes.
 //
-// Every rank of the group takes part in every exchange, whether or not it is in a subset. From the result, each rank
-// keeps the contributions of its own subset. All ranks of the group make the same number of exchanges.
+// Ranks that are in no subset also take part in every exchange. From the result, each rank keeps only the contributions
+// of its own subset. All ranks of the group make equally many exchanges.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class SubsetBootstrap final : public Bootstrap {
   /// Exchange of the group: takes the bytes of this rank and returns the bytes of all ranks.
   using Exchange = std::function<std::vector<std::string>(std::string_view mine, Deadline)>;
 
-  /// Properties of this rank from the bootstrap of the group.
+  /// Properties of this rank that the bootstrap of the group has returned.
   struct ParentInfo {
     std::string host, domain;
     WireFactory wires;

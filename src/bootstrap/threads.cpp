@@ -2,8 +2,8 @@
 //
 // A bootstrap lets ranks exchange bytes. The threads share one object, the Rendezvous. In an exchange, each rank writes
 // its bytes to its own slot. The last rank that arrives ends the exchange and wakes the other ranks. An exchange fails
-// if the deadline of a waiting rank passes, or if a rank has destroyed its bootstrap instead of arriving. All ranks
-// then throw the same error, in this exchange and in all later ones.
+// if the deadline of a waiting rank passes, or if a rank destroys its bootstrap before it arrives. All ranks then throw
+// the same error, in this exchange and in all later ones.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // Implementation of world_of(), which finds the rank of this process, the number of ranks, and the address of rank 0.
-// Each launcher sets environment variables with names of its own. This file has one function per launcher.
+// Each launcher sets environment variables with different names, so this file has one function per launcher.
 #include "bootstrap/world.hpp"
 
 #include <fmt/format.h>
@@ -49,14 +49,14 @@ World place(const Variables& variables, std::string_view rank, std::string_view 
   return world;
 }
 
-/// Returns a port for a job, from 15000 to 29999. Linux does not use these ports for outgoing connections by default.
+/// Returns a port for a job, from 15000 to 29999. By default, Linux uses other ports for outgoing connections.
 int port_of_job(std::string_view job) {
   std::uint32_t hash = 2166136261u;  // FNV-1a gives the same value on every rank and in every build.
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return static_cast<int>(15000u + hash % 15000u);
 }
 
-/// Returns the first host of a Slurm list: "node07-ib" for "node[07-09,12]-ib,gpu1".
+/// Returns the first host of a host list of Slurm. Example: "node07-ib" for "node[07-09,12]-ib,gpu1".
 std::string first_host(std::string_view list) {
   std::string host;
   bool skipping = false;  // True from the end of the first number in a bracket to the end of the bracket.
@@ -89,8 +89,8 @@ void choose_rendezvous_point(World& world, const Variables& variables, std::stri
   }
   world.address = address ? *address : fallback_host;
   world.port = port ? number("MASTER_PORT", *port, 1, kLargestPort) : port_of_job(job);
-  // Without MASTER_PORT, the port is computed from the id of the job, so ranks that meet have equal ids. With
-  // MASTER_PORT, ranks of different hosts may have different ids.
+  // Without MASTER_PORT, the port is computed from the id of the job, so all ranks that connect at this port have the
+  // same id. With MASTER_PORT, ranks of one job may have different ids on different hosts.
   if (!port && !job.empty()) world.job.text = fmt::format("{} {}", world.source, job);
 }
 

@@ -1,5 +1,6 @@
 // World: rank and number of ranks of this process, and the address of rank 0. The function world_of() finds them in the
-// environment variables that launchers set. The function is pure: it gets the variables as an argument.
+// environment variables that launchers set. The function gets the variables as an argument, so that tests can pass any
+// variables.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,7 @@ struct World {
   std::string address = {};  ///< Host name or IP address at which rank 0 listens; empty if size is 1.
   int port = 0;              ///< Port at which rank 0 listens; 0 if size is 1.
   std::string source = {};   ///< Source of these values: "RANK", "TF_CONFIG", "Open MPI", "PMI", "Slurm" or "nobody".
-  Job job = {};              ///< Names of the job. world_of() leaves out the user.
+  Job job = {};              ///< Names of the job; world_of() does not set the user.
   std::string hint = {};  ///< Probable cause if other ranks do not come, such as "started without srun?"; may be empty.
 };
 

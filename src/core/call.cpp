@@ -1,6 +1,6 @@
-// Implementation of the checks of a call's arguments, and of sign(), which computes the signature of a call. Each rank
-// first checks its own arguments. Only then does it send anything. The signature holds the arguments that must be equal
-// on all ranks, so that ranks can compare them.
+// Implementation of the checks of a call's arguments, and of sign(), which computes the signature of a call. The
+// signature holds the arguments that must be equal on all ranks, so that ranks can compare them. A rank checks its own
+// arguments before it sends anything to other ranks.
 //
 // A reduce-scatter divides the input among the ranks, and an all-gather divides the output. The part of a rank is its
 // range of the divided vector.
@@ -30,8 +30,8 @@ namespace {
               std::string(to_string(call.collective)));
 }
 
-/// Returns the type of the elements. Takes it from the input or the output, depending on which of them every rank
-/// passes.
+/// Returns the type of the elements. In some collectives, not every rank passes both an input and an output. Takes the
+/// type from the buffer that every rank passes.
 DataType type_of(const Call& call) {
   switch (call.collective) {
     case Collective::reduce_scatter:
@@ -122,8 +122,9 @@ struct NamedCount {
   std::size_t count;
 };
 
-/// Checks the size of an element of a user op, which may consist of several elements of the type. Also checks that each
-/// buffer holds only whole elements. `counts` has the numbers of elements of all buffers that this rank uses.
+/// Checks the element size of a user op. An element of a user op may consist of several elements of the type. Also
+/// checks that each buffer holds a whole number of such elements. `counts` lists the numbers of elements of all buffers
+/// that this rank uses.
 void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCount> counts) {
   const DataType type = call.input.type;
   const std::size_t bytes = element_bytes_of(type, call.op), each = bytes / size_of(type);
@@ -147,7 +148,7 @@ void check_elements(const Call& call, Rank rank, std::initializer_list<NamedCoun
     check(call.displacements[r], [r] { return fmt::format("displacements[{}]", r); });
 }
 
-/// Checks that input and output have the same number of elements.
+/// Checks that input and output have equally many elements.
 void check_equal_counts(const Call& call, Rank rank) {
   if (call.input.count != call.output.count)
     refuse(call, rank, fmt::format("input has {} elements, output has {}", call.input.count, call.output.count));

@@ -1,5 +1,6 @@
-// A collective call as a value, with the checks of its arguments. Each rank checks its call and computes the signature
-// before it sends anything. The signature holds the arguments that all ranks compare.
+// Structure with the arguments of a collective call, and the functions that check these arguments. Each rank checks its
+// call and computes the signature of the call before it sends anything. The signature holds the arguments that must be
+// equal on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -26,27 +27,28 @@ struct Call {
   Buffer output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
-  /// Lengths of the parts of the vector that a v-form divides, by rank. It is the input of reduce_scatter and scatter,
-  /// and the output of all other collectives.
+  /// Lengths of the parts of a vector, by rank. Only a v-form has them, a call in which parts have different lengths.
+  /// The vector is the input of reduce_scatter and scatter, and the output of all other collectives.
   std::span<const std::size_t> counts = {};
-  std::span<const std::size_t> displacements = {};  ///< first elements of these parts; empty: one after another
-  PartLayout input_parts = {};                      ///< parts of the input of a v-form of all_to_all
-  bool has_counts = false;                          ///< whether the call is a v-form
-  std::uint64_t layout = 0;                         ///< hash of the number and the lengths of a fused group's tensors
-  std::span<const std::size_t> lengths = {};        ///< lengths of a fused group's tensors, for error texts
-  std::string_view names = {};                      ///< names of a fused group's tensors, if there are several
-  bool split = false;                               ///< whether split() makes the call
-  /// Number of an element type that the library lacks, in a call of another interface that does not reduce. Ranks
-  /// compare it. 0: the elements are of the type of the buffers.
+  std::span<const std::size_t> displacements =
+      {};                                     ///< first elements of these parts; empty: the parts lie one after another
+  PartLayout input_parts = {};                ///< parts of the input of a v-form of all_to_all
+  bool has_counts = false;                    ///< whether the call is a v-form
+  std::uint64_t layout = 0;                   ///< hash of the number and the lengths of a fused group's tensors
+  std::span<const std::size_t> lengths = {};  ///< lengths of a fused group's tensors, for error texts
+  std::string_view names = {};                ///< names of a fused group's tensors, if there are several
+  bool split = false;                         ///< whether split() makes the call
+  /// Number of an element type of another interface, such as MPI, that the library lacks. Only calls that do not reduce
+  /// have one. Ranks compare this number. 0: the elements have the type of the buffers.
   std::uint64_t foreign_type = 0;
   Memory memory = Memory::host;
-  /// Tensors of a fused group in device memory, otherwise empty. The vector of such a call consists of these tensors,
-  /// one after the other. `input` and `output` then hold only the length of the vector.
+  /// Tensors of a fused group in device memory; empty for any other call. The vector of a fused group consists of its
+  /// tensors, one after another. If this list is not empty, `input` and `output` hold only the length of the vector.
   std::span<const Tensor> tensors = {};
 };
 
-/// Buffers that a rank uses in a call. For example, only the root of a reduce has an output. The library ignores a
-/// buffer that the rank does not use.
+/// Buffers that a rank uses in a call. For example, only a reduce's root has an output. The library ignores buffers
+/// that the rank does not use.
 struct Sides {
   bool input = false, output = false;
 };
@@ -91,8 +93,8 @@ void check_compressor(const Call& call, std::string_view name, Rank rank);
 Signature sign(const Call& call, Rank rank, int size, std::string_view backend, bool deterministic,
                const WireName& wire, bool force);
 
-/// Returns the signature of a call that a rank has refused. It identifies the function, and holds no
-/// other argument, so that refusals of the same call are equal on all ranks.
+/// Returns the signature of a call that was refused. It identifies the function, and holds no other argument, so that
+/// refusals of the same call are equal on all ranks.
 Signature sign_refusal(const Call& call) noexcept;
 
 }  // namespace collectives

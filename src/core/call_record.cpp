@@ -1,7 +1,7 @@
-// Functions of call records. A call record describes one call of a rank: number, arguments and hashes. Ranks compare
-// their records to find a mismatch, a call in which their arguments differ. Details are parts of a record that only
-// error texts need, such as the name of a tensor. This file encodes details, compares records, and writes the texts
-// about mismatches.
+// Implementation of call records. A call record describes one call of a rank by its number, its arguments and hashes.
+// Ranks compare their records to find a mismatch, that is, a call in which their arguments differ. The details of a
+// record are used mainly in error texts, such as the name of a tensor. This file encodes details, compares records, and
+// writes the texts about mismatches.
 #include "core/call_record.hpp"
 
 #include <fmt/format.h>
@@ -77,8 +77,8 @@ CallDetails decode_details(std::string_view bytes) {
 // ---- comparison ----
 
 bool agree(const CallRecord& a, const CallRecord& b) noexcept {
-  // Different calls may have equal hashes, so this function also compares signatures and names. A name may be missing,
-  // because a later call has overwritten the details.
+  // Different calls may have equal hashes, so this function also compares signatures and names. If a later call has
+  // overwritten the details of a record, its name is missing and is not compared.
   const bool names_differ = !a.details.name.empty() && !b.details.name.empty() && a.details.name != b.details.name;
   return a.hash.after == b.hash.after && a.signature == b.signature && !names_differ;
 }
@@ -89,7 +89,7 @@ namespace {
 
 std::atomic<const Vocabulary*> vocabulary = nullptr;
 
-/// Arguments in which the records of one call differ between ranks.
+/// Arguments in which ranks' records of one call differ.
 struct Differences {
   explicit Differences(const std::vector<Arrived>& arrived) {
     const auto differ = [&](auto&& field) {
@@ -150,8 +150,8 @@ std::string elements_of(const Signature& s) {
   return is_foreign ? words->elements(s) : elements_text(s, s.count, to_string(s.type));
 }
 
-/// Returns the arguments of a call as text, such as "4096 x bf16 root 1". Names only some arguments: those that differ
-/// between ranks, and the elements.
+/// Returns the arguments of a call as text, such as "4096 x bf16 root 1". The text contains the number and type of the
+/// elements, and the arguments that differ between ranks.
 std::string arguments_text(const Arrived& arrived, const Differences& differences) {
   const Signature& s = arrived.call.signature;
   const CallDetails& details = arrived.call.details;
@@ -183,8 +183,8 @@ struct Alike {
   bool refused() const { return ranks.front().call.signature.refused; }
 };
 
-/// Groups the ranks whose records are equal by same(), and describes each group. Ranks that have refused the call come
-/// first, then small groups, because these ranks probably made the mistake.
+/// Forms groups of ranks with equal records, and describes each. Groups that have refused the call come first. Smaller
+/// groups come before larger ones, because the ranks of a small group probably made the mistake.
 template <class Key, class Describe>
 std::vector<Alike> groups_of(std::vector<Arrived> arrived, Key&& same, Describe&& describe) {
   std::ranges::sort(arrived, {}, &Arrived::rank);

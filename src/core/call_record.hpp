@@ -1,11 +1,14 @@
-// Call record: one call of a rank, as other ranks compare it with their own. A rank keeps records of its newest calls.
+// Call record: describes one call of a rank, so that other ranks can compare it with their own calls. A rank keeps
+// records of its newest calls.
 //
-// A running hash identifies all calls of a rank up to one call. Ranks that have made equal calls have equal running
-// hashes. The first call that differs is therefore the first with equal hashes before it and different hashes after it.
+// The running hash of a rank covers all its calls up to a given call. Ranks that have made equal calls have equal
+// running hashes. In the first call that differs, the running hashes of two ranks are therefore equal before the call,
+// and different after it.
 //
-// Details are texts and lists that a signature holds only as hashes, such as the name of a tensor. Error texts show
-// them. Only calls with details write them. Encoded details are fields one after the other: a letter, two bytes with
-// the length of the value, lowest byte first, and the value.
+// A signature holds the arguments on which ranks must agree. Some arguments are texts or lists, such as the name of a
+// tensor, of which the signature holds only a hash. The details of a call hold these texts and lists for error texts.
+// Encoded details consist of fields. A field is a letter, two bytes with the length of the value, lowest byte first,
+// and the value.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +40,9 @@ struct CallDetails {
 /// Letter of a field in encoded details.
 enum class Detail : char { name = 'n', op = 'o', compression = 'c', refusal = 'r', lengths = 'l', displacements = 'd' };
 
-/// Largest number of bytes of a call's encoded details. Longer details are cut.
+/// Maximum number of bytes of a call's encoded details. Longer details are cut.
 inline constexpr std::size_t kDetailBytes = 1008;
-/// Largest numbers of bytes of the fields. Together with their heads, the fields fit into kDetailBytes.
+/// Maximum numbers of bytes of the values of fields. All fields, with their letters and lengths, fit into kDetailBytes.
 inline constexpr std::size_t kNameBytes = 320, kOpBytes = 96, kCompressionBytes = 128, kRefusalBytes = 400;
 /// Largest number of lengths in encoded details.
 inline constexpr std::size_t kDetailLengths = 48;

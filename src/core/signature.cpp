@@ -15,7 +15,8 @@ WireName::WireName(std::string_view name, std::uint64_t detail) noexcept
 }
 std::string_view WireName::view() const noexcept { return {text, ::strnlen(text, sizeof text)}; }
 
-// A packed signature has 6 bits for the collective, 5 bits for the type and 5 bits for the op.
+// A packed signature has 6 bits for the collective, 5 bits for the type and 5 bits for the op. All values must fit into
+// these bits.
 static_assert(std::size(kCollectives) <= 64 && std::size(kDataTypes) <= 32 && std::size(kReduceKinds) <= 32);
 
 SignatureWords pack(const Signature& s) noexcept {

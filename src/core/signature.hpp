@@ -1,13 +1,13 @@
-// Signature of a call: the arguments on which all ranks must agree, in a form that ranks can compare.
+// Signature of a call: the arguments that must be equal on all ranks, in a form that ranks can compare.
 //
-// Messages carry the tag of their call. In shared memory, cache lines with values and counters of chunks carry it, too.
-// A tag has 32 bits of a number and 32 bits of the running hash, the hash of all signatures of the communicator so far.
-// The number is that of the call. In a subgroup of ranks, it is that of the collective in the subgroup (see
-// renumbered()). If a tag has the expected number and another hash, the ranks have made different calls. The receiver
-// then refuses the data unused. A call in which ranks receive nothing is thus compared in the next call.
+// Each message carries a tag. Data in shared memory carry a tag, too. A tag holds 32 bits of a number and 32 bits of
+// the running hash, the hash of the signatures of all calls so far. The number is usually the number of the call. In a
+// subgroup of ranks, it is the number of the collective in the subgroup (see renumbered()). If a tag has the expected
+// number but a different hash, the ranks have made different calls. The receiver then does not use the data. A rank
+// that receives nothing in a call detects a difference in the next call, because the running hash covers all calls.
 //
-// Arrival records contain full signatures. A rank publishes an arrival record when it enters a call. Peers read the
-// record in long waits and for error texts. Price: each call stores its record, which takes a few stores.
+// When a rank enters a call, it publishes an arrival record, which contains the whole signature. Peers read the record
+// in long waits, and for error texts. Price: each call takes a few additional stores for its record.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@
 
 namespace collectives {
 
-/// Name of the compression of a call: a codec, which converts f32 values to fewer bytes, or top-k with its k. Holds the
-/// first 16 characters, and a hash of the whole name.
+/// Name of the compression of a call. It names a codec, which converts f32 values to fewer bytes, or top-k with its k.
+/// The structure holds the first 16 characters of the name, and a hash of the whole name.
 struct WireName {
   char text[16] = {};  ///< padded with zeros
   std::uint64_t hash = 0;
   WireName() = default;
-  /// Stores the name and its hash. `detail`: number that also enters the hash, such as a hash of other settings on
-  /// which ranks must agree.
+  /// Stores the name and its hash. `detail`: additional number in the hash, such as a hash of other settings on which
+  /// ranks must agree.
   explicit WireName(std::string_view name, std::uint64_t detail = 0) noexcept;
   std::string_view view() const noexcept;
   bool operator==(const WireName&) const = default;
@@ -42,12 +42,14 @@ struct Signature {
   Memory memory = Memory::host;
   Rank root = 0;
   std::uint64_t count = 0;  ///< elements of the whole vector
-  /// Bits of the factor of pre_scaled_sum, or hash of the user op. In a call that does not reduce: Call::foreign_type.
+  /// Bits of the factor of pre_scaled_sum, or hash of the user op. In a call that does not reduce, the value of
+  /// Call::foreign_type.
   std::uint64_t op_detail = 0;
   std::uint64_t counts_hash = 0;  ///< hash of the parts' lengths, or of the lengths of the tensors of a fused group
   WireName wire = {};             ///< codec or top-k compression; all zero: none
   bool force = false;             ///< whether the call is compressed even if that is slower
-  /// Whether the rank has refused the call. Then only `collective`, `has_counts` and `split` are set, too.
+  /// Whether the rank has refused the call. If so, the other fields except `collective`, `has_counts` and `split` are
+  /// not set.
   bool refused = false;
   bool split = false;  ///< whether split() makes the call
 

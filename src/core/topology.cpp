@@ -1,5 +1,5 @@
 // Implementation of Topology, the list of hosts with the ranks of each host. Some functions make a topology from
-// numbers of ranks or from host names. Others return its properties, or describe it as text.
+// numbers of ranks or from host names. Other functions return properties of a topology, or describe it as text.
 #include "collectives/topology.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-// Functions for tunings. A tuning holds the numbers by which the library chooses an algorithm for a call, such as the
-// latency of the network. The functions read and write a tuning as JSON, and make the built-in tuning of this machine.
-// Some fields had another name in an older version. JSON with the old names is also read.
+// Implementation of tunings. A tuning holds the numbers by which the library chooses an algorithm for a call, such as
+// the latency of the network. This file reads and writes tunings as JSON, and makes the built-in tuning of this
+// machine. Some fields had other names in an older version of the library. This file also accepts JSON with the old
+// names.
 #include "core/tuning.hpp"
 
 #include <fmt/format.h>
@@ -165,9 +166,9 @@ std::size_t last_level_cache() {
 }  // namespace
 
 TuningParameters built_in_tuning() {
-  // kMost is the maximum of streaming_bytes, the length from which results are stored past the caches. Storing past the
-  // caches saves time if the buffers of a call do not fit into the last-level cache. The maximum is 128 MiB, because
-  // other programs also use a very large cache.
+  // kMost is the maximum of streaming_bytes. From this length on, results are written by stores that bypass the caches.
+  // These stores save time if the buffers of a call do not fit into the last-level cache. The maximum is 128 MiB,
+  // because other programs also use the cache if it is very large.
   constexpr std::size_t kMost = 128 << 20;
   static const std::size_t cache = last_level_cache();
   TuningParameters tuning;

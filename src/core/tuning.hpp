@@ -1,5 +1,6 @@
-// The tuning as text. A tuning is the table of numbers by which the library chooses the algorithm of each call: costs,
-// limits and sizes. The text is JSON. Rank 0 sends it to all ranks. A tuning file contains a text of this form.
+// Conversion of tunings to JSON and back. A tuning is a table of the numbers by which the library chooses the algorithm
+// of each call: costs, limits and sizes. Rank 0 sends the tuning as JSON to all ranks. A tuning file contains JSON of
+// the same form.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,14 +14,15 @@ namespace collectives {
 
 /// Returns all numbers of the tuning by name. The result does not contain `source`, which says where they come from.
 nlohmann::json to_json(const TuningParameters&);
-/// Overwrites `tuning` with the fields of a JSON object. "never" means Tuning::kNever. Throws Error{invalid_argument}
-/// for an invalid number and for an unknown field, and lists the known fields. `where` names the source of the text,
-/// for errors. A field may have the name of an earlier version. The first use of an old name logs a warning.
+/// Overwrites fields of `tuning` with the fields of a JSON object. The value "never" means Tuning::kNever. Throws
+/// Error{invalid_argument} for an invalid number and for an unknown field. The error for an unknown field lists the
+/// known fields. `where` names the source of the text, for errors. A field may have the name of an earlier version. The
+/// first use of an old name logs a warning.
 void read_json(const nlohmann::json&, TuningParameters& tuning, std::string_view where);
 
 /// Returns the time in microseconds that a core spends at each end of a message between two hosts of one machine. No
-/// network adapter takes part in such a message. The two cores therefore spend the wire's latency, half of it each.
-/// Each core also spends its usual time for a message.
+/// network adapter takes part in this message, so the cores themselves spend the time of the wire's latency, each core
+/// one half. Each core also spends its usual time for a message.
 inline double message_inside_machine_us(const TuningParameters& tuning) {
   return tuning.wire_us / 2 + tuning.wire_message_us;
 }

@@ -1,8 +1,8 @@
-// All-to-all: each rank sends a block of its input to each rank. The ranks of one host exchange their blocks through
-// shared memory. Blocks for ranks of other hosts are messages.
+// All-to-all: each rank sends a block of its input to each rank. Ranks of one host exchange their blocks through shared
+// memory. Blocks for ranks of other hosts are sent as messages.
 //
-// A rank's input consists of parts, one per rank. Part q of the input is for rank q. Part q of the output comes from
-// rank q.
+// A rank's input consists of parts, one per rank. Part q of the input is for rank q. Part q of the output is from rank
+// q.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace collectives::hierarchical {
 
-/// Number of peers to which a rank sends per depth. The depth of a Step is its place in a round.
+/// Number of peers to which a rank sends in Steps of the same depth. A Step's depth is its position in the round.
 inline constexpr int kPeersAtOnce = 4;
 
 /// Returns the Step in which the ranks of a host exchange their blocks. In this Step, a rank also copies its own block
@@ -26,12 +26,13 @@ constexpr Step exchange_inside(const RankView& view, const RoundArgs& args) {
 
 /// Emits an all-to-all in which each pair of ranks on different hosts exchanges messages directly.
 ///
-/// The p ranks exchange blocks in p turns. In turn k, rank r exchanges blocks with rank (k - r) mod p, which has rank r
-/// as its peer in the same turn. A rank sends the block for a peer before it receives the block from that peer. The
-/// output may therefore be the input buffer. A rank sends to at most kPeersAtOnce * (1 + kRoundsOnTheWire) peers before
-/// it receives from the first of them.
+/// The p ranks exchange blocks in p turns. In turn k, ranks r and (k - r) mod p exchange blocks with each other. A rank
+/// sends the block for a peer before it receives the block from that peer. The input buffer may therefore also be the
+/// output buffer. A rank sends to at most kPeersAtOnce * (1 + kRoundsOnTheWire) peers before it receives from the first
+/// of them.
 ///
-/// Each rank sends one message to each rank of the other hosts, and receives one. No byte is sent twice.
+/// Each rank sends one message to each rank of the other hosts, and receives one message from each of them. No byte is
+/// sent twice.
 struct Pairwise {
   static constexpr int groups(int ranks) { return (ranks + kPeersAtOnce - 1) / kPeersAtOnce; }
   static constexpr int depths(int ranks) { return groups(ranks) + kRoundsOnTheWire; }

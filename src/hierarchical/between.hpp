@@ -3,8 +3,9 @@
 // rail.
 //
 // The fastest algorithm depends on the length of the slice and on H, the number of hosts. A hop is the transfer of a
-// message from one host to another, which takes one network latency. Messages at the same time count as one hop. The
-// table shows the cost of an all-reduce. The costs of Doubling and Halving are those for an H that is a power of two.
+// message from one host to another, which takes one network latency. Messages that are sent at the same time count as
+// one hop. The table shows the cost of an all-reduce, with the length of a slice as the unit of traffic. The costs of
+// Doubling and Halving apply if H is a power of two.
 //
 //   algorithm  hops       slices out of each host   suits
 //   Ring       2(H-1)     2(H-1)/H, the minimum     long slices
@@ -14,10 +15,10 @@
 //   Unsummed   2          2(H-1)/H                  messages that a codec encodes
 //
 // Each algorithm is a type with three functions for all-reduce. The function all_reduce() emits Steps. A Step is one
-// action of a rank, such as a send. A round performs all Steps for one segment, a range of the slice. The depth of a
-// Step is a number that orders the Steps of its round (steps/schedule.hpp). The function depths(hosts) returns the
-// number of depths of an all-reduce. The function pieces(hosts) returns a number n: no message of an all-reduce is
-// longer than 1/n of the slice.
+// action of a rank, such as a send. A long slice is divided into segments. In each round, a rank performs Steps for one
+// segment. The depth of a Step is a number that orders the Steps of a round (steps/schedule.hpp). The function
+// depths(hosts) returns the number of depths of an all-reduce. The function pieces(hosts) returns a number n: no
+// message of an all-reduce is longer than 1/n of the slice.
 //
 // All types but Unsummed also have a function broadcast(). All Steps of a broadcast have depth 0, because each rank
 // forwards a segment as soon as the segment arrives. OneShot and Doubling also have barrier(), a synchronization: no
@@ -150,7 +151,7 @@ struct Cube {
   static constexpr int kNobody = 1 << 30;
 };
 
-/// Ranks of this host and of another one, in host order. Their values are added in this order.
+/// Ranks of this and of another host, in host order. Their values are added in this order.
 struct Pair {
   Rank ranks[2];
   constexpr Pair(const RankGroup& rail, int other)

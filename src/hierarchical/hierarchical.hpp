@@ -4,16 +4,16 @@
 // shared memory (steps/step.hpp). With one host, an algorithm is a single host Step. With several hosts, host Steps
 // reduce or gather the data of each host, and messages carry the results between hosts.
 //
-// The local number of a rank is its index in its host. An all-reduce, broadcast or reduce divides the vector into
-// slices, as many as the smallest host has ranks. Slice s belongs to local rank s of every host. These ranks form rail
-// s, and only they send the slice between hosts. In a reduce-scatter or all-gather, the ranks of a host send parts
-// instead of slices. A part is the range of the vector that belongs to one rank. In all these collectives, the network
-// carries one sum or one copy per host, not one per rank. Several ranks of a host send at the same time.
+// The local number of a rank is its index in its host. In an all-reduce, broadcast or reduce, the vector is divided
+// into slices. The number of slices is the number of ranks of the smallest host. The ranks with local number s of all
+// hosts form rail s. Only ranks of rail s send slice s between hosts. In a reduce-scatter or all-gather, the vector is
+// divided into parts instead. A part is the range of the vector that belongs to one rank. In all these collectives, a
+// host sends one sum or one copy of the data, not one per rank. Several ranks of a host send at the same time.
 //
-// The plan of a call names the algorithm along the rails (between.hpp). For short vectors, the plan may choose that
-// only one rank of each host exchanges messages. In an all-reduce or broadcast, the whole vector is then one slice. In
-// a reduce-scatter or all-gather, that rank is the leader of its host (leaders.hpp). If every host has only one rank,
-// host Steps are left out, except in reduce and barrier.
+// The plan of a call names the algorithm by which the ranks of a rail exchange messages (between.hpp). For short
+// vectors, the plan may let only one rank of each host exchange messages. In an all-reduce or broadcast, the whole
+// vector is then one slice. In a reduce-scatter or all-gather, that rank is the leader of its host (leaders.hpp). If
+// every host has only one rank, host Steps are left out, except in reduce and barrier.
 //
 // Price: if hosts have different numbers of ranks, the additional ranks of larger hosts send nothing in an all-reduce.
 #pragma once
@@ -63,8 +63,8 @@ constexpr void all_reduce(const Grid& grid, int slice_count, Range whole, Run&& 
   run(inside);
 }
 
-/// Visits the ranks of host h in batches. A batch has at most as many ranks as this host. Each local rank can thus
-/// handle the part of one rank of the batch.
+/// Visits the ranks of host h in batches. A batch has no more ranks than this host. Each local rank can thus handle the
+/// part of one rank of the batch.
 template <class Visit>
 constexpr void for_each_batch(const Grid& grid, int h, Visit&& visit) {
   const Peers ranks = grid.ranks_of(h);
@@ -90,7 +90,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, std::span<Ra
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];
   const bool alone = grid.one_rank_each();
   // Starts with the next host, so that not all hosts send to the same host at once. The own host is last. Its sum is
-  // then in the cache for the final addition.
+  // then cached for the final addition.
   for (int stop = 1; stop <= grid.host_count(); ++stop) {
     const int h = (grid.host + stop) % grid.host_count();
     const Place destination = h == grid.host ? Place::output : Place::work;

@@ -2,17 +2,17 @@
 //
 // The leader sends and receives messages for all ranks of its host. One message carries the data of several hosts, so
 // few messages suffice. If H, the number of hosts, is a power of two, each leader sends log2(H) messages: 9 with 512
-// hosts. A part is the range of the vector that belongs to one rank. In the algorithms of hierarchical.hpp, each rank
-// sends H - 1 messages of one part each if hosts are equally large. Short vectors profit from few messages, because
-// each message costs one latency and time of a core. If all hosts are equally large and all parts equally long, a
-// message holds at most half of the vector.
+// hosts. A part is the range of the vector that belongs to one rank. With the algorithms of hierarchical.hpp, each rank
+// sends H - 1 messages of one part each if all hosts have equally many ranks. For short vectors, few messages are
+// faster, because each message costs one latency and some time of a core. If all hosts have equally many ranks and all
+// parts are equally long, a message holds at most half of the vector.
 //
 // A message holds the parts of consecutive hosts. The algorithms therefore require that ranks are numbered host by
-// host: the ranks of each host have consecutive numbers. The vector is not divided into segments, as it is in other
-// algorithms.
+// host: the ranks of each host have consecutive numbers. Other algorithms divide a long vector into segments. These
+// algorithms do not.
 //
 // Price: in a reduce-scatter, the leader stores partial sums of the whole vector. The vector must fit in one message.
-// The leader alone does work that the ranks of its host could share.
+// The leader alone adds and sends, although the ranks of its host could share this work.
 #pragma once
 
 #include <algorithm>
@@ -101,8 +101,8 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   run(copy(parts[self], Place::work, Place::output));
 }
 
-/// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for the parts of all other
-/// hosts. The ranks of its host then copy the whole vector from the leader.
+/// Emits an all-gather. The ranks of a host gather their parts. The leader exchanges them for all other hosts' parts.
+/// The ranks of its host then copy the whole vector from the leader.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   const Rank self = grid.here()[static_cast<std::size_t>(grid.local)];

@@ -1,15 +1,15 @@
-// Gather, scatter and scan of the backend `hierarchical`.
+// Algorithms for gather, scatter and scan of the backend `hierarchical`.
 //
 // On one host, each of these collectives is a single host Step: the ranks perform it together through shared memory. On
 // several hosts, gather and scatter have two forms:
 //
 //   direct  every rank of another host exchanges a message with the root: for long parts
-//   tree    the ranks of a host gather at their leader, and leaders form a binomial tree: for short vectors
+//   tree    one rank per host, the leader, exchanges messages along a binomial tree of leaders: for short vectors
 //
 // In the tree, one message holds the parts of all ranks of several hosts. With H hosts, the root of a gather therefore
 // receives at most log2(H) messages, rounded up. In the direct form, it receives one message from each rank of H - 1
-// hosts. Ranks must be numbered host by host, so that the parts in a message form one range. Price of the tree: a
-// leader copies the parts of other ranks, and the vector must fit in one message.
+// hosts. The ranks of each host must have consecutive numbers, so that the parts in a message form one range. Price of
+// the tree: a leader copies the parts of other ranks, and the vector must fit in one message.
 //
 // A scan on several hosts passes partial results from rank to rank (ring.hpp), or is a direct exchange
 // (direct_exchange.hpp).
@@ -28,8 +28,8 @@ constexpr Step rooted_step(Step::Kind kind, const Grid& grid, const Parts& parts
   return step;
 }
 
-/// Calls visit() for the ranks of all other hosts: first for one rank of each host, then for the next one of each host.
-/// The host after this one is the first.
+/// Calls visit() for each rank of all other hosts. First visits one rank of each host, then a second rank of each host,
+/// and so on. Begins with the host after this rank's host.
 template <class Visit>
 constexpr void for_each_away(const Grid& grid, Visit&& visit) {
   std::size_t most = 0;
@@ -54,8 +54,8 @@ constexpr void gather(const Grid& grid, int root_host, int root_local, const Par
   if (self == root) for_each_away(grid, [&](Peers owner) { run(receive(owner, parts[owner[0]])); });
 }
 
-/// Emits a scatter. The root sends the ranks of other hosts their parts. The ranks of its own host read theirs in
-/// shared memory. Wire: the parts of all other hosts out of the root's host.
+/// Emits a scatter. The root sends the ranks of other hosts their parts. Ranks of its own host read theirs in shared
+/// memory. Wire: the parts of all other hosts out of the root's host.
 template <class Run>
 constexpr void scatter(const Grid& grid, int root_host, int root_local, const Parts& parts, Run&& run) {
   const Rank root = grid.ranks_of(root_host)[static_cast<std::size_t>(root_local)];

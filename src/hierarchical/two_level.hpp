@@ -1,18 +1,18 @@
-// Two-level algorithms inside one host whose ranks run in several domains.
+// Two-level algorithms inside a host with ranks in several domains.
 //
-// A domain is the ranks that share a socket or a last-level cache. The library hwloc finds the domains, unless the user
-// names them. A copy from one domain to another takes more time than a copy inside a domain. With these algorithms,
-// each byte enters a domain once, not once for each rank of the domain.
+// A domain is the set of ranks of a host that share a socket or a last-level cache. The library hwloc finds domains,
+// unless the user names them. A copy from one domain to another takes more time than a copy inside a domain. With
+// two-level algorithms, each byte is copied to a domain once, not once for each rank of the domain.
 //
 // The algorithms have the structure of hierarchical.hpp, with domains in place of hosts. A rail is one rank of each
 // domain. The ranks of a domain or a rail perform a host Step: a collective through shared memory. Rails can do so,
 // because all domains share memory. A subgroup is a domain or a rail. Each subgroup has an area of its own in the
 // shared memory of the host (shared_memory/subgroup_memory.hpp).
 //
-// Price: a collective takes several host Steps, and each host Step synchronizes its ranks. Short vectors therefore use
-// one host Step of all ranks. So do values that must be added in rank order. All domains must have equally many ranks.
-// With several hosts, the collectives inside a host do not use domains. The cost of data between domains is in two
-// fields of the tuning, domain_us and domain_us_per_byte. Their built-in values are guesses, not measurements.
+// Price: a collective takes several host Steps, and each host Step synchronizes its ranks. For short vectors, the
+// library therefore uses one host Step of all ranks instead. It also does so for values that must be added in rank
+// order, if domains have different numbers of ranks, and with several hosts. Two fields of the tuning hold the cost of
+// data between domains: domain_us and domain_us_per_byte. Their built-in values are guesses, not measurements.
 #pragma once
 
 #include "hierarchical/hierarchical.hpp"
@@ -60,7 +60,7 @@ constexpr void reduce_scatter(const Grid& grid, const Parts& parts, Run&& run) {
   }
 }
 
-/// Emits an all-gather. The rails gather first. Then every domain gathers the parts of each domain in turn.
+/// Emits an all-gather. The rails gather first. Then every domain gathers each domain's parts in turn.
 template <class Run>
 constexpr void all_gather(const Grid& grid, const Parts& parts, Run&& run) {
   run(subgroup_step(Subgroup::rail, Step::Kind::host_all_gather, parts, grid.rail().members, {}));

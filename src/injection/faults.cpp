@@ -1,6 +1,7 @@
-// Implementation of the parser of faults. A fault is a failure that the user asks the library to cause for a test, such
-// as "kill rank=2 call=17" (faults.hpp). A scanner splits the text into words, and stores the position of each word for
-// error texts. Tables list the settings that each kind of fault needs or permits.
+// Implementation of the parser of faults. A fault is a failure that the library causes for a test on request of the
+// user. The text "kill rank=2 call=17" requests a fault, for example (faults.hpp). A scanner splits such a text into
+// words. It stores the position of each word for error texts. Tables list the settings that each kind of fault needs or
+// permits.
 #include "injection/faults.hpp"
 
 #include <fmt/format.h>
@@ -23,11 +24,12 @@ struct Word {
   std::size_t position = 0;
 };
 
-/// Words of the text for Fault::Kind and Fault::Phase, in the order of the enumerators.
+/// Words in the text that stand for the enumerators of Fault::Kind, in the same order. The next array has the words for
+/// Fault::Phase.
 constexpr std::array<std::string_view, 6> kKindWords = {"delay", "stop", "kill", "disconnect", "drop", "cut"};
 constexpr std::array<std::string_view, 4> kPhaseWords = {"begin", "sent", "wait", "end"};
 
-/// Settings that a fault needs, and settings that it permits.
+/// Settings that one kind of fault needs, and settings that it permits.
 struct Settings {
   std::vector<std::string_view> needed, optional;
 };
@@ -104,8 +106,7 @@ class FaultParser {
       if (std::ranges::count(needed, key) + std::ranges::count(optional, key) == 0 || equals == key.npos)
         refuse(words[i].position, fmt::format("\"{}\" is no setting of {}; it needs {}=, and takes {}=", words[i].text,
                                               words[0].text, fmt::join(needed, "=, "), fmt::join(optional, "=, ")));
-      if (std::ranges::count(seen, key) > 0)
-        refuse(words[i].position, fmt::format("{}= is given twice", key));
+      if (std::ranges::count(seen, key) > 0) refuse(words[i].position, fmt::format("{}= is given twice", key));
       seen.push_back(key);
       set(fault, key, {words[i].text.substr(equals + 1), words[i].position + equals + 1});
     }

@@ -1,10 +1,11 @@
-// Faults: failures that a program asks the library to cause, so that it can test how it handles them. The text of
-// COLLECTIVES_INJECT or CommunicatorOptions::inject lists them:
+// Faults: failures that the library causes on request, so that a program can test how it handles failures. The text of
+// COLLECTIVES_INJECT or CommunicatorOptions::inject lists the faults:
 //
 //   kill rank=2 call=17 phase=sent; delay rank=1 call=5 ms=300; drop from=0 to=1 call=3
 //
-// A fault is a word and settings, which are key=value. Semicolons separate faults. docs/fault_injection.md describes
-// each fault. The word "none" means no fault. injection.hpp causes the faults.
+// Each fault begins with a word for its kind. Settings of the form key=value follow. Semicolons separate faults. The
+// word "none" means no fault. docs/fault_injection.md describes each kind of fault. The class Injection (injection.hpp)
+// causes the faults.
 #pragma once
 
 #include <chrono>
@@ -37,18 +38,18 @@ struct Fault {
   Kind kind = Kind::delay;
   Phase phase = Phase::begin;
   Rank rank = -1;  ///< rank that causes the fault
-  Rank to = -1;    ///< other end, for drop and cut
+  Rank to = -1;    ///< rank at the other end; only for drop and cut
   /// Number of the call, as error texts show it. 0: the construction of the communicator.
   std::uint64_t call = 0;
   std::chrono::milliseconds delay{0};
-  unsigned datagrams = 1;  ///< number of datagrams that drop loses
+  unsigned datagrams = 1;  ///< number of datagrams that a fault of kind drop loses
 
   /// Returns the fault in the notation of the text.
   std::string text() const;
 };
 
-/// Returns the faults of a text. Throws Error{invalid_argument} that names the position of the mistake, from 1, and the
-/// valid words. `source`: variable or option that holds the text, for the error.
+/// Returns the faults of a text. If the text is invalid, throws Error{invalid_argument}, which names the position of
+/// the mistake (counted from 1) and the valid words. `source`: variable or option that holds the text, for the error.
 std::vector<Fault> parse_faults(std::string_view text, std::string_view source);
 
 /// Throws Error{invalid_argument} if a fault names a rank that a communicator of `ranks` ranks does not have.

@@ -1,8 +1,8 @@
-// Implementation of Injection, which causes faults: failures that the user asks for in a test, such as the end of a
-// rank (faults.hpp).
+// Implementation of Injection, which causes faults. A fault is a failure that a user requests for a test, such as the
+// end of a rank (faults.hpp).
 //
-// To kill or stop a rank, the rank sends the signal to its own process. The fault thus happens at an exact point. For a
-// fault `drop`, the wire loses the next UDP datagrams of one call. The wire is the transport between hosts.
+// For a fault `kill` or `stop`, the rank sends a signal to its own process. The fault thus happens at an exact point of
+// the call. For a fault `drop`, the wire, the transport between hosts, loses the next UDP datagrams of one call.
 #include "injection/injection.hpp"
 
 #include <fmt/format.h>

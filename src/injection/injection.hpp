@@ -1,13 +1,13 @@
-// Injection: causes the faults that the program has asked for (faults.hpp), at one rank of one communicator. It is
-// independent of backends and wires.
+// Injection: causes the faults (failures for tests) that the program has requested (faults.hpp). An Injection belongs
+// to one rank of one communicator. It works with all backends and wires.
 //
 // OperationQueue reports each phase of a call by enter(). If a fault names that call and phase, Injection causes it
 // once. The rank itself delays, stops or kills its process. Its wire, the transport between hosts, cuts connections and
 // loses datagrams (Wire::cut, Wire::lose). Each fault is logged as a warning before it happens: "injected: kill rank=2
 // call=17 phase=begin".
 //
-// A communicator without faults of its own rank has no Injection. Price: each attempt to progress a call then tests one
-// null pointer.
+// If no fault is requested for its rank, a communicator has no Injection. Price: each attempt to progress a call then
+// tests one null pointer.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace collectives {
 class Injection {
  public:
   /// Returns an object with the faults that rank `self` causes. Returns null if there are none. `threads`: whether the
-  /// ranks of this host are threads of one process, which no fault then stops or ends.
+  /// ranks of this host are threads of one process. If so, faults cannot stop or kill a rank.
   static std::unique_ptr<Injection> of_rank(const std::vector<Fault>& faults, Rank self, bool threads);
 
   /// Sets the wire, the transport to the ranks `remote` of other hosts; null: there is one host. Throws

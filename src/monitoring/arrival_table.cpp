@@ -1,6 +1,6 @@
-// Functions of ArrivalTable. A rank that enters a call publishes an arrival record: the number and the arguments of the
-// call. The table holds the newest records of all ranks. This file also finds the ranks for which a call waits, and
-// describes them in texts for errors.
+// Implementation of ArrivalTable. When a rank enters a call, it publishes an arrival record: the number and the
+// arguments of the call. The arrival table holds the newest records of all ranks. This file also finds the ranks for
+// which a call waits, and names them in error texts.
 #include "monitoring/arrival_table.hpp"
 
 #include <fmt/format.h>
@@ -19,14 +19,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Age of a heartbeat from which a rank is silent. A heartbeat is the time at which a waiting rank has last checked its
-// peers. A silent rank is thus not waiting in the library.
+// Age of a heartbeat from which a rank is silent. A heartbeat is the time at which a waiting rank last checked its
+// peers. A silent rank is thus not waiting in a call of the library.
 constexpr auto kSilent = 200ms;
 // Maximum number of point-to-point waits that a text names. A text is cut to 1023 bytes.
 constexpr int kMostWaits = 4;
 
-/// Returns the running hash of the calls of local rank `local` up to call `sequence`. Returns none if a later call has
-/// replaced the record of that call.
+/// Returns the running hash of the calls of local rank `local` up to call `sequence`. Returns nothing if the record of
+/// a later call has overwritten the record of that call.
 std::optional<std::uint64_t> hash_of_local(const Arena& arena, int local, std::uint64_t sequence) noexcept {
   const ArrivalRecord& record = arena.block(local).records[sequence % kRecords];
   if (record.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
@@ -138,8 +138,8 @@ std::optional<CallRecord> ArrivalTable::record_of(Rank rank, std::uint64_t seque
 
 void append_records(const ArrivalTable& table, Rank rank, std::size_t most, std::vector<Arrived>& to) {
   const std::uint64_t newest = table.newest_of(rank);
-  // Counts the records that are left. The number `newest` comes from a peer and may be the largest possible one, so a
-  // loop over call numbers might not end.
+  // The loop counts the remaining records, not the call numbers. The call number `newest` comes from a peer. If it were
+  // the largest possible number, a loop over call numbers would not end.
   for (std::uint64_t left = std::min<std::uint64_t>(newest, most); left > 0; --left)
     if (auto record = table.record_of(rank, newest - left + 1)) to.push_back({rank, *std::move(record)});
 }

@@ -2,16 +2,15 @@
 //
 // The ranks of a host publish their calls in the arena, the shared memory of the host, where each rank has a block.
 // When a rank enters a call, it writes an arrival record to its block. The record holds the number of the call, the
-// running hash of all calls so far, and the signature: the arguments that ranks compare. A block keeps the
-// records of the newest 64 calls. One counter of the block holds the number of the newest call that the rank has
-// entered. Another counter holds the number of the newest call that the rank has completed. The block also holds the
-// heartbeat, the time at which the rank last checked its peers while it waited. Ranks of other hosts send arrival
-// records as control messages, which travel separately from the data. The table keeps the newest 64 records of each
-// rank of another host.
+// running hash of all calls so far, and the signature: the arguments that ranks compare. A block keeps the records of
+// the newest 64 calls. The block also holds two call numbers: that of the newest call that the rank has entered, and
+// that of the newest completed call. It also holds the heartbeat, the time at which the rank last checked its peers
+// while it waited. Ranks of other hosts send arrival records as control messages, which travel separately from the
+// data. The table keeps the newest 64 records of each rank of another host.
 //
-// The running hash covers all calls so far. If the calls of two ranks differ, their hashes therefore differ at the
-// newest call that both have entered. Then first_difference() (call_difference.hpp) searches the records for the first
-// call that differs.
+// The running hash covers all calls so far. If two ranks have made different calls, their hashes therefore differ at
+// the newest call that both have entered. In that case, first_difference() (call_difference.hpp) searches the records
+// for the first call that differs.
 //
 // Each rank has an arrival table. A table writes the block of its own rank and only reads the other blocks.
 #pragma once
@@ -46,8 +45,9 @@ std::string call_text(const CallInfo& call);
 
 class ArrivalTable {
  public:
-  /// Number of the newest calls of this rank whose hashes are kept. Over a wire, a root may be thousands of short
-  /// broadcasts ahead of a receiver, whose arrival record is then older than the kRecords records of the root.
+  /// Number of the newest calls of this rank whose hashes are kept. Over a wire, the root of broadcasts may be
+  /// thousands of short calls ahead of a receiver. The receiver's newest arrival record is then older than all kRecords
+  /// records of the root.
   static constexpr std::size_t kOwnHashes = 4096;
 
   ArrivalTable(const RankView& view, Arena& arena);

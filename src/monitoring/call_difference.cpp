@@ -1,7 +1,7 @@
 // Implementation of first_difference(), which searches for the first call in which ranks differ. An arrival record
 // holds the number and the arguments of one call of a rank. A rank keeps only the records of its newest calls. A record
-// also holds the running hash, the hash of all calls of the rank so far. The hash shows a difference in calls whose
-// records are gone.
+// also holds the running hash, which covers all calls of the rank so far. The hash therefore also shows a difference in
+// earlier calls, whose records have been overwritten.
 #include "monitoring/call_difference.hpp"
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace collectives {
 namespace {
 
-/// Returns a difference between two ranks that have no records of the same call. One rank is then so far ahead that its
-/// oldest record belongs to a later call than the newest record of the other one. The hash before that later call shows
-/// whether earlier calls differ.
+/// Returns a difference between two ranks that have no records of the same call. In this case, the oldest record of one
+/// rank belongs to a later call than the newest record of the other rank. Each record holds the running hash before its
+/// call. This hash shows whether earlier calls differ.
 std::optional<CallDifference> earlier_difference(const std::vector<Arrived>& all) {
   for (const Arrived& newest : all) {
     const std::uint64_t next = newest.call.sequence + 1;

@@ -1,6 +1,7 @@
-// Functions of the control messages, which failure detectors of different hosts send to one another. A message reports
-// a failure, or arrival records (the calls that ranks have entered). The functions convert messages to bytes, and
-// received bytes to messages. They check all bytes, because another process has sent them.
+// Implementation of the control messages, which failure detectors of different hosts send to one another. Most control
+// messages report a failure, or the calls that ranks have entered (arrival records). This file converts control
+// messages to bytes, and received bytes to control messages. It checks received bytes, because another process has sent
+// them.
 #include "monitoring/control_messages.hpp"
 
 #include <fmt/format.h>
@@ -12,8 +13,8 @@
 namespace collectives {
 namespace {
 
-/// Reads the parts of a message one after another. A function returns false if the message does not continue with the
-/// expected part.
+/// Reader of a message, which reads one part after another. Each function reads one part. It returns false if the
+/// message does not continue with this kind of part.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -39,7 +40,7 @@ class Reader {
     rest_.remove_prefix(length);
     return true;
   }
-  /// Reads up to the next end of line.
+  /// Reads the text up to the next end of line.
   bool line(std::string& text) {
     const std::size_t end = rest_.find('\n');
     if (end == std::string_view::npos) return false;
@@ -90,8 +91,8 @@ void append(std::string& bytes, const std::vector<Arrived>& records) {
   }
 }
 
-/// Reads an arrival record that has all fields. The space before the record has already been read. (A record that
-/// begins with "=" has only the fields that differ from the record before it.)
+/// Reads an arrival record that has all fields, after the space before it. The short form of a record, which begins
+/// with "=", is not read here.
 bool read_record(Reader& reader, Arrived& record) {
   CallRecord& call = record.call;
   if (!reader.number(record.rank) || record.rank < 0) return false;

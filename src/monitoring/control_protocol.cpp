@@ -1,6 +1,6 @@
-// Functions of ControlProtocol, which tells ranks of other hosts which calls this rank has entered, whether it has
-// failed, and that it leaves. They send these facts in control messages, short texts apart from the data. They also
-// store the contents of control messages that arrive.
+// Implementation of ControlProtocol, by which a rank reports to ranks of other hosts. It reports the calls that it has
+// entered, its failure, and that it leaves. The reports are control messages, short texts that are sent separately from
+// the data of calls. This file also stores the contents of received control messages.
 #include "monitoring/control_protocol.hpp"
 
 #include <fmt/format.h>
@@ -35,8 +35,9 @@ void ControlProtocol::poll() {
 void ControlProtocol::receive(Rank from, std::string_view bytes) {
   ControlMessage message = decode_control_message(bytes);
   if (const auto* const abort = std::get_if<AbortMessage>(&message)) {
-    // This rank also sends the failure to other hosts, because the message of the first sender may not reach all of
-    // them. If the wire cannot detect failed peers, this rank sends nothing, because a peer may already have ended.
+    // This rank has received a failure. It also sends the failure to other hosts, because the message of the first
+    // sender may not reach all hosts. If the wire cannot detect failed peers, this rank sends nothing, because a peer
+    // may already have ended.
     if (!wire_.detects_peer_failure()) failure_sent_ = true;
     Failure failure = abort->failure;
     if (failure.peer >= view_.world.size()) failure.peer = kNoRank;
@@ -103,7 +104,7 @@ void ControlProtocol::send_to_hosts(const std::string& bytes) noexcept {
 void ControlProtocol::post(Rank to, const std::string& bytes) noexcept {
   try {
     wire_.post_control(to, bytes);
-  } catch (const std::exception&) {  // The wire reports its failure, or this rank throws one in any case.
+  } catch (const std::exception&) {  // Ignored: if the wire has failed, it reports the failure itself.
   }
 }
 
@@ -123,7 +124,7 @@ std::vector<Rank> ControlProtocol::silent_of(Peers ranks) {
   for (Backoff backoff; !silent.empty() && std::chrono::steady_clock::now() < until; backoff.wait()) {
     poll();
     if (failure_.exists()) break;
-    arrivals_.publish_heartbeat(coarse_now());  // ranks of this host must not count this rank as stopped
+    arrivals_.publish_heartbeat(coarse_now());  // so that ranks of this host do not count this rank as stopped
     std::erase_if(silent, [&](Rank rank) { return ends_[static_cast<std::size_t>(rank)].echo >= number; });
   }
   return silent;

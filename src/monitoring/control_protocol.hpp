@@ -1,26 +1,26 @@
 // Control protocol: tells ranks of other hosts about calls, failures and departures.
 //
-// The messages travel over the wire, the transport between hosts, but separately from the data. There are six kinds
-// (control_messages.hpp):
+// The control messages travel over the wire, the transport between hosts, but separately from the data of calls. The
+// protocol uses them for six purposes (control_messages.hpp):
 //
-//   arrivals   An arrival record states that a rank has entered a call, and with which signature (its arguments). A
-//              rank that has waited in a call for 100 ms sends the newest records of its host's ranks, once per call.
-//              The other hosts thus find missing ranks and different calls. A rank that has found different calls sends
-//              all records of its host, so that all hosts know the first call that differs. A rank that refuses a call
+//   arrivals   An arrival record states that a rank has entered a call, and holds the arguments of the call. A rank
+//              that has waited in a call for 100 ms sends the newest records of its host's ranks, once per call. The
+//              other hosts thus find missing ranks and different calls. A rank that has found different calls sends all
+//              records of its host, so that all hosts know the first call that differs. A rank that refuses a call
 //              sends the record of this call at once.
-//   abort      A rank that throws a failure sends it, also if it has received it. A rank may leave before it has told
-//              all others, and these then have it from another rank. The ranks of the other hosts store and throw the
-//              same failure.
-//   leave      A rank that leaves the communicator without a failure names the last call that it has completed, and
-//              sends its records. It sends this message only if the wire detects failed peers.
-//   wait       A rank that has waited for a point-to-point message for 100 ms sends this wait, and later its end.
+//   abort      A rank that throws a failure sends the failure to ranks of other hosts, which store and throw it, too. A
+//              rank also sends a failure that it has received, because the first sender may end before it has reached
+//              all ranks.
+//   leave      A rank that leaves the communicator without a failure sends the number of the last call that it has
+//              completed, and its records. It sends this message only if the wire detects failed peers.
+//   wait       A rank that has waited for a point-to-point message for 100 ms reports this wait, and later its end.
 //   ping       A rank whose deadline has passed pings the ranks for which it may wait. A rank that waits in a call
-//              answers with an echo within milliseconds. A rank that computes or was stopped does not.
-//   member     The members of a new communicator exchange texts by these messages. The protocol only keeps them, at
-//              most kMostMemberMessages, until the rank takes part in the exchange.
+//              answers with an echo within milliseconds. A rank that computes or was stopped sends no echo.
+//   member     The members of a new communicator exchange texts by these messages. The protocol only stores the texts,
+//              at most kMostMemberMessages, until the rank takes part in the exchange.
 //
-// The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). The protocol stores the cause for
-// each of them.
+// The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). For each of these ranks, the
+// protocol stores the reason that the wire has reported.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
-// Functions of FailureDetector. A rank that waits in a call checks for three failures: a lost peer, a mismatch, and a
-// passed deadline. A mismatch is another rank's call with other arguments. This file makes these checks and reports a
-// failure to all ranks. After a failure, it waits until peers no longer access memory of this rank.
+// Implementation of FailureDetector. A rank that waits in a call checks for three failures: a lost peer, a mismatch,
+// and a passed deadline. In a mismatch, another rank has made a call with other arguments. This file makes these
+// checks, and reports a failure to all ranks. After a failure, it waits until peers no longer access memory of this
+// rank.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
@@ -19,12 +20,13 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Minimum time between two checks for lost peers. In a check, one rank of the host makes one system call per rank.
+// Minimum time between two checks for lost peers. A check takes time, because one rank of the host makes one system
+// call per rank.
 constexpr auto kCheckLostEvery = 10ms;
 // Minimum time between two reads of control messages by check_control_throttled(), because a read usually costs one
 // system call. Control messages are short texts from ranks of other hosts.
 constexpr auto kCheckControlEvery = 1ms;
-// Maximum time that a rank waits after a failure until its peers no longer read or write its buffers.
+// Maximum time for which a rank waits, after a failure, for peers that still read or write its buffers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
 // Maximum time that a rank waits after a mismatch for the arrival records of late ranks. An arrival record holds the
 // arguments of a rank's call. The error names the arguments of each rank whose record has arrived.
@@ -32,8 +34,9 @@ constexpr auto kGatherRecords = 300ms;
 // Maximum time that a rank waits for an arrival record after it has received data with the tag of a different call. The
 // peer may have lost its core before it wrote the record.
 constexpr auto kLateRecord = 500ms;
-// Maximum of that wait for a peer on another host. It is longer, because a peer sends its records only while it waits
-// in a call. The root of a broadcast, for example, needs no data. It may compute before it enters its next call.
+// Maximum time of the same wait for a peer on another host. This maximum is longer, because a peer sends its records
+// only while it waits in a call. The root of a broadcast, for example, does not wait, and may compute for a long time
+// before its next call.
 constexpr auto kLateRecordOfHost = 5s;
 // Delay of the report of a mismatch for each host before the own one, so that the first host reports it for all.
 constexpr auto kTurn = 300ms;

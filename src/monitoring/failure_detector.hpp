@@ -1,18 +1,19 @@
 // Failure detector of a communicator: finds lost peers, calls with different arguments, and passed deadlines.
 //
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
-// the number of the call and its signature, the arguments on which all ranks must agree. The rank sends its first data
-// before it writes the record, which takes a few stores. A call that completes at once reads no records. A rank that
-// has to wait reads the records of all ranks about every millisecond. It throws an error in three cases:
+// the number of the call and its signature, the arguments on which all ranks must agree. To save time, the rank sends
+// its first data before it writes the record. A call that completes without waiting reads no records. A rank that has
+// to wait reads the records of all ranks about every millisecond. It throws an error in three cases:
 //
 //   mismatch    a peer has made another call than this rank, or its data have the tag of another call
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
 //   timeout     the deadline has passed; the error names the ranks without an arrival record
 //
-// Mismatches. A running hash over all calls shows a difference at the newest call that two ranks have both entered. The
-// error names the first call that differs. Therefore the hosts first send one another the records of their newest 64
-// calls. One rank composes the text, and all others throw it. Ranks of the first host compose at once. The ranks of
-// later hosts let those of earlier hosts go first, for 300 ms per host and 600 ms at most.
+// Mismatches. Each rank keeps a running hash over all its calls. If two ranks have made different calls, their hashes
+// differ at the newest call that both have entered. To find the first call that differs, the hosts send one another the
+// records of their newest 64 calls. One rank composes the text, and all others throw it. Ranks of the first host
+// compose at once. The ranks of later hosts let those of earlier hosts go first, for 300 ms per host and 600 ms at
+// most.
 //
 // Ends of processes. Each rank of a host holds an open-file-description lock on its byte of the arena. The kernel
 // releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). Every 10 ms,
@@ -24,7 +25,7 @@
 // read the failure there. Ranks of other hosts receive the failure as a control message, which travels over the wire
 // separately from the data.
 //
-// Parts. The detector decides when to check and which error to throw. Three other classes hold what it needs:
+// Parts. The detector decides when to check and what to throw. Three other classes hold what it needs:
 //
 //   ArrivalTable      the newest calls of all ranks, and texts that name the missing ones
 //   FirstFailure      the failure in the abort block
@@ -75,19 +76,19 @@ class FailureDetector {
   }
   /// Sends the record of this rank's newest call, which it has refused, to the other hosts.
   void send_refusal() noexcept;
-  /// Throws if a peer was lost before it finished `call`. Stores the time as this rank's heartbeat, which shows peers
-  /// that it runs. Every wait does this through check_peers(). A rank that waits for no peer, such as the root of a
-  /// broadcast, has to call this function itself. Every 10 ms, one rank of the host makes one system call per rank of
-  /// the host.
+  /// Throws if a peer was lost before it finished `call`. Also stores the current time as this rank's heartbeat, which
+  /// shows peers that this rank runs. In a wait, check_peers() calls this function. A rank that does not wait, such as
+  /// the root of a broadcast, must call it separately. Every 10 ms, one rank of the host makes one system call per rank
+  /// of the host.
   void check_lost_peers(const CallInfo& call);
   void complete(std::uint64_t sequence) noexcept { arrivals_.complete(sequence); }
   /// Publishes whether this rank waits for its GPU only. Timeout errors of other ranks name that GPU.
   void set_waiting_for_gpu(bool waits) noexcept { arrivals_.set_waiting_for_gpu(waits); }
-  /// Announces to all ranks of other hosts that this rank leaves, and the number of its last completed call. Requires a
-  /// wire. Does nothing unless the wire detects failed peers.
+  /// Sends all ranks of other hosts a message that this rank leaves, with the number of its last completed call.
+  /// Requires a wire. If the wire cannot detect failed peers, does nothing.
   void announce_leave() noexcept { control_->announce_leave(); }
 
-  /// Throws the failure of the communicator, if any. Costs one load otherwise.
+  /// Throws an error if the communicator has failed. Otherwise costs one load.
   void check() {
     if (failure_.exists()) throw_failure();
   }
@@ -125,9 +126,9 @@ class FailureDetector {
   /// Logs an error if the calls of other ranks differ from those of this rank, which leaves after its last call. Waits
   /// for no rank. Does nothing after a failure.
   void log_difference_at_end() noexcept;
-  /// Blocks, after a failure, until no other living rank of this host accesses buffers of other ranks. No rank begins a
-  /// new piece of work after a failure. If the piece of a rank lasts more than half a second, a warning names that
-  /// rank. The wait then ends for it.
+  /// Blocks, after a failure, until no other living rank of this host accesses buffers of other ranks. After a failure,
+  /// no rank begins a new piece. If the piece of a rank lasts more than half a second, a warning names that rank. The
+  /// wait then ends for it.
   void wait_for_remote_access_end() noexcept;
 
  private:

@@ -1,6 +1,6 @@
-// Functions of FirstFailure. After a failure, all ranks of a communicator throw the error that a rank has reported
-// first. This file writes that error to the abort block, a part of the host's shared memory. The ranks of the host read
-// it there.
+// Implementation of FirstFailure. After a failure, all ranks of a communicator throw the same error: the first one that
+// a rank has reported. This file writes that error to the abort block, a part of the host's shared memory. The ranks of
+// the host read the error from the abort block.
 #include "monitoring/first_failure.hpp"
 
 #include <cstring>

@@ -1,8 +1,9 @@
-// First failure of a communicator. It is stored in shared memory, so that all ranks of a host throw the same error.
+// First failure: the first reported failure of a communicator. It is stored in shared memory, so that all ranks of a
+// host throw the same error.
 //
-// The failure lies in the abort block, a part of the arena. The arena is the shared memory of the host. The block holds
-// only the failure that was stored first. Later failures are dropped. The block has three states: empty, being written,
-// and complete. If a rank ends while it writes, the block never becomes complete.
+// The arena is the shared memory of the host. One part, the abort block, holds the first failure. Later failures are
+// dropped. The block has three states: empty, being written, and complete. If a rank ends while it writes, the block
+// never becomes complete.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,8 @@ struct Failure {
 
 class FirstFailure {
  public:
-  /// Longest wait for a rank that is writing a failure. Writing takes microseconds, unless the rank loses its core.
+  /// Maximum time for which a reader waits while another rank writes a failure. Writing takes microseconds, unless the
+  /// writer loses its core.
   static constexpr std::chrono::milliseconds kLongestWrite{100};
 
   explicit FirstFailure(AbortBlock& block) noexcept : block_(block) {}

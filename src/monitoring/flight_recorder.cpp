@@ -1,6 +1,6 @@
-// Functions of FlightRecorder, which keeps a record of the last 64 operations of a communicator. They return the
-// operations as OperationRecords, for programs, and as text. After a failure they write the text to a file. After a
-// signal they write it to file or stderr.
+// Implementation of FlightRecorder, which keeps records of the last 64 operations of a communicator. This file returns
+// the operations to programs as OperationRecords or as text. After a failure, it writes the text to a file. After a
+// signal, it writes the text to a file or to stderr.
 #include "monitoring/flight_recorder.hpp"
 
 #include <fmt/format.h>
@@ -39,8 +39,8 @@ bool is(const OperationEntry& entry, OperationRecord::State state) noexcept {
   return static_cast<OperationRecord::State>(entry.state) == state;
 }
 
-/// Text in memory of the caller. A signal handler may use this class, because appending a number or a string allocates
-/// no memory and takes no lock.
+/// Text that is written to memory of the caller. A signal handler may use this class, because its functions allocate no
+/// memory and take no lock.
 class Text {
  public:
   explicit Text(std::span<char> space) noexcept : space_(space) {}
@@ -74,8 +74,8 @@ class Text {
 
 /// Maximum number of bytes of the text about the operations of one communicator.
 constexpr std::size_t kTextBytes = 16 << 10;
-/// Length in bytes from which every call is timed. A call of this length takes some microseconds, so two clock readings
-/// hardly slow it down. Only some of the shorter calls are timed, unless they must wait.
+/// Minimum length in bytes of calls that are always timed. A call of this length takes some microseconds, so two clock
+/// readings hardly slow it down. A shorter call is timed only if it must wait or belongs to a random sample.
 constexpr std::uint64_t kLongEnough = 8 << 10;
 
 void add_operation(Text& out, const OperationEntry& entry, const TickScale& scale, bool with_age) noexcept {
@@ -107,7 +107,7 @@ void add_operation(Text& out, const OperationEntry& entry, const TickScale& scal
   out.add(" ago");
 }
 
-/// Appends a point-to-point call: "recv #4 from rank 1 (tag 7), 4096 x f32: not finished".
+/// Appends a point-to-point call as text, such as "recv #4 from rank 1 (tag 7), 4096 x f32: not finished".
 void add_message(Text& out, const MessageEntry& entry) noexcept {
   out.add("{} #{} ", entry.sends != 0 ? "send" : "recv", entry.number.load(std::memory_order_relaxed));
   if (entry.peer == any_source)
@@ -202,8 +202,8 @@ std::uint32_t FlightRecorder::draw() noexcept {
 }
 
 /// Removes a call from the sample, because only calls that complete in their first attempt belong to it. If the call
-/// was chosen for the sample, the next call is timed in its place. If not, the time of the call starts now. The next
-/// sampled call then comes one call later.
+/// was chosen for the sample, the next call is sampled in its place. If the call was not chosen, its time starts now,
+/// and the next sampled call comes one call later.
 void FlightRecorder::lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
   if (sample_weight > 0) {
     until_timed_ = 1;

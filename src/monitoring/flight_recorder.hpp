@@ -1,17 +1,17 @@
 // Flight recorder: keeps the last 64 operations of a communicator, and totals over all its operations.
 //
 // The recorder is always on. It writes into the process page, memory that other processes can read even if this process
-// hangs (process_page.hpp). Recording an operation takes a few stores and never allocates memory.
+// hangs (process_page.hpp). Recording an operation takes few stores and never allocates memory.
 //
 // Times. Reading the clock takes several times as long as recording a short call. A call is short if it is blocking,
 // moves less than 8 KiB and completes in its first attempt. The recorder times all other calls, and a random sample of
 // the short calls. Between two sampled calls lie 15 to 46 other short calls. The number between two samples is random,
-// so that a repeated pattern of calls does not bias the totals. A sampled call represents itself and the short calls
-// since the sampled call before it. The totals count the time of the sampled call once for each of these calls. If a
-// trace is written or debug messages are logged, every call is timed.
+// so that a repeated pattern of calls does not bias the totals. The totals of time count each short call since the
+// previous sampled call with the time of the new sampled call. If a trace is written or debug messages are logged,
+// every call is timed.
 //
-// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. Some start times are inexact by a
-// microsecond or two. These are the times of blocking calls of less than 8 KiB that are not in the sample and do not
+// The price: a call takes some nanoseconds longer. A communicator needs 9 KiB. For one kind of calls, the start time is
+// inexact by a microsecond or two. These are blocking calls of less than 8 KiB that are not in the sample and do not
 // complete in their first attempt.
 #pragma once
 
@@ -50,9 +50,9 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// Counts an operation that the program has issued, and that may start later.
+  /// Counts an operation that the program has issued. The operation may start later.
   void issue() noexcept { ++block_.issued; }
-  /// Returns the number of operations so far.
+  /// Returns the number of operations that issue() has counted.
   std::uint64_t issued() const noexcept { return block_.issued; }
   /// Chooses at random whether the next call is timed. Returns how many calls this call represents in the totals, or 0
   /// if it is not timed.
@@ -60,8 +60,8 @@ class FlightRecorder {
     if (--until_timed_ != 0) return 0;
     return draw();
   }
-  /// Removes a started call from the sample and times it by itself, because it did not complete in its first attempt.
-  /// `sample_weight`: what sample() returned for this call.
+  /// Removes a started call from the sample, because the call did not complete in its first attempt. Times this call
+  /// separately. `sample_weight`: result of sample() for this call.
   void lasts(std::uint64_t sequence, std::uint32_t sample_weight) noexcept;
   /// Writes the entry of an operation that starts. Times are in ticks. 0 means that the operation is not timed.
   void start(std::uint64_t sequence, const OperationShape& shape, std::string_view name, std::uint64_t issued,
@@ -81,8 +81,8 @@ class FlightRecorder {
     block_.started = sequence;
     entry.sequence.store(sequence, std::memory_order_release);
   }
-  /// Marks the operation as finished. Adds it to the totals, with `sample_weight` times its duration; 0: it was not
-  /// timed.
+  /// Marks the operation as finished. Adds its duration to the totals, multiplied by `sample_weight`. If
+  /// `sample_weight` is 0, the operation was not timed.
   OperationEntry& finish(std::uint64_t sequence, std::uint32_t sample_weight) noexcept {
     OperationEntry& entry = this->entry(sequence);
     CollectiveTotals& totals = block_.totals[entry.shape.collective];

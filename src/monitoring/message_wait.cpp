@@ -1,6 +1,6 @@
-// Implementation of waits_text(), which describes ranks that wait for point-to-point messages of one another. It starts
-// with one rank, continues with the rank for which that rank waits, and so on. The text thus shows ranks that wait in a
-// cycle.
+// Implementation of waits_text(), which returns a text about ranks that wait for point-to-point messages of one
+// another. The text names one rank, then the rank for which the first one waits, and so on. It thus shows ranks that
+// wait for one another in a cycle.
 #include "monitoring/message_wait.hpp"
 
 #include <fmt/format.h>

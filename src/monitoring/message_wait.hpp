@@ -1,9 +1,10 @@
-// Message wait: the point-to-point message for which a rank waits, in one word that other ranks read.
+// Message wait: the point-to-point message for which a rank waits. A rank stores its message wait in one word, which
+// other ranks read.
 //
-// A rank that has waited for a millisecond publishes its wait in the arena, the shared memory of its host. After 100 ms
-// it also sends the wait to the ranks of other hosts. An error about a deadline follows the waits from rank to rank. It
-// thus shows ranks that wait for one another in a cycle. The error of a collective names the waits of missing ranks of
-// this host.
+// A rank that has waited for a millisecond publishes its wait in the arena, the shared memory of its host. After 100
+// ms, it also sends the wait to the ranks of other hosts. If the deadline of a point-to-point call passes, the error
+// names the peer, the rank for which the peer waits, and so on. The error thus shows ranks that wait for one another in
+// a cycle. If the deadline of a collective passes, the error names the message waits of missing ranks of this host.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,14 @@ struct MessageWait {
 
   bool operator==(const MessageWait&) const = default;
 
-  /// Returns the wait as one word: kind, peer and tag, from the top. The word of no wait is 0.
+  /// Returns the wait as one word. The word holds the kind in its highest bits, then the peer, then the tag. It is 0 if
+  /// the rank does not wait.
   std::uint64_t word() const noexcept {
     if (kind == Kind::none) return 0;
     return static_cast<std::uint64_t>(kind) << 62 | (static_cast<std::uint64_t>(peer) & kField) << 31 |
            (static_cast<std::uint64_t>(tag) & kField);
   }
-  /// Returns the wait of a word. A word of no valid wait gives no wait.
+  /// Returns the wait that a word holds. An invalid word counts as no wait.
   static MessageWait of(std::uint64_t word) noexcept {
     const auto kind = static_cast<Kind>(word >> 62);
     if (kind != Kind::send && kind != Kind::receive) return {};
@@ -46,9 +48,9 @@ struct MessageWait {
 
 /// Returns the wait of a rank as text: "rank 1 waits to receive from rank 0, tag 3".
 std::string wait_text(Rank rank, const MessageWait& wait);
-/// Returns the ranks that are awaited if rank `first` waits for `own`: the rank at the other end, the rank for which
-/// that one waits, and so on. Stops at a rank that was returned before. `wait_of`: returns the wait of another rank of
-/// `ranks` ranks.
+/// Returns the chain of awaited ranks that begins with the wait `own` of rank `first`. The chain holds the peer of
+/// `own`, the rank for which that peer waits, and so on. Stops at a rank that was returned before. `wait_of`: returns
+/// the wait of another rank of `ranks` ranks.
 std::vector<Rank> awaited_ranks(Rank first, const MessageWait& own, int ranks,
                                 const std::function<MessageWait(Rank)>& wait_of);
 /// Returns the waits that begin at rank `first`, which waits for `own`: "rank 0 waits to receive from 1, rank 1 waits

@@ -1,6 +1,6 @@
-// Implementation of PeerStates, which tells point-to-point calls whether a peer has ended, has left or waits. For ranks
-// of this host, it reads the arena, the shared memory of the host. For ranks of other hosts, it uses control messages:
-// short texts that these ranks send.
+// Implementation of PeerStates, which tells point-to-point calls whether a peer has ended, has left the communicator,
+// or waits. For ranks of this host, this file reads the arena, the shared memory of the host. For ranks of other hosts,
+// it reads the control messages (short texts) that these ranks send.
 #include "monitoring/peer_states.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace collectives {
 namespace {
 
-// Minimum time between two searches for ended ranks. Collectives use the same time (kCheckLostEvery), because a search
-// makes system calls.
+// Minimum time between two searches for ended ranks, because a search makes system calls. Collectives use the same time
+// (kCheckLostEvery).
 constexpr std::chrono::milliseconds kSearchEvery{10};
 
 }  // namespace

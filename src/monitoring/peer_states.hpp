@@ -1,8 +1,9 @@
-// Peer states: tells a waiting point-to-point call whether a peer has ended, and publishes for which message this rank
-// waits.
+// Peer states: tells a waiting point-to-point call whether its peer has ended. It also publishes the message for which
+// this rank waits.
 //
 // A collective waits for all ranks, so the failure detector checks all of them. A point-to-point call waits for one
-// rank. It asks whether this rank has ended, in which collective it is, and for which message it waits.
+// rank, its peer. It asks this class whether the peer has ended, in which collective the peer is, and for which message
+// the peer waits.
 #pragma once
 
 #include <string>
@@ -18,15 +19,15 @@ class PeerStates {
   /// `failure_detector` must outlive the object.
   explicit PeerStates(FailureDetector& failure_detector) : detector_(failure_detector) {}
 
-  /// Looks for ranks that have ended or left, and publishes that this rank runs. Requires the communicator's lock if
-  /// there is a wire.
+  /// Looks for ranks that have ended or left the communicator. Also publishes that this rank runs. Requires the
+  /// communicator's lock if there is a wire, the transport between hosts.
   void look_for_ends();
-  /// Returns how a rank has ended or left, as far as look_for_ends() has found out; empty: it has not. Requires the
-  /// same lock.
+  /// Returns a text about the end of a rank that look_for_ends() has found: how the rank has ended or left. Returns an
+  /// empty text for any other rank. Requires the communicator's lock if there is a wire.
   std::string end_of(Rank rank) const;
   /// Returns whether end_of() is not empty.
   bool has_ended(Rank rank) const { return !end_of(rank).empty(); }
-  /// Returns whether a rank that has ended has left the communicator.
+  /// Returns true if a rank for which has_ended() returns true has left the communicator without a failure.
   bool has_left(Rank rank) const noexcept;
   /// Returns the call in which a rank of this host is, such as "barrier #3". Returns an empty text for other ranks.
   std::string current_call_of(Rank rank) const;

@@ -1,6 +1,6 @@
-// Functions of the process page, shared memory through which `collectives_info watch` shows the communicators of this
-// process. Each communicator has one block of the page, for counters and its last operations. This file allocates the
-// page, gives blocks to communicators, and copies pages.
+// Implementation of the process page. This page is shared memory, from which the program `collectives_info watch` reads
+// about the communicators of this process. Each communicator has one block of the page, which holds counters and its
+// last operations. This file allocates the page, gives blocks to communicators, and copies pages.
 #include "monitoring/process_page.hpp"
 
 #include <sys/mman.h>

@@ -6,9 +6,9 @@
 // process ends. No file has to be deleted. The process itself also reads the page. If the user requests it, the process
 // writes the last operations to a file after an error or on a signal.
 //
-// Each of these communicators has a block of the page. Only the process itself writes the block. A ring in the block
-// holds one entry for each of the last 64 operations. Readers take no lock. They copy an entry, and use the copy only
-// if the entry's sequence number is unchanged afterwards.
+// Each of these communicators has a block of the page. Only the process itself writes to the block. The block has one
+// entry for each of the last 64 operations of its communicator. Readers take no lock. They copy an entry, and use the
+// copy only if the entry's sequence number is unchanged afterwards.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,13 @@
 
 namespace collectives {
 
-/// Properties of an operation that follow from its arguments and its plan (the chosen algorithm). shape_of() computes
-/// them once per plan.
+/// Properties of an operation that depend only on its arguments and its plan (the chosen algorithm). The function
+/// shape_of() computes them once per plan.
 struct OperationShape {
   std::uint64_t count = 0;
   std::uint8_t collective = 0, type = 0, op = 0, element_bytes = 0;
-  /// True: every call with this shape is timed. Two clock readings hardly slow a long call down.
+  /// Whether every call with these properties is timed. For a long call, the two clock readings take little of the
+  /// time.
   bool long_enough = false;
   char plan[35] = {};
 
@@ -38,7 +39,7 @@ struct alignas(64) OperationEntry {
   std::atomic<std::uint64_t> sequence;  ///< Number of the operation; written last; 0 while the entry is being written.
   std::uint64_t issued, started, finished;
   std::int32_t waits_for;  ///< First rank that had not entered the operation at the last check; kNoRank: none.
-  std::uint16_t missing;   ///< Number of ranks that had not entered it then.
+  std::uint16_t missing;   ///< Number of ranks that had not entered the operation at the last check.
   std::uint8_t state;      ///< OperationRecord::State
   std::uint8_t unused;
   OperationShape shape;
@@ -132,7 +133,7 @@ void for_each_message(const CommunicatorBlock& block, Visit&& visit) {
     if (MessageEntry entry; copy_entry(block, number, entry)) visit(entry);
 }
 
-/// Calls visit() with a copy of each recorded operation, oldest first.
+/// Calls visit() with copies of all recorded operations, oldest first.
 template <class Visit>
 void for_each_operation(const CommunicatorBlock& block, Visit&& visit) {
   const std::uint64_t last = block.started;

@@ -1,4 +1,4 @@
-// Functions of Trace and TraceFile, which record when the operations of a communicator ran. The result is a JSON file
+// Implementation of Trace and TraceFile, which record when the operations of a communicator ran. They write a JSON file
 // that trace viewers show as a time line. An event is one entry of that file. This file stores events in a buffer,
 // converts them to JSON, and writes them.
 #include "monitoring/trace.hpp"
@@ -25,7 +25,8 @@ namespace {
 
 /// Number of events that the buffer can hold.
 constexpr std::size_t kBufferedEvents = 1024;
-/// Sizes in bytes of the buffer for JSON text, and of the longest event as text.
+/// kTraceTextBytes is the size in bytes of the buffer for JSON text. kLongestEvent is the maximum length of the text of
+/// one event in bytes.
 constexpr std::size_t kTraceTextBytes = 64 << 10, kLongestEvent = 2048;
 
 /// Appends `text`, escaped for a JSON string. Writes a question mark for each unprintable byte. Reason: long names are
@@ -80,8 +81,8 @@ void TraceFile::append(std::string_view events) noexcept {
       end("it is as long as COLLECTIVES_TRACE_BYTES allows");
     return;
   }
-  // The write failed after a part of an event. Removes this part from the file, unless another rank has already written
-  // behind it.
+  // The write has failed in the middle of an event. Removes the written part of this event from the file, unless
+  // another rank has already written behind it.
   const std::size_t event = events.substr(0, written).rfind(",\n");
   const std::size_t whole = event == events.npos ? 0 : event;
   if (seen && ::lseek(fd_, 0, SEEK_CUR) == file.st_size)
@@ -157,9 +158,9 @@ void Trace::flush() noexcept {
   flushed_ = coarse_now();
 }
 
-/// Adjusts the times of an event so that any two events are nested or disjoint, as viewers require. Each write of the
-/// buffer converts clock ticks to nanoseconds with a newly measured scale. Events of two writes might therefore overlap
-/// by less than a microsecond.
+/// Adjusts the times of an event, so that any two events are nested or disjoint. Viewers require this. Each write of
+/// the buffer to the file measures the length of a clock tick anew. Without the adjustment, events of two writes might
+/// therefore overlap by less than a microsecond.
 void Trace::fit(const Event& event, std::uint64_t& from, std::uint64_t& to) noexcept {
   if (event.kind == Event::Kind::program) return;
   from = std::max(from, operations_until_);

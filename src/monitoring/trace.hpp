@@ -6,17 +6,17 @@
 // rank 0 writes FILE. The other hosts write FILE.host1, FILE.host2 and so on, whose events continue the array. The
 // command `cat FILE FILE.host*` gives the whole trace.
 //
-// Tracks. A viewer shows every rank as a process with two tracks, rows of events, per communicator. One track shows the
-// operations with their phases, the kinds of work of an operation. The other track shows when the program waits for an
-// operation or selects values to send.
+// Tracks. A viewer shows each rank as a process. A track is a row of events in the viewer. Each rank has two tracks per
+// communicator. One track shows the operations with their phases. The other track shows when the program waits for an
+// operation, or selects values to send.
 //
-// Times. All times refer to the steady clock of rank 0's host. The differences of the other hosts' clocks are measured
-// once, during the construction of a communicator. The price: in a long trace, times of different hosts drift apart, as
-// their clocks do.
+// Times. All times are given in the steady clock of rank 0's host. The difference between this clock and that of each
+// other host is measured once, during the construction of a communicator. The price: the clocks of hosts drift apart,
+// so the times of different hosts in a long trace do, too.
 //
-// Buffering. A buffer in memory holds up to 1,024 binary events. It is written to the file when it is full. If the last
-// write was more than a second ago, the next wait or end of an operation also writes it. An event allocates no memory.
-// A killed process loses the events in its buffer.
+// Buffering. A memory buffer holds up to 1,024 binary events. A rank writes the buffer to the file when it is full. If
+// the last write was more than a second ago, a rank also writes the buffer when it waits or when an operation ends. An
+// event allocates no memory. A killed process loses the events in its buffer.
 //
 // If the disk is full or the file has reached its maximal length, the trace ends with a whole event and a warning. The
 // program continues.
@@ -40,18 +40,18 @@ namespace collectives {
 /// Open trace file of a host.
 class TraceFile {
  public:
-  /// Opens the file of host number `host`, where 0 is the host of rank 0 and `path` its file. Empties the file if
-  /// `begins` is true. Throws Error{system} naming COLLECTIVES_TRACE.
+  /// Opens the trace file of host number `host`. Host 0 is the host of rank 0, and `path` is the path of its file.
+  /// Empties the file if `begins` is true. Throws Error{system} naming COLLECTIVES_TRACE.
   TraceFile(const std::string& path, std::size_t host, bool begins);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
-  /// Appends events, each of which begins with its comma. Logs a warning and closes the file if the write fails or the
-  /// file has reached `most_bytes`. Does nothing afterwards.
+  /// Appends events as text. Each event begins with a comma. If the write fails or the file has reached `most_bytes`,
+  /// logs a warning and closes the file. Later calls do nothing.
   void append(std::string_view events) noexcept;
   /// Nanoseconds to add to times of this host to get times of rank 0's host.
   std::int64_t clock_offset = 0;
-  /// Length of the file in bytes at which the trace ends. The append() that reaches this length is the last one.
+  /// File length in bytes at which the trace ends. The append() that reaches this length is the last one.
   std::size_t most_bytes = kMostBytes;
 
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // Viewers hardly open larger files.
@@ -64,8 +64,8 @@ class TraceFile {
 };
 
 /// Identity of a thread in traces and in file names. It consists of the thread's rank in the first communicator that
-/// the thread has constructed, and of its trace file, if any. A thread without a communicator has its process's
-/// identity. If ranks are threads, each thread has its own rank.
+/// the thread has constructed, and of its trace file, if any. A thread without a communicator has the identity of its
+/// process. If ranks are threads, each thread has its own rank.
 struct TraceIdentity {
   Rank rank = 0;
   std::shared_ptr<TraceFile> file;

@@ -1,10 +1,10 @@
-// Implementation of direct copies, by which ranks of one host transfer long messages. The data are copied once, from
-// the buffer of the sender to the buffer of the receiver. If each rank has a core, both ranks copy. The receiver
-// divides the message into pieces, and both ranks claim pieces until none is left.
+// Implementation of direct copies, by which ranks of one host transfer long messages. A direct copy copies the data
+// once, from the buffer of the sender to the buffer of the receiver. If each rank has a core, both ranks copy. The
+// receiver divides the message into pieces, and both ranks claim pieces until none is left.
 //
-// Ranks claim pieces by incrementing a word in shared memory. The upper half of the word is the number of the copy, and
-// the lower half is the number of claimed pieces. A late claim for an earlier copy fails, because the number of the
-// copy differs.
+// A rank claims a piece by incrementing a word in shared memory. The upper half of the word is the number of the direct
+// copy. The lower half is the number of claimed pieces. A late claim for an earlier direct copy fails, because the
+// upper half of the word has changed.
 #include "point_to_point/direct_copy.hpp"
 
 #include <algorithm>
@@ -15,13 +15,14 @@
 namespace collectives {
 namespace {
 
-// Length in bytes from which both ranks copy. For a shorter message, it takes longer to let the sender take part than
-// to copy alone.
+// Minimum length in bytes of messages that both ranks copy. The receiver copies a shorter message faster alone, because
+// it takes time to let the sender take part.
 constexpr std::size_t kSharedBytes = 128 << 10;
-// Limits of the length of a piece in bytes. Between them, a piece is a sixteenth of the message. Short pieces are slow,
-// because the kernel may need one system call per piece. Long pieces delay the checks for failures between two pieces.
+// Minimum and maximum length of a piece in bytes. Within these limits, a piece is 1/16 of the message. Short pieces are
+// slow, because the kernel may need one system call per piece. Long pieces delay the checks for failures between two
+// pieces.
 constexpr std::size_t kShortestPiece = 64 << 10, kLongestPiece = 512 << 10;
-constexpr std::uint64_t kClosed = 0xffffffff;  // lower half of the word if claims are closed
+constexpr std::uint64_t kClosed = 0xffffffff;  // lower half of the word while no piece can be claimed
 
 std::size_t piece_of(std::size_t bytes) {
   return std::clamp<std::size_t>(round_up(bytes / 16, 4096), kShortestPiece, kLongestPiece);

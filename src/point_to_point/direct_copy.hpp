@@ -1,14 +1,16 @@
-// Direct copy: copies a long message from the buffer of its sender to that of its receiver, inside a host.
+// Direct copy: copies a long message once, from the buffer of its sender to the buffer of its receiver on the same
+// host.
 //
-// The sender announces the address of its buffer. A rank accesses the buffer of the other rank by a pointer or by a
-// copy of the kernel (peer_memory.hpp). The data are copied once.
+// The sender announces the address of its buffer. A rank accesses the buffer of the other rank through a pointer, or
+// lets the kernel copy the bytes (peer_memory.hpp).
 //
-// A message of 128 KiB or more is copied by both ranks, if each has a core. The receiver cuts it into pieces and
-// publishes a SharedCopy in the arena, the shared memory of the host. Both ranks claim pieces until none is left. If
-// the sender is computing, it claims nothing, and the receiver copies all pieces.
+// If each rank has a core, both ranks copy a message of 128 KiB or more. The receiver cuts it into pieces and publishes
+// a SharedCopy in the arena, the shared memory of the host. Both ranks claim pieces until none is left. If the sender
+// is computing, it claims nothing, and the receiver copies all pieces.
 //
-// A rank raises its flag message_access for each piece, and then checks for a failure of the communicator. A rank that
-// fails waits until its peers have lowered their flags (FailureDetector::wait_for_remote_access_end).
+// Before a rank copies a piece, it raises its flag message_access, and then checks for a failure of the communicator.
+// After the piece, it lowers the flag. A rank that fails waits until its peers have lowered their flags
+// (FailureDetector::wait_for_remote_access_end).
 #pragma once
 
 #include <cstddef>
@@ -24,11 +26,12 @@ namespace collectives {
 
 class DirectCopy {
  public:
-  /// Maximum length in bytes of a message that is copied twice although one copy is possible. One copy takes less time
-  /// from 2 KiB on. But then the sender waits for the receiver.
+  /// Maximum length in bytes of a message that is copied twice, through the arena, although a direct copy is possible.
+  /// From 2 KiB on, a direct copy takes less time. But with a direct copy, the sender must wait for the receiver.
   static constexpr std::size_t kLongestCopiedTwice = 4 << 10;
 
-  /// `threads`, `kernel`: as for PeerMemory. `shares`: whether sender and receiver copy together.
+  /// `threads`, `kernel`: the parameters of PeerMemory. `shares`: whether sender and receiver both copy pieces of a
+  /// long message.
   DirectCopy(const Arena& arena, bool threads, bool kernel, bool shares)
       : arena_(arena),
         threads_(threads),

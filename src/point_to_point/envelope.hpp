@@ -1,8 +1,8 @@
-// Envelope: the header of everything that two ranks exchange for point-to-point messages.
+// Envelope: the header that two ranks exchange for point-to-point messages. The diagram shows the kinds of envelopes.
 //
-// A short message is eager: it travels at once, with its envelope. A long one is announced by a request. If the
-// receiver can read the memory of the sender, it copies the data itself and answers with finished. Otherwise it answers
-// with go, and the sender sends the data in pieces.
+// A short message is sent at once, with an envelope of the kind eager. A long message is announced by an envelope of
+// the kind request. If the receiver can read the memory of the sender, it copies the data itself and then answers with
+// finished. Otherwise it answers with go, and the sender then sends the data in pieces.
 //
 //   sender                    receiver
 //   eager + payload     ->                        a short message
@@ -16,8 +16,9 @@
 //
 //                       <-    credit              bytes of eager messages that receives have taken
 //
-// Credit bounds the eager messages that a receiver has to store. A sender without credit sends a request in place of an
-// eager message. A request takes one envelope at the receiver, and one unfinished operation at the sender.
+// A receiver stores eager messages until receives take them. The credit of a sender is the number of bytes that it may
+// still send by eager messages. A sender without credit sends a request in place of an eager message. For a request,
+// the receiver stores only the envelope, and the sender keeps an unfinished operation.
 #pragma once
 
 #include <cstddef>
@@ -34,15 +35,17 @@ struct Envelope {
   DataType type = DataType::f32;
   std::uint16_t unused = 0;
   std::int32_t tag = 0;
-  std::uint64_t bytes = 0;    ///< bytes of the whole message; of credit: bytes of eager messages taken so far
+  std::uint64_t bytes = 0;    ///< length of the whole message in bytes; in credit: bytes of eager messages taken so far
   std::uint64_t id = 0;       ///< number of a long message at its sender
   std::uint64_t address = 0;  ///< memory of a long message at its sender, as in RemoteBuffer
   std::uint64_t name = 0;
 };
 
-/// Bytes for which an eager message counts beyond its payload, because a stored message takes memory of its own.
+/// Number of bytes of credit that an eager message costs in addition to its payload. Reason: the record of a stored
+/// message takes memory, too.
 inline constexpr std::uint64_t kEnvelopeCredit = 64;
-/// Maximum of the unmatched eager messages from one sender to one receiver, in bytes with kEnvelopeCredit for each.
+/// Maximum credit: total bytes of the eager messages from one sender that no receive has taken. Each message counts
+/// with its payload and kEnvelopeCredit.
 inline constexpr std::uint64_t kMostUnmatched = 256 << 10;
 
 }  // namespace collectives

@@ -1,7 +1,7 @@
-// Implementation of the host link, which carries point-to-point messages between two ranks of one host. A channel in
-// shared memory has 64 cache lines (lines) and a ring of bytes for each direction. An envelope is the header of a
-// message. It takes one line. A short payload follows in the same line and the next ones. A longer payload is in the
-// ring.
+// Implementation of the host link, which carries point-to-point messages between two ranks of one host. Each direction
+// has a channel in shared memory, which consists of 64 cache lines, called lines, and a ring of bytes. An envelope is
+// the header of a message. An envelope takes less than one line. A short payload follows in the same line and in the
+// next lines. A longer payload lies in the ring.
 #include "point_to_point/host_link.hpp"
 
 #include <chrono>
@@ -17,7 +17,7 @@ HostLink::HostLink(const Arena& arena, int peer)
       in_(arena.messages(peer, arena.self())) {}
 
 bool HostLink::search_end() const noexcept {
-  // Minimum time between two searches of a host, as in the checks of collectives.
+  // Minimum time between searches for ended ranks of this host. Checks of collectives have the same minimum.
   constexpr std::chrono::milliseconds kSearchEvery{10};
   arena_.search_ended(coarse_now(), kSearchEvery);
   return departed_.value.load(std::memory_order_relaxed) != 0;
@@ -38,8 +38,8 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
     if (bytes > 0) std::memcpy(out_.ring + place % kMessageRingBytes, payload, bytes);
     ring_sent_ = after(place, bytes);
     header.unused = kInRing;
-    // The field `bytes` holds the length of the whole message. The payload may be only a piece of it, so the unused
-    // field `name` holds the length of the payload.
+    // The field `bytes` holds the length of the whole message. The payload may be only a piece of the message. The
+    // field `name`, which is otherwise unused here, therefore holds the length of the payload.
     header.name = bytes;
   }
   MessageLine* line = &out_.lines[sent_ % kMessageLines];

@@ -1,20 +1,20 @@
-// Host link: a message link between two ranks of one host.
+// Host link: message link between two ranks of one host.
 //
 // Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and a ring of
-// 128 KiB. An envelope takes one line. A short payload lies in the line and in those that follow. A longer payload lies
-// in the ring.
+// 128 KiB. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
+// that follow. A longer payload lies in the ring.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
-// delivers both data and signal. The receiver publishes rarely how many lines it has read. The sender reads that number
-// only if it knows of no free line.
+// delivers both data and signal. The receiver publishes the number of lines that it has read, but not after each line.
+// The sender reads that number only if it knows of no free line.
 //
-// A sender must not write to a channel that nothing reads any more, so it reads the word `departed` of its peer before
-// a send. The end of a process becomes known by a search of its peers, which takes a system call per rank. A waiting
-// rank searches, and so does a sender whose peer does not answer.
+// A sender must not write to the channel of a peer that has left or ended. Before a send, it therefore reads the word
+// `departed` of the peer. A rank finds ended processes of peers by a search, which takes one system call per rank. A
+// rank searches if it waits, or if a peer to which it sends does not answer.
 //
-// Price: a channel takes 17 KiB of address space for lines and 128 KiB for the ring. The kernel allocates a page when
-// the first message uses it. A pair that exchanges only short messages takes three pages per direction.
+// Price: the lines of a channel take 17 KiB of address space, and its ring takes 128 KiB. The kernel allocates a page
+// when the first message uses it. A pair that exchanges only short messages takes three pages per direction.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ namespace collectives {
 
 class HostLink final : public MessageLink {
  public:
-  /// Longest payload in lines: eight lines. A longer copy into lines takes longer than a copy into the ring.
+  /// Maximum payload in bytes that is sent in lines (eight lines). For a longer payload, a copy to lines takes longer
+  /// than a copy to the ring.
   static constexpr std::size_t kInlineBytes = 40 + 7 * kLinePayload;
 
   /// Makes the link of this rank to the local rank `peer`.
@@ -48,8 +49,8 @@ class HostLink final : public MessageLink {
   std::size_t payload_bytes() const noexcept override { return payload_; }
   void take(std::byte* to) override;
 
-  /// Returns whether the peer has left or is known to have ended. Costs one load if a message of the peer has been
-  /// taken since the last call. Otherwise searches for the end of the peer at times.
+  /// Returns whether the peer has left or is known to have ended. Costs one load if this rank has read a message of the
+  /// peer since the last call. Otherwise sometimes searches for ended ranks.
   bool peer_has_ended() noexcept {
     if (departed_.value.load(std::memory_order_relaxed) != 0) return true;
     if (std::exchange(received_at_send_, received_) != received_)
@@ -59,9 +60,10 @@ class HostLink final : public MessageLink {
     return false;
   }
 
-  /// Publishes how many bytes of eager messages from the peer receives have taken.
+  /// Publishes the number of bytes of eager messages from the peer that receives of this rank have taken.
   void publish_matched(std::uint64_t bytes) noexcept { in_.matched.value.store(bytes, std::memory_order_release); }
-  /// Returns how many bytes of eager messages to the peer its receives have taken, as far as it has published that.
+  /// Returns the number that the peer has last published by publish_matched(): bytes of eager messages from this rank
+  /// that its receives have taken.
   std::uint64_t peer_matched() const noexcept { return out_.matched.value.load(std::memory_order_acquire); }
 
   /// Returns the envelope of the next message, or null. Costs one load if there is none.

@@ -1,4 +1,5 @@
-// Linked list of objects that hold their own links. Adding and removing an object allocates nothing.
+// Linked list. Each object on the list holds the link to its neighbours itself. Adding or removing an object therefore
+// allocates no memory.
 #pragma once
 
 namespace collectives {
@@ -9,8 +10,8 @@ struct ListLink {
   T* next = nullptr;
 };
 
-/// List in the order of push_back(). `kLink` is the link of T that belongs to this list. An object is on at most one
-/// list per link.
+/// List of objects. push_back() adds an object behind the others. `kLink` is the member of T that holds the link of
+/// this list. An object with several such members can be on several lists.
 template <class T, ListLink<T> T::*kLink>
 class LinkedList {
  public:

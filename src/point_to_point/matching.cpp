@@ -1,7 +1,7 @@
 // Implementation of the matching, which finds the message for a receive, and the receive for a message. Receive and
-// message must have the same tag. A receive waits for a message of one source, or of any source. A posted receive has
-// no message yet. A stored message has no receive yet. Numbers (`order`) show which receive was posted first, and which
-// message arrived first.
+// message must have the same tag. A receive names the source of its message, or accepts any source. A posted receive
+// waits, because no message for it has arrived. A stored message waits, because no receive for it has been posted. The
+// numbers `order` show which receive was posted first, and which message arrived first.
 #include "point_to_point/matching.hpp"
 
 namespace collectives {

@@ -1,10 +1,11 @@
 // Matching: finds the receive for an arrived message, and the stored message for a new receive.
 //
-// A receive takes the first message of its source with its tag. A receive of any source takes the message that has
-// arrived first, of all sources. If several receives match a message, the one that was started first takes it.
+// A receive takes the first message with its tag from its source. A receive that accepts any source takes the first
+// message with its tag from all sources. If several receives match a message, the receive that was started first takes
+// it.
 //
-// Posted receives wait for a message. Stored messages wait for a receive. Memory of stored messages is kept for later
-// ones.
+// A posted receive waits for a message. A stored message has arrived and waits for a receive. After a receive has taken
+// a stored message, the memory of the message is kept for later messages.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,8 @@ class Matching {
   void forget_posted() noexcept;
   /// Returns the posted receive for a message, and removes it. Returns null if there is none.
   MessageOperation* take_receive(Rank from, int tag) noexcept;
-  /// Returns whether a new receive from `from` may take the next message that arrives, unseen by other receives.
+  /// Returns whether a new receive from rank `from` may take the next message that arrives. This is the case if no
+  /// stored message and no posted receive precedes it.
   bool is_clear(Rank from) const noexcept {
     const auto at = static_cast<std::size_t>(from);
     return posted_[at].empty() && posted_any_.empty() && stored_[at].empty();
@@ -49,7 +51,7 @@ class Matching {
   /// Returns the stored message for a receive, and removes it. Returns null if there is none. The caller recycles it.
   StoredMessage* take_stored(const MessageCall& receive) noexcept;
   void recycle(StoredMessage& message) noexcept { unused_.push_front(message); }
-  /// Calls visit() for the stored messages of a rank, oldest first.
+  /// Calls visit() for a rank's stored messages, oldest first.
   template <class Visit>
   void for_each_stored(Rank from, Visit&& visit) const {
     stored_[static_cast<std::size_t>(from)].for_each(visit);

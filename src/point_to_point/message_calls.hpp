@@ -49,7 +49,7 @@ class MessageCalls {
   const UnfinishedMessages& unfinished() const noexcept { return unfinished_; }
   /// Returns whether all calls have ended. Any thread may call it.
   bool all_ended() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
-  /// Notes that a message has progressed.
+  /// Counts one more progress of a message (see moves()).
   void note_move() noexcept { moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   /// Returns a counter that changes whenever a message progresses. Any thread may call it.
   std::uint64_t moves() const noexcept { return moves_.load(std::memory_order_relaxed); }

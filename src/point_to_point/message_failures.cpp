@@ -1,6 +1,7 @@
-// Implementation of MessageFailures, which finds unfinished point-to-point calls that have failed: the deadline has
-// passed, or the peer has ended. It reports them with texts that describe the state of the call. It also publishes the
-// wait of this rank, that is, the peer for which it waits. Errors on other ranks name this wait.
+// Implementation of MessageFailures, which finds failures of unfinished point-to-point calls. A call fails if its
+// deadline has passed or its peer has ended. The error text describes the state of the call. This file also publishes
+// the wait of this rank, that is, the peer for which the rank waits. Error texts on other ranks can then name this
+// wait.
 #include "point_to_point/message_failures.hpp"
 
 #include <fmt/format.h>
@@ -18,12 +19,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Minimum time between two reads of control messages at the begin of a call. A read usually takes a system call.
+// Minimum time between two reads of control messages, texts from other hosts that report failures. Calls read them when
+// they begin. The time is limited, because a read usually takes a system call.
 constexpr auto kReadControlsEvery = 1ms;
-// Time for which a rank waits before it also sends its wait to ranks of other hosts.
+// Time for which a rank must have waited before it also publishes its wait to ranks of other hosts.
 constexpr auto kSendWaitAfter = 100ms;
-// Time after the loss of a rank of another host in which its last messages may still arrive. They may travel apart from
-// the report of the loss.
+// Time after the report that a rank of another host is lost, in which its last messages may still arrive. Reason:
+// messages and report may travel on different connections.
 constexpr auto kPatienceWithLost = 1s;
 // Maximum number of stored messages (messages without a receive) that a text lists.
 constexpr int kListed = 4;

@@ -1,8 +1,8 @@
 // Message failures: finds failures of unfinished point-to-point calls, and publishes the wait of this rank.
 //
 // A call fails if its deadline has passed, or if its peer has ended or left. A receive from any source fails if a peer
-// has ended without leaving, or if all peers have left. Its error names what the peer has sent instead, and follows the
-// waits of the ranks (message_wait.hpp).
+// has ended without leaving, or if all peers have left. The error text lists messages of the peer for which there is no
+// receive. It also names for which rank the peer waits, for which rank that one waits, and so on (message_wait.hpp).
 #pragma once
 
 #include <chrono>
@@ -36,14 +36,14 @@ class MessageFailures {
         stall_report_(stall_report),
         lost_since_(view.world.members.size()) {}
 
-  /// Reads control messages and looks for ended ranks, at most once per millisecond. Throws the failure of the
-  /// communicator. Requires the right to use the control messages.
+  /// Reads control messages and looks for ended ranks, at most once per millisecond. Throws an error if the
+  /// communicator has failed. Requires that this thread may use the control messages.
   void read_controls();
-  /// Throws the failure of the communicator. Warns about calls that have waited long. Returns whether a call is about
-  /// to fail. The caller then progresses messages once more before report(), because a message may have arrived since.
-  /// `controls`: whether this thread may use the control messages between hosts.
+  /// Throws an error if the communicator has failed. Warns about calls that have waited long. Returns whether a call is
+  /// about to fail. The caller then progresses messages once more before report(), because a message may have arrived
+  /// since. `controls`: whether this thread may use the control messages between hosts.
   bool look(bool controls);
-  /// Throws the failure of the first call that fails.
+  /// Throws the error of the first call that has failed.
   void report(bool controls);
   /// Returns whether a rank has ended or left. Requires the right to use the control messages.
   bool has_ended(Rank rank) const { return peers_.has_ended(rank); }
@@ -57,7 +57,7 @@ class MessageFailures {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Rank whose end fails an operation, and how it has ended.
+  /// Rank whose end fails an operation, and how it ended.
   struct Loss {
     Rank rank;
     std::string how;

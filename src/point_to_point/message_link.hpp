@@ -1,5 +1,6 @@
-// Message link: carries envelopes and their payloads between this rank and one peer, in order. HostLink passes them
-// through the arena, the shared memory of the host. WireLink passes them between hosts.
+// Message link: carries envelopes (headers of messages) and payloads between this rank and one peer, in order. There
+// are two kinds of links. A HostLink passes them through the arena, the shared memory of the host. A WireLink passes
+// them between hosts.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +14,16 @@ class MessageLink {
   virtual ~MessageLink() = default;
   /// Returns the longest payload of an eager message in bytes.
   virtual std::size_t longest_eager() const noexcept = 0;
-  /// Returns the longest payload of a piece of data in bytes.
+  /// Returns the longest payload of a data piece in bytes.
   virtual std::size_t longest_piece() const noexcept = 0;
-  /// Sends an envelope. Eager and data have a payload of `bytes` bytes. Returns false if there is no space now. The
-  /// payload of data must not change while lends() returns true for it.
+  /// Sends an envelope. Envelopes of the kinds eager and data have a payload of `bytes` bytes. Returns false if there
+  /// is no space now. The payload of a data envelope must not change while lends() returns true for it.
   virtual bool send(const Envelope& envelope, const std::byte* payload, std::size_t bytes) = 0;
   /// Returns whether the link still reads from [data, data + bytes).
   virtual bool lends(const std::byte* /*data*/, std::size_t /*bytes*/) const noexcept { return false; }
 
-  /// Returns the envelope of the next arrived message, or null. `place` is the memory for the payload of the next data,
-  /// `bytes` bytes; null: unknown.
+  /// Returns the next envelope that has arrived, or null. If the next envelope is of the kind data, its payload may be
+  /// written to `place`, which has `bytes` bytes. A null `place` means that the memory is unknown.
   virtual const Envelope* receive(std::byte* place, std::size_t bytes) = 0;
   /// Returns the length of the payload of the message that receive() has returned.
   virtual std::size_t payload_bytes() const noexcept = 0;

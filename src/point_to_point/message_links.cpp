@@ -1,6 +1,6 @@
-// Implementation of MessageLinks, which makes one message link to each rank. A link carries point-to-point messages
+// Implementation of MessageLinks, which makes message links to all ranks. A link carries point-to-point messages
 // through shared memory (HostLink) or over a wire between hosts (WireLink). An answer is an envelope that the receiver
-// of a message sends back. If a link has no space for an answer, this class keeps the answer and sends it later.
+// of a message sends back. If a link has no space for an answer, MessageLinks keeps the answer and sends it later.
 #include "point_to_point/message_links.hpp"
 
 #include <utility>

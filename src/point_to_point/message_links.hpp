@@ -1,7 +1,8 @@
-// Message links: the links of this rank to all ranks, itself included, and answers that wait for space of a link.
+// Message links: the links of this rank to all ranks, itself included. The class also keeps answers for which a link
+// has no space.
 //
-// A message of a rank to itself uses a channel of the arena, the shared memory of the host, like a message to another
-// rank of the host.
+// A message of a rank to itself passes through the arena, the shared memory of the host, like a message to another rank
+// of the host.
 //
 // An answer is an envelope that the receiver of a message sends back. A link sends answers before other envelopes,
 // because peers wait for them.
@@ -27,7 +28,7 @@ class MessageLinks {
   /// Link to one rank.
   struct End {
     std::unique_ptr<MessageLink> link;
-    HostLink* host = nullptr;       ///< `link` if the rank is on this host, else null
+    HostLink* host = nullptr;       ///< the same link as `link` if the rank is on this host, else null
     int local = 0;                  ///< number of the rank on its host
     bool lost = false;              ///< whether the rank, on another host, is known to have ended or left
     std::vector<Envelope> answers;  ///< answers for which the link had no space
@@ -36,15 +37,15 @@ class MessageLinks {
     bool has_ended() const noexcept { return host != nullptr ? host->peer_has_ended() : lost; }
   };
 
-  /// `wire`: wire of point-to-point messages; null on one host.
+  /// `wire`: transport of point-to-point messages between hosts; null if there is only one host.
   MessageLinks(const RankView& view, const Arena& arena, Wire* wire);
 
   const End& operator[](Rank rank) const noexcept { return ends_[static_cast<std::size_t>(rank)]; }
-  /// Sends an answer, or keeps it until the link has space.
+  /// Sends an answer, or keeps it until there is space.
   void answer(Rank to, const Envelope& envelope);
   /// Sends kept answers. Returns whether none is left.
   bool send_answers(Rank to) { return end(to).answers.empty() || send_kept(end(to)); }
-  /// Notes that a rank of another host has ended or left.
+  /// Notes that another host's rank has ended or left.
   void note_lost(Rank rank) noexcept { end(rank).lost = true; }
   /// Drops all kept answers.
   void forget_answers() noexcept;
@@ -53,7 +54,7 @@ class MessageLinks {
   void progress_wire() {
     if (wire_ != nullptr) wire_->progress();
   }
-  /// Notes whether the wire has messages that it has not sent.
+  /// Stores whether the wire has messages that it has not sent yet.
   void note_wire() noexcept {
     if (wire_ != nullptr) wire_sends_.store(wire_->sending(), std::memory_order_release);
   }

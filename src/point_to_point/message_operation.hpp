@@ -45,8 +45,9 @@ struct CheckedMessage {
 };
 
 struct MessageOperation {
-  /// Stage of an operation. A send is `waiting` until its message or its request is on the way, and `open` after its
-  /// request. A receive is `waiting` until it has matched. An operation is `moving` while data of a long message move.
+  /// Stage of an operation. A send is `waiting` until it has sent its message or its request. A request announces a
+  /// long message. After its request, a send is `open` until the receiver answers. A receive is `waiting` until a
+  /// message matches it. Both are `moving` while the data of a long message are transferred.
   enum class Stage : std::uint8_t { waiting, open, moving, done, failed };
 
   MessageCall call;
@@ -54,8 +55,8 @@ struct MessageOperation {
   std::uint64_t id = 0;                 ///< number of a long message at its sender
   std::uint64_t order = 0;              ///< place in the order in which receives were started
   Rank source = kNoRank;                ///< sender of the message that a receive has matched
-  std::uint64_t address = 0, name = 0;  ///< memory of the sender of a long message, as in RemoteBuffer
-  std::size_t moved = 0;                ///< bytes of a long message that have moved
+  std::uint64_t address = 0, name = 0;  ///< sender's buffer of a long message, in the form of RemoteBuffer
+  std::size_t moved = 0;                ///< bytes of a long message that have been transferred
   std::uint64_t copy = 0;               ///< number of the SharedCopy of a long message; 0: none
   std::size_t bytes = 0;                ///< call.bytes()
   std::chrono::nanoseconds timeout{};
@@ -64,8 +65,8 @@ struct MessageOperation {
   bool listed = false;  ///< whether the operation is on the list of unfinished ones
   std::exception_ptr error;
   ListLink<MessageOperation> unfinished, role;
-  /// Stage, which is written after all other fields at the end. Another thread may read the other fields once ended()
-  /// returns true.
+  /// Stage of the operation. When the operation ends, the stage is written after all other fields. Another thread may
+  /// therefore read the other fields once ended() returns true.
   std::atomic<Stage> stage{Stage::waiting};
 
   bool ended() const noexcept {

@@ -1,6 +1,7 @@
-// Implementation of MessageReceives, the receiving side of point-to-point messages. A receive first takes a stored
-// message, one that has arrived before the receive. Otherwise the receive waits for a message. A short message arrives
-// with its data. A long one is announced by a request. The receiver copies the data, or asks the sender for them.
+// Implementation of MessageReceives, the receiving side of point-to-point messages. A receive first looks for a stored
+// message, that is, one that has arrived before the receive. If there is none, the receive waits for a message. A short
+// message arrives with its data. A long message is announced by a request. After a request, the receiver copies the
+// data itself, or asks the sender to send the data.
 #include "point_to_point/message_receives.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,9 @@
 // Message receives: the receiving side of point-to-point messages.
 //
-// A receive first looks among the stored messages, which have arrived before. If none matches, it is posted
-// (matching.hpp). An arrived message goes to a posted receive, or is stored. A receive that has matched a request gets
-// its data in one of two ways. It copies them from the memory of the sender, or asks the sender for them.
+// A stored message has arrived before its receive. A receive first looks among the stored messages. If none matches,
+// the receive is posted: it waits on a list (matching.hpp). A message goes to a posted receive, or is stored. A long
+// message is announced by a request. A receive that has matched a request either copies the data from the memory of the
+// sender, or asks the sender to send the data.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ namespace collectives {
 
 class MessageReceives {
  public:
-  /// `self`, `ranks`: this rank and the number of ranks. `failure_detector`: gets the failure if a message differs from
-  /// its receive.
+  /// `self`, `ranks`: this rank and the number of ranks. `failure_detector`: gets the failure if type or count of a
+  /// message differ from those of its receive.
   MessageReceives(Rank self, int ranks, MessageLinks& links, MessageCalls& calls, DirectCopy& direct,
                   FailureDetector& failure_detector)
       : self_(self),
@@ -34,8 +35,8 @@ class MessageReceives {
 
   /// Starts a receive. It ends at once, or becomes an unfinished call. Throws Error{mismatch}.
   void start(MessageOperation& receive);
-  /// Polls the link of a source on this host up to `polls` times. If the message of the receive comes next, takes it
-  /// and returns true. Nothing has changed otherwise.
+  /// Polls the link of a source on this host up to `polls` times. If the next message is the one for the receive, takes
+  /// it and returns true. Otherwise changes nothing and returns false.
   bool end_at_once(MessageOperation& receive, int polls);
   /// Returns the next envelope from a rank, or null. The link writes data to the receive that waits for them, if it
   /// can.

@@ -1,6 +1,6 @@
-// Implementation of MessageSends, the sending side of point-to-point messages. A short message travels at once. A long
-// one is announced by a request. After that, the receiver copies the data itself, or asks this rank to send them in
-// pieces. A send that finds no space in the link to its receiver waits in a list.
+// Implementation of MessageSends, the sending side of point-to-point messages. A short message is sent at once. A long
+// message is announced by a request. After the request, the receiver copies the data itself, or asks this rank to send
+// the data in pieces. If the link to the receiver has no space, a send waits in a list.
 #include "point_to_point/message_sends.hpp"
 
 #include <algorithm>

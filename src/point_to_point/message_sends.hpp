@@ -1,12 +1,13 @@
 // Message sends: the sending side of point-to-point messages.
 //
-// A send hands its message, or its request, to the link to its receiver (envelope.hpp). If the link has no space, the
-// send waits behind earlier sends to that receiver. A send also waits if the receiver has ended or left. Then no link
-// takes it, and the next check for failures reports the loss (message_failures.hpp). After a request, a send is open
-// until the receiver answers. It then ends, or sends its data in pieces. While the receiver copies the data itself, the
-// sender copies some of the pieces.
+// A send passes a short message to the link to its receiver. For a long message, it passes only a request, which
+// announces the message (envelope.hpp). If the link has no space, the send waits behind earlier sends to that receiver.
+// If the receiver has ended or left, a send also waits, until the next check for failures reports the loss
+// (message_failures.hpp). After its request, a send waits for the receiver's answer. After the answer, the send ends or
+// sends its data in pieces. While the receiver copies the data itself, the sender copies some of the pieces.
 //
-// Credit bounds the eager messages that a receiver has to store. A send without credit sends a request instead.
+// An eager message is a short message that is sent at once. Credit limits the bytes of eager messages that a receiver
+// has to store. A send that lacks credit sends a request instead of its short message.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,7 @@ class MessageSends {
 
   /// Starts a send. It ends at once, or becomes an unfinished call.
   void start(MessageOperation& send);
-  /// Hands over messages to a rank, and copies a piece of data.
+  /// Passes waiting messages to the link of rank `to`. Copies one piece of a message that both ranks copy together.
   void progress(Rank to) {
     Receiver& receiver = this->receiver(to);
     if (!receiver.waiting.empty()) hand_over_waiting(receiver);

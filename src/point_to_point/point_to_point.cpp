@@ -18,13 +18,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Number of times that a blocking receive checks the link of its source before it enters a list. 100 checks take 2 to 5
-// us. The answer to a short message arrives within that time.
+// Number of times that a blocking receive checks the link of its source before it joins the list of unfinished calls.
+// 100 checks take 2 to 5 us. If a peer answers a short message at once, its answer arrives within that time.
 constexpr int kPolls = 100;
 // Maximum number of messages that a rank takes from one peer before it checks the next peer.
 constexpr int kMessagesPerTurn = 64;
 
-/// Returns whether an envelope (header of a message) is an answer of a receiver, and thus for the sending side.
+/// Returns whether an envelope (header of a message) is an answer of a receiver. The sending side handles answers.
 bool is_answer(MessageKind kind) noexcept {
   return kind == MessageKind::go || kind == MessageKind::finished || kind == MessageKind::credit;
 }
@@ -98,9 +98,9 @@ void PointToPoint::start(Operations operations) {
   throw_failure_of(operations);
 }
 
-/// Reads control messages of other hosts, which report failures, at most once per millisecond. Otherwise a rank whose
-/// calls never wait would not read them. Notes receivers on other hosts that have ended or left. Throws the failure of
-/// the communicator.
+/// Reads control messages of other hosts, which report failures, at most once per millisecond. Each call does this when
+/// it begins, because a rank whose calls never wait would otherwise read no control messages. Notes receivers on other
+/// hosts that have ended or left. Throws an error if the communicator has failed.
 void PointToPoint::read_controls(Operations operations) {
   if (control_ == nullptr) return;
   const Control control(control_);
@@ -114,8 +114,8 @@ void PointToPoint::read_controls(Operations operations) {
   }
 }
 
-/// Lets later waits of this thread send answers for which a link had no space, and messages that the wire has not sent
-/// yet. Peers wait for both.
+/// Passes unsent answers and messages to later waits of this thread, because peers wait for them. An answer is unsent
+/// if its link had no space. A message is unsent if the wire still holds it.
 void PointToPoint::leave_unsent() {
   if (is_idle() || has_progress_thread_) return;
   const Guard guard(lock_);

@@ -1,7 +1,7 @@
 // PointToPoint: performs the point-to-point calls of a communicator.
 //
-// A call becomes a MessageOperation. The parts below share the work. This class owns the parts. It also has the mutex
-// that protects them, and the functions that wait and shut down.
+// A call becomes a MessageOperation. The class PointToPoint consists of the five parts below. It also has the mutex
+// that protects the parts, and the functions that wait and shut down.
 //
 //   MessageCalls      the calls from their begin to their end
 //   MessageLinks      links to all ranks, which carry envelopes and data
@@ -9,15 +9,15 @@
 //   MessageReceives   the receiving side, with the matching of receives and messages
 //   MessageFailures   deadlines and ended peers
 //
-// Independence. Point-to-point messages have links, and between hosts a wire, of their own. They have a mutex of their
-// own, too. A thread in a collective and a thread in a point-to-point call therefore do not wait for each other.
-// Without a progress thread, messages move only while a thread of this rank is in a call. A thread that waits in a
-// collective also progresses its point-to-point messages. A thread that waits for a message also progresses its
-// collectives (progress_engine.hpp).
+// Independence. Point-to-point messages share no links, no wire between hosts and no mutex with collectives. A thread
+// in a collective and a thread in a point-to-point call therefore do not wait for each other. Without a progress
+// thread, messages move only while a thread of this rank is in a call. A thread that waits in a collective also
+// progresses its point-to-point messages. A thread that waits for a message also progresses its collectives
+// (progress_engine.hpp).
 //
 // Short calls. A blocking send of a short message to a rank of this host ends when the message is in shared memory
-// (host_link.hpp). A blocking receive from a rank of this host first looks for its message there. Calls that end so
-// early are never in the list of unfinished calls.
+// (host_link.hpp). A blocking receive from a rank of this host first looks for its message in shared memory. Calls that
+// end in this way never join the list of unfinished calls.
 //
 // Failures. A wait checks about every millisecond for a failure of the communicator, for ended peers and for deadlines.
 // If a point-to-point call fails, the communicator has failed, as after a failed collective. If a message has another
@@ -60,17 +60,17 @@ namespace collectives {
 class PointToPoint final : public ProgressEngine::Member {
  public:
   using Operations = std::span<MessageOperation* const>;
-  /// Parts of the communicator. References must outlive the object.
+  /// Objects of the communicator that PointToPoint uses. The referenced objects must outlive the PointToPoint.
   struct Parts {
     const RankView& view;
     const Arena& arena;
-    Wire* wire;  ///< wire of point-to-point messages; null on one host
+    Wire* wire;  ///< transport of point-to-point messages between hosts; null if there is only one host
     FailureDetector& failure_detector;
     FlightRecorder& recorder;
     /// Writes the recorded calls to a file after the first failure. `why`: text of the error.
     std::function<void(std::string_view why)> write_out;
-    std::mutex* control;       ///< communicator's lock; null on one host
-    bool threads, kernel;      ///< as for PeerMemory
+    std::mutex* control;       ///< communicator's lock; null if there is only one host
+    bool threads, kernel;      ///< parameters of PeerMemory
     bool oversubscribed;       ///< whether the host has more ranks than cores
     bool has_progress_thread;  ///< whether a progress thread calls progress_as_member()
     std::chrono::nanoseconds stall_report;
@@ -81,10 +81,11 @@ class PointToPoint final : public ProgressEngine::Member {
 
   // ---- calls ----
 
-  /// Performs calls at the same time. Blocks until all have ended. Throws the first error.
+  /// Starts all given calls, and blocks until all of them have ended. Throws the error of the first call that has
+  /// failed.
   void run(Operations operations);
-  /// Starts several calls. No other call of this rank comes between them. The operations must stay in place until they
-  /// have ended.
+  /// Starts the given calls, without another call of this rank between them. The MessageOperation objects must stay at
+  /// their addresses until they have ended.
   void start(Operations operations);
   /// Progresses messages, without waiting. Returns whether `operation` has ended.
   bool test(MessageOperation& operation);
@@ -155,7 +156,7 @@ class PointToPoint final : public ProgressEngine::Member {
   }
   /// Returns whether answers are kept for ranks that have not left.
   bool has_unsent() const;
-  /// Fails the calls that have not ended when the communicator ends.
+  /// Fails calls that have not ended when the communicator ends.
   void fail_unended() noexcept;
 
   const RankView& view_;

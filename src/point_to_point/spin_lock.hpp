@@ -1,5 +1,5 @@
-// Spin lock: a lock that is held for microseconds, and that two threads rarely want at the same time. Taking it costs
-// one exchange of a word.
+// Spin lock: a lock for short sections that take microseconds, and that two threads rarely enter at the same time.
+// Locking takes one atomic exchange of a word.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
-// Implementation of the wire link, which carries point-to-point messages to one rank of another host. A short message
-// travels with its envelope (header) in one frame, memory of the wire. The data of a long message travel without an
-// envelope. The tag of the wire then holds the kind and the number of the message.
+// Implementation of the wire link, which carries point-to-point messages to one rank of another host. An envelope is
+// the header of a message. A frame is memory of the wire for one message of the wire. A short message is sent with its
+// envelope in one frame. Data of a long message are sent without an envelope. Instead, the tag that the wire sends with
+// the data holds the kind and the number of the message.
 #include "point_to_point/wire_link.hpp"
 
 #include <fmt/format.h>

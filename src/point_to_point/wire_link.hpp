@@ -1,10 +1,10 @@
 // Wire link: carries point-to-point messages to one rank of another host. It uses a wire (transport between hosts) that
 // carries no other messages.
 //
-// An envelope is the header of a message. An eager message is short and travels at once. Its envelope and its payload
-// are in one frame, memory of the wire for one message. Long messages travel in pieces without an envelope. The wire
-// reads a piece from the buffer of the sender, and may write it directly to the buffer of the receiver. The tag of the
-// wire then holds the number of the message.
+// An envelope is the header of a message. An eager message is a short message that is sent at once. Its envelope and
+// its payload lie in one frame, memory of the wire for one message. The data of long messages are sent in pieces
+// without an envelope. The wire reads a piece from the buffer of the sender, and may write the piece directly to the
+// buffer of the receiver. The tag that the wire sends with a piece holds the number of the long message.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace collectives {
 
 class WireLink final : public MessageLink {
  public:
-  /// Maximum payload in bytes of an eager message. To copy a longer one to a frame would take longer than to wait for
+  /// Maximum payload in bytes of an eager message. It takes longer to copy a longer payload to a frame than to wait for
   /// an answer of the receiver.
   static constexpr std::size_t kLongestEager = 32 << 10;
 
@@ -34,7 +34,7 @@ class WireLink final : public MessageLink {
   bool ended() const noexcept override { return wire_.is_blocked_on_failed_peer(peer_); }
 
  private:
-  // bytes before the payload in a frame; 64, so that the payload is aligned to a cache line
+  // number of bytes before the payload in a frame; 64, so that the payload is aligned to a cache line
   static constexpr std::size_t kHeader = 64;
   static constexpr unsigned kKindAt = 56;  // lowest bit of the kind in a tag
   [[noreturn]] void refuse() const;

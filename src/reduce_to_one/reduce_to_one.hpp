@@ -1,8 +1,8 @@
 // Algorithms of the backend `reduce_to_one`. All data pass through one of the n ranks, the root. An all-reduce, for
 // example, reduces the values to the root, which broadcasts the result.
 //
-// Each collective below has one or both of two phases. In the first phase, ranks reduce or send their data to the root.
-// In the second phase, the root broadcasts or sends data. A reduce or a broadcast has one of two shapes:
+// A collective of this file has up to two phases. In the first phase, ranks reduce or send their data to the root. In
+// the second phase, the root broadcasts or sends data to the ranks. A reduce or a broadcast has one of two shapes:
 //
 //   Star   the root exchanges messages with every other rank, one step each way, and adds in rank order
 //   Tree   a binomial tree, at most log2 n steps each way, rounded up
@@ -10,8 +10,7 @@
 // The tree is that of Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH",
 // 2005.
 //
-// Price: for long vectors, the network link and the arithmetic of the root are the bottleneck. For short vectors, link
-// and arithmetic take little time.
+// Price: the network link and the arithmetic of the root are the bottleneck for long vectors.
 #pragma once
 
 #include <array>
@@ -21,8 +20,8 @@
 
 namespace collectives::reduce_to_one {
 
-/// Reduce and broadcast between the root and all other ranks. Each of them takes one step. The root receives n - 1
-/// buffers in a reduce, and sends n - 1 buffers in a broadcast.
+/// Reduce and broadcast in which the root exchanges messages with every other rank. A reduce takes one step, and so
+/// does a broadcast. The root receives n - 1 vectors in a reduce, and sends n - 1 vectors in a broadcast.
 struct Star {
   const RankGroup& group;
   int root;
@@ -42,9 +41,9 @@ struct Star {
 
 /// Reduce and broadcast along a binomial tree.
 ///
-/// The position of a rank is its distance from the root, which has position 0. The children of position v are v+1, v+2,
-/// v+4, ..., as long as the added number is below the lowest set bit of v. Position 0 has no set bit, so this limit
-/// does not apply to the root. A reduce or a broadcast takes at most log2 n steps, rounded up.
+/// The position of a rank is its distance from the root, which has position 0. The children of position v are the
+/// positions v+1, v+2, v+4 and so on. The added number must be below the lowest set bit of v. For position 0, the root,
+/// there is no such limit. A reduce or a broadcast takes at most log2 n steps, rounded up.
 ///
 /// Order of the sum: a rank adds the values of its children to its own value, in ascending order of their positions. A
 /// subtree has consecutive positions, so all values are added in the order of positions. In a broadcast, a rank sends

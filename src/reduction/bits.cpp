@@ -1,5 +1,6 @@
-// Loops that combine vectors of bytes by bitwise and logical ops. Bitwise ops on longer integers use the same loops,
-// because they give the same bits byte by byte. All ops on booleans also use these loops (equal_reduction.hpp).
+// Loops that combine bytes by bitwise and logical ops. Bitwise ops on longer integers also use these loops, because a
+// bitwise op gives the same bits if it is applied byte by byte. All ops on booleans use these loops, too
+// (equal_reduction.hpp).
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,7 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Kernel (arithmetic) of one op on bytes. If kTruth is set, every byte that is not 0 becomes 1 before the op.
+/// Kernel of one op on bytes: a class with the arithmetic of the op. If kTruth is true, every byte that is not 0 is
+/// replaced by 1 before the op.
 template <ReduceOp::Kind kKind, bool kTruth>
 struct OfBytes : Sum<Same<std::uint8_t>> {
   template <class D>

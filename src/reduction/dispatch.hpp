@@ -1,6 +1,6 @@
 // Dispatch: functions that return the loop which reduces elements by a given op and type. The loops are in seven files.
-// All but single_elements.cpp are compiled once per instruction set. The functions below return the loop for this CPU.
-// User ops have another loop, in reduction.cpp.
+// Six of these files are compiled once per instruction set; single_elements.cpp is compiled only once. The functions
+// below return the loop for the instruction set of this CPU. The loop for user ops is in reduction.cpp.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 #include "reduction/reduction.hpp"
 
 // Instruction sets for which no loops are compiled. Highway, the library of vector instructions, reads this macro.
-// SSSE3 is excluded, because few CPUs have SSSE3 and nothing newer. SVE is excluded, because the compiler does not know
-// the size of an SVE vector. SVE vectors therefore cannot be elements of arrays. The macro must stand before the first
-// include of a header of Highway.
+// SSSE3 is excluded, because few CPUs have SSSE3 but no newer instruction set. SVE is excluded, because the compiler
+// does not know the size of an SVE vector. SVE vectors therefore cannot be elements of arrays. The macro must stand
+// before the first include of a header of Highway.
 //
-// Builds with sanitizers have loops only for AVX2 or NEON, and for the lowest set of the platform. Reason: with
-// sanitizers, each further set would take minutes to compile.
+// Builds with sanitizers contain loops for two instruction sets only: AVX2 or NEON, and the oldest set of the platform.
+// Reason: with sanitizers, the loops of each instruction set take minutes to compile.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -26,8 +26,9 @@
 
 namespace collectives {
 
-/// Minimum length in bytes of a vector whose loop aligns its accesses. The loop first processes the elements before the
-/// next cache line. In a shorter vector, this alignment takes more time than it saves.
+/// Minimum length in bytes of a vector for which a loop aligns its accesses to cache lines. For this purpose, the loop
+/// first processes the elements before the next cache line separately. For shorter vectors, this takes more time than
+/// it saves.
 inline constexpr std::size_t kLongVector = 4096;
 /// Size of a cache line in bytes.
 inline constexpr std::size_t kLine = 64;

@@ -1,6 +1,6 @@
-// Arithmetic of reductions on single elements, in code that compiles for CPUs and for GPUs. It covers all ops except
-// user ops. The function fold() combines whole vectors on the CPU (reduction.hpp). This file gives the same bits as
-// fold(), except for the payload of a NaN.
+// Arithmetic of reductions on single elements, in code that compiles for CPUs and for GPUs. This file covers all ops
+// except user ops. It gives the same bits as fold(), the function that combines whole vectors on the CPU
+// (reduction.hpp). Only the payload bits of a NaN may differ.
 //
 // A kernel is a class with the arithmetic of one op on one element type. It has two types and three functions:
 //
@@ -55,9 +55,9 @@ struct Pair<T, 8> {
   std::int32_t index, padding;
 };
 
-/// Type in which elements are added and multiplied. Floats of 16 and 8 bits are combined as f32, and f32 and f64 in
-/// their own type. Integers are combined as unsigned integers of the same size. Reason: sums and products wrap on
-/// overflow, and C++ defines that only for unsigned integers.
+/// Type in which elements are added and multiplied. For floats of 16 and 8 bits, it is f32. For f32 and f64, it is the
+/// type itself. For integers, it is the unsigned type of equal size. Reason: sums and products must wrap on overflow,
+/// which C++ defines only for unsigned integers.
 template <class T>
 using Combined =
     std::conditional_t<kSmallFloat<T>, float,

@@ -1,6 +1,6 @@
-// Equal reductions. A reduction is an op on an element type. Many reductions give the same bits as an op on another
-// type. For example, a sum of complex64 is a sum of twice as many f32. The library then has only one loop and one GPU
-// kernel for both, here those of f32.
+// Equal reductions. A reduction is an op on an element type. Two reductions are equal if they give the same bits. For
+// example, a sum of complex64 elements equals a sum of twice as many f32 elements. The library has one loop and one GPU
+// kernel for all equal reductions. In the example, these are the loop and the kernel of f32.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace collectives {
 
-/// Reduction that gives the same bits as a given one: op `kind` on `type`. One element of the given type consists of
-/// `times` elements of `type`.
+/// Reduction that gives the same bits as a given reduction. It performs op `kind` on elements of `type`. One element of
+/// the given type consists of `times` elements of `type`.
 struct EqualReduction {
   ReduceOp::Kind kind;
   DataType type;
@@ -40,8 +40,8 @@ constexpr ReduceOp::Kind logical_of(ReduceOp::Kind kind) noexcept {
 ///
 ///   booleans            logical ops of u8
 ///   complex numbers     the same op of their floats, except for product
-///   bitwise ops         those of bytes
-///   signed integers     the unsigned ones in sums, products and logical ops
+///   bitwise ops         the same op on bytes
+///   signed integers     the same op on unsigned integers, for sums, products and logical ops
 constexpr EqualReduction equal_reduction(ReduceOp::Kind kind, DataType type) noexcept {
   using Kind = ReduceOp::Kind;
   switch (class_of(type)) {

@@ -1,10 +1,10 @@
 // Loops that reduce vectors of f8e4m3 and f8e5m2, the floats of 8 bits. The file also converts these elements to f32
 // and back.
 //
-// A reduction works block by block. It widens (converts) the elements of a block to f32 in a buffer on the stack. The
-// loops for f32 combine them in rank order. Each result is rounded to 8 bits only once. The conversion is compiled once
-// per instruction set, whereas the rest of this file is compiled once. Price: the widened elements are written to the
-// first-level cache and read again.
+// A reduction works block by block. It converts (widens) the elements of a block to f32, and stores them in a buffer on
+// the stack. The loops for f32 then combine the widened elements in rank order. Each result is rounded to 8 bits only
+// once. The conversion is compiled once per instruction set, whereas the rest of this file is compiled once. Price: the
+// widened elements are written to the first-level cache and read again.
 #include "reduction/float8.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Converts `count` elements: from f32 if kNarrow is set, otherwise to f32. Most elements are converted in vector
-/// registers with the length that tag D selects. The last elements are converted in shorter registers.
+/// Converts `count` elements: from f32 if kNarrow is set, otherwise to f32. Converts most elements in vector registers,
+/// whose length tag D selects. Converts the last elements in shorter registers.
 template <class Format, bool kNarrow, class D>
 HWY_INLINE void convert_all(D d, const std::byte* from, std::byte* to, std::size_t count) {
   constexpr std::size_t kLanes = hn::MaxLanes(D());

@@ -9,12 +9,12 @@
 // A vector is a register of several elements, which are its lanes. The tag d is an object of the library Highway. The
 // type of d selects the element type and the length of the vector of Stored.
 //
-// f32 values are rounded to bf16 by integer arithmetic without branches. The CPU's instructions for bf16 are not used,
-// because they flush denormals (replace them by 0). A processor mode that flushes denormals does not affect integer
-// arithmetic. The F16C instructions of x86 CPUs convert f16, in the loops for AVX2 and newer sets. Other loops convert
-// f16 by arithmetic. All results have the bits that types.hpp defines. Price: rounding to bf16 takes six operations
-// instead of one. Rounding takes no additional time if the data come from the second-level cache or beyond. Loads from
-// there take longer than the six operations.
+// f32 is rounded to bf16 by integer arithmetic without branches. The CPU's instructions for bf16 are not used, because
+// they flush denormals (replace them by 0). Some programs set a processor mode that flushes denormals, too. This mode
+// does not affect integer arithmetic. The F16C instructions of x86 CPUs convert f16, in the loops for AVX2 and newer
+// sets. Other loops convert f16 by arithmetic. All results have the bits that types.hpp defines. Price: rounding to
+// bf16 takes six operations instead of one. If the data are not in the first-level cache, rounding takes no additional
+// time, because the loads take longer than the six operations.
 //
 // Highway includes this file once per instruction set, so it has no usual include guard.
 #if defined(COLLECTIVES_REDUCTION_FORMATS) == defined(HWY_TARGET_TOGGLE)

@@ -1,6 +1,6 @@
 // Loops that reduce integers by sum, product or average. Sums and products wrap on overflow, so signed integers are
-// combined as unsigned ones. An average is the exact mean, truncated toward zero. The sum for an average is computed in
-// a wider type, so that it cannot overflow.
+// combined as unsigned ones. An average is the exact mean, truncated toward zero. For an average, integers are added in
+// a wider type, so that the sum cannot overflow.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -28,8 +28,8 @@ struct WidenedBytes {
 };
 
 /// Conversion of integers of 8, 16 and 32 bits to floating point and back, for averages. The floating-point type `Wide`
-/// holds the sums exactly. The rounding of a quotient never raises its magnitude to the next whole number. The
-/// conversion back truncates the quotient, so the result is the exact mean, truncated.
+/// can hold each sum exactly. A quotient is rounded, but never up to the next whole number. The conversion to integers
+/// truncates the quotient. The result is thus the truncated exact mean.
 template <class T, class WideType>
 struct Averaged {
   using Stored = T;

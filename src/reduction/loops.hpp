@@ -1,11 +1,12 @@
 // The loop that reduces elements, and the arithmetic of sum, average, product and pre_scaled_sum. The loop works with
 // vector registers, whose length depends on the CPU. A lane is one element of such a register.
 //
-// Sources are the vectors that are combined, and outs are the destinations of the result. Each turn loads four
-// registers from the first source. It combines them with the same elements of all other sources, and stores the result
-// to all outs. Four loads are thus in flight at a time, enough to use the whole bandwidth of the memory. The last
-// elements may not fill four registers. Registers that overlap, or shorter ones, then process them, so that no access
-// is out of bounds. Both overlapping registers are loaded before either is stored, because an out may be a source.
+// Sources are the vectors that are combined, and outs are the destinations of the result. Each turn of the loop loads
+// four registers from the first source. It combines them with the same elements of all other sources, and stores the
+// result to all outs. The four loads run at the same time, which suffices to use the whole bandwidth of the memory. The
+// last elements may not fill four registers. The loop then uses shorter registers, or a register that overlaps the one
+// before it, so that no access is out of bounds. It loads both overlapping registers before it stores either of them,
+// because an out may also be a source.
 //
 // A kernel is a class with the arithmetic of one op on one element type. It has two types and three functions:
 //
@@ -47,17 +48,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace collectives::HWY_NAMESPACE {
 
-/// Whether the kernel is used so often that it gets additional loops with fixed numbers of sources and outs.
+/// Whether a kernel gets additional loops with fixed numbers of sources and outs, because it is used often.
 template <class Kernel>
 inline constexpr bool kIsOften = false;
 
-/// Loop with its operands. Sources, Outs and Streamed (outs that are stored past the caches) are spans or arrays. If
-/// they are arrays, the compiler knows their lengths and unrolls the loops over them.
+/// Loop with its operands. Sources, Outs and Streamed are spans or arrays. Streamed are the outs that are stored by
+/// streaming stores, which bypass the caches. If they are arrays, the compiler knows their lengths and unrolls the
+/// loops over them.
 template <class Kernel, class Sources, class Outs, class Streamed>
 class Loop {
   using Stored = typename Kernel::Stored;
   using Wide = typename Kernel::Wide;
-  /// Tag for as many elements as fill one register after they are widened.
+  /// Tag for the number of elements that, after widening, fill one register.
   using Elements = hn::Rebind<Stored, hn::ScalableTag<Wide>>;
   static constexpr std::size_t kLanes = hn::MaxLanes(Elements());
   static constexpr std::size_t kAtOnce = 4;                     // vectors per iteration
@@ -78,7 +80,7 @@ class Loop {
   }
 
  private:
-  /// Processes fewer than two vectors: by two vectors that overlap, or by smaller ones.
+  /// Processes elements that fill less than two registers: by two registers that overlap, or by shorter registers.
   template <class D>
   HWY_INLINE void rest(D d, std::size_t begin, std::size_t count) const {
     constexpr std::size_t kHere = hn::MaxLanes(D());

@@ -1,8 +1,8 @@
 // Loops that compute min and max, for integers, and for floats of 16 bits or more.
 //
 // Integers are compared directly. Floats are compared by keys. The key of a float is a signed integer that is computed
-// from its bits. A greater float has a greater key. For min, all bits of the keys are inverted, which reverses their
-// order. The element with the greatest key is therefore the result of max and of min.
+// from the bits of the float. For max, a greater float has a greater key. For min, all bits of each key are inverted,
+// so a smaller float has a greater key. In max and in min, the result is therefore the element with the greatest key.
 #include "reduction/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,8 +31,9 @@ struct Greatest : Sum<Same<T>> {
   }
 };
 
-/// Kernel (arithmetic) of min and max for floats: the greatest of their keys. The key of -0 is below that of +0. Every
-/// NaN is replaced by one quiet NaN. Its key is above all others for both min and max, so a NaN is always the result.
+/// Kernel of min and max for floats: a class with the arithmetic that finds the greatest key. In max, -0 has a smaller
+/// key than +0. Every NaN is replaced by one quiet NaN, whose key is above all other keys, in min and in max. If any
+/// element is a NaN, the result is therefore a NaN.
 template <class Key>
 struct GreatestKey : Greatest<Key> {
   Key turn, infinity, nan;
@@ -43,7 +44,7 @@ struct GreatestKey : Greatest<Key> {
   static HWY_INLINE hn::Vec<D> magnitude(D d, hn::Vec<D> bits) {
     return hn::And(bits, hn::Set(d, std::numeric_limits<Key>::max()));
   }
-  /// Converts the bits of floats to keys, or keys to the bits.
+  /// Converts the bits of floats to keys, or keys back to the bits of floats.
   template <class D>
   static HWY_INLINE hn::Vec<D> flip(D d, hn::Vec<D> bits) {
     return hn::Xor(bits, magnitude(d, hn::BroadcastSignBit(bits)));

@@ -1,6 +1,6 @@
 // Implementation of folds. A fold combines several sources element by element, and writes the result to one or more
-// destinations, the outs. A loop performs one op on one element type. This file chooses the loop, and contains the loop
-// of user ops. The functions of dispatch.hpp return the other loops.
+// destinations, the outs. A loop performs one op on one element type. This file chooses the loop for a fold. It
+// contains the loop for user ops. The functions of dispatch.hpp return all other loops.
 #include "reduction/reduction.hpp"
 
 #include <hwy/cache_control.h>
@@ -68,8 +68,8 @@ ReduceOp::Kind kind_of(const ReduceOp& op, int finish_ranks) noexcept {
 }
 
 /// Runs the loop, with streaming stores for the outs that permit them. Streaming stores bypass the caches and need
-/// whole cache lines. An out that is also a source gets normal stores, because its lines are already in the cache. So
-/// does an out whose offset within a cache line differs from that of the first streamed out.
+/// whole cache lines. An out that is also a source gets normal stores, because its lines are already in the cache. An
+/// out also gets normal stores if its offset within a cache line differs from that of the first streamed out.
 void fold_streaming(FoldLoop loop, DataType type, Operands all, Stores stores) {
   constexpr std::size_t kMost = 128;
   const std::span<std::byte* const> outs = all.outs;

@@ -1,9 +1,9 @@
 // Folds: the arithmetic of collectives. A fold combines several sources element by element, in the given order. It
-// writes the result to one or more destinations, the outs.
+// writes the result to one or more outs (destinations).
 //
-// 16-bit and 8-bit floats are accumulated in f32, and rounded once per fold. Integer averages are accumulated in wider
-// types, and truncated once per fold. An input of pre_scaled_sum is multiplied by the op's factor once. The sum of an
-// average is divided once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
+// A fold adds 16-bit and 8-bit floats in f32, and rounds each result once. It adds integers for an average in a wider
+// type, and truncates each result once. It multiplies inputs of pre_scaled_sum by the op's factor once. It divides the
+// sum of an average once. The built-in ops give the same bits on all CPUs, except in the payload of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ struct Source {
 /// After a fold with streaming stores, call fence_streams(). Otherwise later stores may become visible before the
 /// streaming ones.
 ///
-/// Some outs are always stored by normal stores. These are outs shorter than 4 KiB (kLongVector), and outs that are
-/// also sources. An out is also stored normally if its offset within a cache line differs from that of the first
-/// streamed out. Results of user ops, averages of 64-bit integers, and the results of float8.cpp and
-/// single_elements.cpp are stored normally, too.
+/// Some outs always get normal stores: outs shorter than 4 KiB (kLongVector), and outs that are also sources. An out
+/// also gets normal stores if its offset within a cache line differs from that of the first streamed out. Normal stores
+/// are also used for results of user ops, for averages of 64-bit integers, and by the loops of float8.cpp and
+/// single_elements.cpp.
 ///
 /// If a loop streams some outs, it stores the others by vector stores, never by memcpy(). The string instructions of
 /// memcpy() would wait until all earlier streaming stores have completed.

@@ -1,6 +1,7 @@
 // Loops of the reductions that have no hand-written vector code: products of complex numbers, min_loc and max_loc, and
-// logical ops on u16, u32 and u64. The loops call the arithmetic for single elements (elements.hpp). They combine one
-// block of elements at a time, source by source, so that the compiler can use vector instructions.
+// logical ops on u16, u32 and u64. The loops call the arithmetic for single elements (elements.hpp). A loop processes
+// one block of elements at a time, and adds one source after another to the block. The compiler can thus use vector
+// instructions.
 #include <algorithm>
 #include <cstring>
 

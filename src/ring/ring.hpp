@@ -14,11 +14,11 @@ namespace collectives::ring {
 /// Emits the Steps (actions of ranks) of a reduce-scatter. The vector is divided into n parts. Rank p, the rank at
 /// position p of the ring, gets the sum of part p.
 ///
-/// The partial sum of part p starts at rank p+1 and passes around the ring. Each rank adds its own values of part p.
-/// Rank p is the last to add.
+/// The partial sum of part p starts at rank p+1 and passes around the ring. Each rank that it passes adds its own
+/// values of part p. Rank p adds last.
 ///
-/// Cost: n - 1 hops. Each rank sends and receives n - 1 parts. If all parts have equal length, they are (n - 1)/n of
-/// the buffer.
+/// Cost: n - 1 hops. Each rank sends and receives n - 1 parts. If all parts have equal length, a rank thus sends (n -
+/// 1)/n of the vector.
 ///
 /// Order of the sum of part p: rank p+1, rank p+2 and so on, around the ring to rank p. The order is the same in every
 /// run, so equal inputs give equal bits. This is not rank order, so the op must commute.

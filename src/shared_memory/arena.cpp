@@ -1,10 +1,10 @@
 // Implementation of the arena, the memory that the ranks of one host share. The arena is one memfd (anonymous file)
-// with several areas, such as counters and staging memory. This file computes the offset of each area, and it creates,
-// joins and leaves arenas.
+// that has several areas, such as counters and staging memory. This file computes the offset of each area, and it
+// creates, joins and leaves arenas.
 //
 // A mapping is the address range at which a process sees the arena. Each rank keeps one byte of the memfd locked while
-// it uses the arena. This byte is the place of the rank. The lock shows the peers that the process of the rank still
-// runs.
+// it uses the arena. This byte is called the place of the rank. While the byte is locked, the peers know that the
+// process of the rank still runs.
 #include "shared_memory/arena.hpp"
 
 #include <fcntl.h>
@@ -56,8 +56,8 @@ struct ArenaHeader {
   std::uint64_t bytes;
 };
 
-/// Fields of a handle, the text by which the ranks of a host find the arena of its creator. `pid` and `fd` are the
-/// process and the descriptor of the creator.
+/// Fields of a handle. A handle is the text by which the ranks of a host find the arena. `pid` is the process id of the
+/// arena's creator. `fd` is the number of the memfd's descriptor in that process.
 struct ArenaHandle {
   int pid = 0, fd = -1;
   ArenaToken token;
@@ -95,7 +95,7 @@ std::optional<ArenaHandle> parse_handle(std::string_view text) {
 }  // namespace
 
 namespace {
-std::mutex arenas_mutex;  // protects the registries below; fork() waits until it is free
+std::mutex arenas_mutex;  // protects the registries below; fork() waits until no thread holds it
 
 /// All arenas that this process uses.
 std::set<const Arena*>& arenas() {

@@ -1,6 +1,7 @@
 // Arena: the memory that the ranks of one host share. It is one sealed memfd, an anonymous file in memory whose size no
 // process can change. Every rank of the host maps it. A subgroup is a set of ranks that perform collectives through the
-// arena. A subgroup is the whole host, one NUMA domain, or one rank of each domain. The arena has these areas:
+// arena. It consists of all ranks of the host, of the ranks of one NUMA domain, or of one rank of each NUMA domain. The
+// arena has these areas:
 //
 //   header         magic number, protocol version, random token and size; then the abort block with the
 //                  first failure of the communicator, and the time of the latest search for ended ranks
@@ -17,10 +18,10 @@
 //   messages       per ordered pair of ranks: lines and a ring for point-to-point messages
 //
 // The kernel allocates a page of the arena when a rank first touches it. A large arena therefore takes much address
-// space. It takes memory only for the pages that have been touched.
+// space, but memory only for pages that have been touched.
 //
-// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file by
-// /proc/PID/fd/N, the descriptor of that rank. They check the arena's size, its seals and its random token. The arena
+// Lifetime. The arena has no name in the file system. One rank creates the arena. The other ranks open the file as
+// /proc/PID/fd/N, the descriptor of the creator. They check the arena's size, seals and random token. The arena
 // vanishes with the last process that has it open, however that process ends. Ranks that are threads of one process
 // share one mapping, which they find by the token. These ranks run the same code as ranks in processes. The thread
 // sanitizer can therefore check that code. Price of /proc: ranks in different PID or user namespaces count as ranks of
@@ -56,8 +57,8 @@ inline constexpr std::uint64_t kProtocol = 23;
 /// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
 inline constexpr std::size_t kPolledBytes = 128;
 
-/// Word that ranks poll: they read it again and again until it changes. Its cache lines hold no other data. A core's
-/// copy of these lines therefore stays valid until the word changes.
+/// Word that ranks poll, that is, read repeatedly until it changes. Its cache lines hold no other data. A core's copy
+/// of these lines therefore stays valid until the word changes.
 struct alignas(kPolledBytes) PolledWord {
   std::atomic<std::uint64_t> value{0};
 };
@@ -91,8 +92,8 @@ struct alignas(64) BufferRecord {
   std::atomic<bool> objects{false};  ///< for GPU buffers: whether this rank cannot perform the planned device path
 };
 
-/// Maximum number of intra-host collectives that a rank may be ahead of another. Rings with one place per collective
-/// have this many places.
+/// Maximum number of intra-host collectives by which a rank may be ahead of another rank. Each ring with one place per
+/// collective has this number of places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 /// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
@@ -148,12 +149,12 @@ struct RankBlock {
 };
 
 /// Numbers of pieces of vectors that ranks have claimed and finished, over all zero-copy collectives. To claim a piece
-/// is to reserve the work on it. Ranks claim pieces only if the host has more ranks than cores (zero_copy.hpp).
+/// is to reserve its work. Ranks claim pieces only if the host has more ranks than cores (zero_copy.hpp).
 struct ClaimBlock {
   PolledWord taken, done;
 };
 
-/// Number of chunks that a rank has published in one collective. A chunk is one unit of the staging ring. The tag is
+/// Number of chunks that a rank has published per collective. A chunk is one unit of the staging ring. The tag is
 /// written once, with the first chunk.
 struct alignas(kPolledBytes) ChunkCount {
   std::atomic<std::uint64_t> tag{0}, chunks{0};
@@ -200,7 +201,7 @@ inline constexpr std::size_t kSegmentRecords = 256;  ///< maximum number of segm
 enum class SegmentTable : std::uint8_t { collectives, messages };
 inline constexpr std::size_t kSegmentTables = 2;
 
-/// Handle by which other processes open an allocation on a GPU.
+/// Handle by which other processes open a GPU allocation.
 struct alignas(64) GpuMemoryRecord {
   std::atomic<std::uint64_t> sequence{0};  ///< each allocation has another sequence
   std::atomic<std::uint64_t> handle[8]{};  ///< Device::Handle; all 0: withdrawn
@@ -270,7 +271,7 @@ class Arena {
  public:
   /// Creates an arena. The caller becomes local rank 0. Throws Error{system} with the call that the system refused.
   static std::unique_ptr<Arena> create(const ArenaShape&);
-  /// Returns the handle by which other ranks of the host join. It is valid while this object lives.
+  /// Returns the handle by which the host's other ranks join. It is valid while this object lives.
   std::string handle() const;
   /// Joins the arena of a handle as local rank `self`. Ranks of one process share one mapping. Throws Error{system}.
   static std::unique_ptr<Arena> join(std::string_view handle, const ArenaShape&, int self);

@@ -1,9 +1,9 @@
 // Implementation of the block exchange, which performs an all-to-all between the buffers of ranks of one host. A block
-// is the elements that one rank sends to another. The source is the buffer that a rank sends from. The destination is
+// contains elements that one rank sends to another. The source is the buffer that a rank sends from. The destination is
 // the buffer that it receives into.
 //
-// A Spot is a position in the source or the destination of any rank. This process may have mapped the buffer into its
-// address space. In this case, it copies the bytes through a pointer. Otherwise it asks the kernel to copy them.
+// A Spot is a position in the source or the destination of any rank. If this process has mapped a buffer into its
+// address space, it copies the bytes of the buffer through a pointer. Otherwise it asks the kernel to copy the bytes.
 #include "shared_memory/block_exchange.hpp"
 
 #include <algorithm>
@@ -15,21 +15,21 @@
 namespace collectives {
 namespace {
 
-/// Maximum length in bytes of the scratch memory through which two blocks are swapped. It fits into the first-level
-/// cache.
+/// Maximum length in bytes of the scratch memory through which two blocks are swapped. Memory of this length fits into
+/// the first-level cache.
 constexpr std::size_t kSwappedBytes = 16 << 10;
 
 }  // namespace
 
-/// Returns the range of the block for rank `to` in the source of rank `local`. Unless all blocks are equally long,
-/// `local` or `to` must be this rank, because a rank knows only the lengths of its own blocks.
+/// Returns the range of the block for rank `to` in the source of rank `local`. If the lengths of the blocks differ,
+/// `local` or `to` must be this rank. Reason: a rank knows only the lengths of the blocks that it sends or receives.
 Range BlockExchange::outgoing(int local, int to) const {
   if (task_->blocks.empty() || local == self_) return task_->slice(to);
   return task_->blocks[static_cast<std::size_t>(local)].peer_source;
 }
 
-/// Returns the range of the block from rank `from` in the destination of rank `local`. Unless all blocks are equally
-/// long, `local` or `from` must be this rank.
+/// Returns the range of the block from rank `from` in the destination of rank `local`. If the lengths of the blocks
+/// differ, `local` or `from` must be this rank.
 Range BlockExchange::incoming(int local, int from) const {
   if (task_->blocks.empty() || local == self_) return task_->incoming(from);
   return task_->blocks[static_cast<std::size_t>(local)].peer_destination;
@@ -54,8 +54,8 @@ bool BlockExchange::exchange(int a, int b, Range part) {
   return move_block(b, a) && ((!any_rank_ && !in_place(b)) || move_block(a, b));
 }
 
-/// Swaps a part of the blocks that ranks `a` and `b` exchange. Both ranks work in place: source and destination are
-/// equal.
+/// Swaps a part of the blocks that ranks `a` and `b` exchange. Requires that both ranks work in place: the source of
+/// each rank is also its destination.
 bool BlockExchange::swap(int a, int b, Range part) {
   const std::size_t element = task_->element;
   const bool mapped = peer(a).source_at != nullptr && peer(b).source_at != nullptr;

@@ -1,13 +1,14 @@
-// Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block is the elements
-// that one rank sends to another.
+// Block exchange: copies the blocks of an all-to-all between the buffers of ranks of one host. A block contains
+// elements that one rank sends to another.
 //
-// Zero copy and single copy call exchange() for each part of the blocks of two ranks (zero_copy.hpp). These two
-// protocols synchronize the ranks and divide the blocks into parts.
+// Zero copy and single copy (zero_copy.hpp) use this class. These protocols synchronize the ranks, divide blocks into
+// parts, and call exchange() for each part.
 //
-// If each rank has a core, a rank performs its own share: the blocks that it receives. If a peer works in place, its
-// block must be read before the block from this rank overwrites it. A rank that does not work in place then moves the
-// blocks of both directions. If both ranks work in place, each swaps one half of the blocks through scratch memory. If
-// ranks are oversubscribed, any rank may exchange a part of any pair of blocks.
+// A rank works in place if its source buffer is also its destination buffer. If each rank has a core, the work is
+// divided as follows. A rank that does not work in place copies the blocks that it receives. If its peer works in
+// place, the rank first copies the peer's block, and then writes its own block to the peer. If both ranks work in
+// place, each swaps one half of the two blocks through scratch memory. If ranks are oversubscribed (more ranks than
+// cores), any rank may exchange a part of any pair of blocks.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +21,11 @@
 
 namespace collectives {
 
-/// Buffers of one rank, which may be this rank, in a zero-copy or single-copy collective.
+/// Source and destination buffer of one rank of the subgroup in a zero-copy or single-copy collective.
 struct PeerBuffers {
   RemoteBuffer source, destination;
-  /// Addresses of element 0 in this process. Null: the buffer is not mapped, and only the kernel can copy.
+  /// Addresses at which this process sees element 0 of the source and of the destination. Null: this process has not
+  /// mapped the buffer, so only the kernel can copy.
   std::byte *source_at = nullptr, *destination_at = nullptr;
 };
 

@@ -1,7 +1,7 @@
-// Implementation of the heap, which allocates memory that other ranks can map. The heap takes segments, long ranges of
-// memory, from the system. A Block is the heap's record of one segment. A segment is `whole` if it serves one request.
-// Any other segment is common: it is divided into pieces for several requests. The length of a piece is a multiple of
-// kGrain.
+// Implementation of the heap, which allocates memory that other ranks can map. The heap takes long ranges of memory,
+// called segments, from the system. A Block is the heap's record of one segment. A segment is `whole` if it serves a
+// single request. Any other segment is common: the heap divides it into pieces, which serve different requests. The
+// length of a piece is a multiple of kGrain.
 #include "shared_memory/heap.hpp"
 
 #include <fmt/format.h>

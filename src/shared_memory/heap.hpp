@@ -1,21 +1,21 @@
-// Heap: provides the memory of allocate() and SharedAllocator, which other ranks can map unless the system refuses
-// memfds. All communicators of a process use one heap.
+// Heap: provides the memory of allocate() and SharedAllocator. Other ranks of the host can map this memory, unless the
+// system refuses memfds (anonymous files). All communicators of a process use one heap.
 //
-// A segment is memory from the system. The heap divides it into pieces, whose lengths are multiples of 64 bytes.
-// Heap::allocate() searches the free pieces of all segments for the shortest one that suffices. The bytes that the
-// request does not need stay free. If no free piece suffices, the heap takes a new segment from the system. A large
-// request gets the whole new segment. This segment returns to the system when the memory is freed. A smaller request
-// gets a piece of the new segment. The segment is then common: later requests get other pieces of it. Adjacent free
-// pieces of a segment are joined.
+// A segment is memory that the heap takes from the system. The heap divides segments into pieces, whose lengths are
+// multiples of 64 bytes. Heap::allocate() searches the free pieces of all segments for the shortest one that suffices.
+// The rest of that piece stays free. If no free piece suffices, the heap takes a new segment from the system. A large
+// request gets the whole new segment. The heap returns that segment to the system when the program frees the memory. A
+// smaller request gets a piece of the new segment. That segment is called common, because later requests get other
+// pieces of it. Adjacent free pieces of a segment are joined.
 //
 // A new common segment is about an eighth as long as all segments together, and at least 2 MiB. A request is large if
 // it needs at least half of a new common segment. The number of segments therefore grows only with the logarithm of the
-// bytes. Few segments are better, because each takes a file descriptor. Each also takes a place in the segment
-// directory of every communicator that uses the segment. The heap returns empty common segments to the system, but
+// allocated bytes. Few segments are better, because each needs a file descriptor. Each segment also needs a place in
+// the segment directory of every communicator that uses it. The heap returns empty common segments to the system, but
 // keeps the smallest one.
 //
-// Other processes can write to the segments. The heap therefore keeps its records of pieces in private memory. A child
-// of fork() allocates only from segments that it has made itself.
+// Other processes can write to the segments. The heap therefore records its pieces in private memory. A child of fork()
+// allocates only from segments that it has made itself.
 //
 // Price: the heap may hold about an eighth more memory than was requested, or 2 MiB more. All pages of a new segment
 // are prefaulted: allocated before their first use. That takes 0.3 to 1 ms per MiB. If ranks allocate at the same time,

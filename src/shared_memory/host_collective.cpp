@@ -1,8 +1,9 @@
 // Implementation of intra-host collectives, which the ranks of a host perform through shared memory. A HostTask
-// describes one collective. It names the protocol that performs the collective, such as inline or staged.
+// describes one collective. It also names the protocol by which the ranks exchange data, such as inline or staged.
 //
-// Each collective needs memory for its counters and its data. This memory is a ring of kCollectivesAhead places. A
-// collective uses one place. It begins when all ranks have finished the collective that used this place before.
+// Each collective needs memory for counters and data. A ring of kCollectivesAhead places provides this memory. Each
+// collective uses one place of the ring. A collective begins when all ranks have finished the earlier collective that
+// used the same place.
 #include "shared_memory/host_collective.hpp"
 
 #include <algorithm>
@@ -42,7 +43,8 @@ void HostCollective::begin() {
     begin_as_planned();
 }
 
-/// Begins the task with the protocol that the task names. Ignores its flag for zero copy.
+/// Begins the task with the protocol that the task names. Ignores the task's flag for zero copy, which would replace
+/// that protocol.
 void HostCollective::begin_as_planned() {
   if (task_->protocol == HostProtocol::inlined) {
     performer_ = Performer::inlined;

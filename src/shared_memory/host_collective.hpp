@@ -10,13 +10,13 @@
 //   zero copy    zero_copy.hpp        ranks work in one another's buffers by pointers, if all buffers are mapped
 //   single copy  zero_copy.hpp        the kernel copies between the ranks' buffers if they are not mapped
 //
-// Every protocol combines the values of the ranks in rank order. All protocols therefore compute the same bits.
+// Every protocol combines the ranks' values in rank order. All protocols therefore compute the same bits.
 //
-// All ranks count the collectives of a subgroup in the same order. The chunk counters, buffer records and slots of the
-// collectives form rings of 64 places (kCollectivesAhead). Collective n uses the same places as collective n - 64.
-// These places are free once all ranks have finished collective n - 64. Each rank reports only that it has finished a
-// collective (counter `finished`), not each datum that it has read. A rank waits until its places are free. In
-// practice, only a rank that needs no data of its peers gets that far ahead, such as the root of many broadcasts.
+// All ranks count the collectives of a subgroup in the same order. Each collective needs shared memory for counters,
+// buffer addresses and slots of cache lines. Each kind of this memory forms a ring of 64 places (kCollectivesAhead).
+// Collective n uses the same places as collective n - 64. A rank begins collective n once all ranks have finished
+// collective n - 64. For this purpose, each rank counts the collectives that it has finished (counter `finished`). In
+// practice, only a rank that needs no data of its peers gets 64 collectives ahead, such as the root of many broadcasts.
 //
 // Price: each rank needs, per subgroup, 64 slots of cache lines (inline_protocol.hpp) and 21 KiB of counters and
 // records.

@@ -1,10 +1,10 @@
 // Implementation of host tasks. A host task describes a collective that the ranks of one host perform through shared
-// memory. This file computes the slice of each rank, its range of the vector. It also chooses the protocol, the way in
-// which the ranks exchange data. The head of host_collective.hpp lists the protocols.
+// memory. This file computes the slice of each rank, which is a range of the vector. It also chooses the protocol, that
+// is, the way in which the ranks exchange data. The head of host_collective.hpp lists the protocols.
 //
-// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. In
-// zero copy, ranks access the buffers of their peers by pointers. It is a flag of the task, and not one of the chosen
-// protocols. If the flag is set and every rank can map all buffers, zero copy replaces the chosen protocol.
+// The choice depends on the collective, the length of the vector, the numbers of ranks and cores, and the tuning. Zero
+// copy, in which ranks access the buffers of their peers by pointers, is a special case. A task has a flag that permits
+// zero copy. If the flag is set and every rank can map all buffers, zero copy replaces the chosen protocol.
 #include "shared_memory/host_task.hpp"
 
 #include <fmt/format.h>
@@ -25,18 +25,18 @@ std::size_t shown_bytes(const HostTask& task) {
   if (task.deals())
     return task.slices.size() * round_up(std::max<std::size_t>(1, task.longest * task.element), kLinePayload);
   if (!task.scatters()) return (task.combines() ? task.total : task.longest) * task.element;
-  std::size_t bytes = 0;  // sum over all slices but that of the root; each slice begins with a new line
+  std::size_t bytes = 0;  // sum of all slices except that of the root; each slice begins with a new line
   for (int local = 0; local < task.ranks(); ++local)
     if (local != task.root) bytes += round_up(task.slice(local).count * task.element, kLinePayload);
   return bytes;
 }
 
-/// Returns the maximum number of bytes that a rank may publish by the inline protocol. For longer data, staging memory
-/// is faster, because lines cost more per byte. Every peer reads the lines of a rank, so the function divides
-/// TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes values and
-/// needs the values of all ranks.
+/// Returns the maximum number of bytes that a rank may publish by the inline protocol. For longer data, the staged
+/// protocol is faster, because lines cost more time per byte. Every peer reads the lines of a rank, so the function
+/// divides TuningParameters::inline_bytes by the number of peers. It halves the limit if each rank both publishes
+/// values and needs the values of all ranks.
 ///
-/// In a scatter or all-to-all, only one rank reads each line. The function then returns inline_bytes undivided.
+/// In a scatter or all-to-all, one rank reads each line. The function then returns inline_bytes undivided.
 std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
   if (task.scatters() || task.deals()) return tuning.inline_bytes;
   const std::size_t others = std::max<std::size_t>(1, task.slices.size() - 1);
@@ -45,9 +45,9 @@ std::size_t inline_limit(const HostTask& task, const TuningParameters& tuning) {
 
 /// Returns the maximum length in bytes of an all-reduce by the one-shot protocol. One shot saves a synchronization, but
 /// every rank reads the vectors of all ranks and combines all elements. Between two ranks, one shot moves no more bytes
-/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. The limit is higher again for
-/// four or more ranks on fewer cores. Reason: every synchronization then waits until each rank has had its turn on a
-/// core.
+/// than the staged protocol. Among more ranks it moves more bytes, so the limit is lower. If the host has fewer cores
+/// than ranks, the limit is higher for four or more ranks. Reason: every synchronization then waits until each rank has
+/// run on a core.
 std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameters& tuning) {
   if (ranks <= 2) return tuning.one_shot_bytes;
   const std::size_t bytes =
@@ -56,8 +56,8 @@ std::size_t one_shot_limit(int ranks, bool oversubscribed, const TuningParameter
 }
 
 /// Returns twice the length in bytes of the longest share. A share is the range that one rank works on in the
-/// single-copy protocol. With two equal shares, the result is the length of the vector. The tuning states the limits of
-/// this protocol for two ranks.
+/// single-copy protocol. With two equal shares, the result is the length of the vector. Reason: limits of this protocol
+/// are stated for two ranks.
 std::size_t copied_bytes(const HostTask& task) {
   const std::size_t share = task.has_one_owner() ? task.total / static_cast<std::size_t>(task.ranks()) : task.longest;
   return 2 * share * task.element;
@@ -74,8 +74,8 @@ std::size_t single_copy_limit(const HostTask& task, bool oversubscribed, const T
 }
 
 /// Returns the limit in bytes from which on zero copy is used if all buffers are mapped. Zero copy takes two
-/// synchronizations, and a staged gather takes one. If there are more ranks than cores, a synchronization waits until
-/// each rank has had its turn on a core. The limit of gathers is therefore higher.
+/// synchronizations, a staged gather one. If there are more ranks than cores, a synchronization waits until each rank
+/// has had its turn on a core. The limit of gathers is therefore higher.
 std::size_t zero_copy_limit(const HostTask& task, bool oversubscribed, const TuningParameters& tuning) {
   if (!oversubscribed || task.combines()) return tuning.zero_copy_bytes;
   return std::max(tuning.zero_copy_bytes, tuning.zero_copy_bytes_oversubscribed);

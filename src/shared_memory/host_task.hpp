@@ -12,12 +12,13 @@
 //   host_scatter         each owner gets its slice from the root
 //   host_scan            rank l gets the combined values of ranks 0 to l; host_exclusive_scan: of ranks 0 to l - 1
 //
-// In an all-to-all, slice l of a rank's source is the block for rank l. Slice l of its destination is for the block
-// from rank l.
+// In an all-to-all, slice l of a rank's source contains the block for rank l. Slice l of the rank's destination
+// receives the block from rank l.
 //
-// If another task has a root, the root owns the whole vector. A reduce-scatter with a root is a reduce. An all-gather
-// with a root is a broadcast. A protocol is a way in which the ranks exchange data (host_collective.hpp). The choice of
-// the protocol depends mainly on the size of the vector.
+// A host_reduce_scatter task with a root is a reduce: the root owns the whole vector, and thus gets all results. A
+// host_all_gather task with a root is a broadcast: the root owns, and thus contributes, the whole vector. A protocol is
+// a way in which the ranks exchange data (host_collective.hpp). The choice of the protocol depends mainly on the size
+// of the vector.
 //
 // Streaming stores bypass the caches. Long results are written by streaming stores, because caches would evict the
 // results before they are read. A reduction in place uses normal stores, because the cache holds the lines of its
@@ -39,32 +40,32 @@
 namespace collectives {
 
 enum class HostProtocol : std::uint8_t {
-  inlined,     ///< values travel inside the polled cache lines
+  inlined,     ///< ranks write values to the cache lines that peers poll
   one_shot,    ///< every rank stages its whole vector and combines the vectors of all ranks: one synchronization
   staged,      ///< values pass through chunks of staging memory, and owners combine their slices
-  single_copy  ///< values go directly between the ranks' buffers; the kernel copies them if they are not mapped
+  single_copy  ///< values are copied directly between the ranks' buffers; the kernel copies if they are not mapped
 };
 std::string_view to_string(HostProtocol) noexcept;
 
-/// Ranges of the two blocks that this rank and a peer exchange, except for the block in this rank's source. The ranges
-/// of the peer count from the beginning of the buffer that the peer has published.
+/// Ranges of the two blocks that this rank and a peer exchange, in three of the four buffers. The range in this rank's
+/// source is not stored here. Ranges in buffers of the peer count from the beginning of the published buffer.
 struct BlockRanges {
   Range incoming;          ///< in this rank's destination: the block from the peer
   Range peer_source;       ///< in the peer's source: the block for this rank
   Range peer_destination;  ///< in the peer's destination: the block from this rank
 };
 
-/// One collective between ranks of a host. The arguments `local` are numbers of ranks in the subgroup that performs the
-/// collective.
+/// One collective between ranks of a host. In its functions, an argument `local` is the number of a rank in the
+/// subgroup that performs the collective.
 struct HostTask {
   Step::Kind kind = Step::Kind::host_barrier;
-  int root = -1;              ///< local rank of the only owner, or of the rank with all slices; -1: none
+  int root = -1;              ///< local number of the root, which owns or holds the whole vector; -1: no root
   std::size_t element = 1;    ///< bytes per element
   std::vector<Range> slices;  ///< by local rank
   std::size_t total = 0;      ///< elements of all slices
   std::size_t longest = 0;    ///< elements of the longest slice; in an all-to-all, of the longest block of any pair
-  /// Ranges of the blocks of an all-to-all whose pairs have counts of their own. Only this rank knows them. Empty:
-  /// `slices` apply to sources and destinations of all ranks.
+  /// Ranges of blocks by local rank, for an all-to-all in which pairs of ranks have different counts. Only this rank
+  /// knows these ranges. Empty: `slices` holds the ranges for sources and destinations of all ranks.
   std::vector<BlockRanges> blocks;
   Range source_held, destination_held;  ///< fields of Blocks, if `blocks` is not empty
   bool swaps = true;                    ///< Blocks::swaps
@@ -119,7 +120,7 @@ struct HostTask {
   /// Returns the elements of the source or destination of rank `local` that rank `self` may access. The range begins
   /// with the buffer that `local` has published, and counts as the ranges of that buffer that `self` knows.
   Range accessible(int self, int local, bool destination) const;
-  /// Returns the share of a rank, as a range of elements.
+  /// Returns a rank's share, as a range of elements.
   Range share(int local) const { return has_one_owner() ? part(slice(root), ranks(), local) : slice(local); }
   /// Returns true if the share of rank `of_share` is computed from the values of `local`.
   bool is_source(int local, int of_share) const {

@@ -1,6 +1,6 @@
-// Implementation of the collapse, in which the kernel joins small pages of 4 KiB into huge pages of 2 MiB. The head of
-// huge_page_collapse.hpp lists four limits, so that a busy machine does not delay a rank. This file checks these limits
-// and requests the collapse.
+// Implementation of the collapse, in which the kernel joins small pages of 4 KiB into huge pages of 2 MiB. This file
+// requests the collapse. Before that, it checks four limits, so that the collapse does not delay a rank on a busy
+// machine. The head of huge_page_collapse.hpp lists these limits.
 #include "shared_memory/huge_page_collapse.hpp"
 
 #include <sys/mman.h>
@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which the headers of Debian 12 lack
 
-/// Maximum number of threads per core that want to run while pages are collapsed. Example: 8 ranks on 2 cores are 4 per
-/// core. The limit is twice as high, because other programs may run, too.
+/// Maximum number of runnable threads per core at which a collapse may begin. Example: 8 ranks on 2 cores are 4 threads
+/// per core. The limit is twice that number, because other programs may run, too.
 constexpr long kThreadsPerCore = 8;
 
-/// Returns whether at most kThreadsPerCore threads per core want to run now. Returns true if the number of cores is
+/// Returns whether at most kThreadsPerCore threads per core are runnable. Returns true if the number of cores is
 /// unknown.
 bool cores_suffice() {
   std::string averages, running;  // example of the file: "0.20 0.18 0.12 1/80 11206", in which 1 of 80 threads runs

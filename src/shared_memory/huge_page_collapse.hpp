@@ -1,7 +1,7 @@
 // Collapse of small pages into huge pages of 2 MiB, which the kernel performs on request (MADV_COLLAPSE, Linux 6.1).
 //
-// MADV_COLLAPSE waits for a kernel worker on every core. Busy cores may keep the workers waiting, and nothing can
-// interrupt that wait. A collapse therefore has four limits:
+// MADV_COLLAPSE waits until kernel workers have run on all cores. On busy cores, this wait may be long, and nothing can
+// interrupt it. A collapse therefore has four limits:
 //
 //   bytes      one call takes at most 8 MiB, about 1 ms while cores are free
 //   cores      no call begins while more than eight threads per core want to run
@@ -10,8 +10,8 @@
 //
 // If a limit prevents the collapse, the memory keeps its small pages and is slower to access. The first access of a
 // process to each page takes about 3 us on a virtual machine whose hypervisor keeps page tables of its own. Example: 8
-// ranks on 2 cores allocate 16 MiB each. The collapse takes 20 to 100 ms. Without it, the first 60 all-reduces take 0.8
-// s longer.
+// ranks on 2 cores allocate 16 MiB each. The collapse takes 20 to 100 ms. Without the collapse, the first 60
+// all-reduces together take 0.8 s longer.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ class HugePageCollapse {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr std::size_t kBytesPerCall = std::size_t{8} << 20;
-  /// Duration from which a call of MADV_COLLAPSE is slow. With four threads per core, calls usually take less.
+  /// Duration from which a call of MADV_COLLAPSE counts as slow. With four runnable threads per core, a call usually
+  /// takes less than this time.
   static constexpr std::chrono::milliseconds kSlow{100};
   static constexpr std::chrono::milliseconds kDeadline{100};  ///< Time in which all calls for one memory must begin.
   static constexpr std::chrono::milliseconds kDeadlinePerMiB{1};  ///< Addition to kDeadline per MiB of the memory.

@@ -1,9 +1,9 @@
-// Implementation of the inline protocol, by which the ranks of one host exchange short vectors. The values travel
-// inside the cache lines of shared memory that ranks poll. To poll is to read repeatedly until a value changes.
+// Implementation of the inline protocol, by which the ranks of one host exchange short vectors. The values lie in the
+// same cache lines of shared memory that ranks poll. To poll is to read repeatedly until a value changes.
 //
 // A line is a cache line with kLinePayload bytes of values (the payload) and a tag. The writer stores the tag last, so
-// a reader that sees the tag of the collective can read the payload. A slot holds the lines of one rank for one
-// collective. A span is a range of bytes in a payload.
+// a reader that sees the tag of the collective can read the payload. A slot holds one rank's lines for one collective.
+// A span is a range of bytes in a payload.
 #include "shared_memory/inline_protocol.hpp"
 
 #include <algorithm>
@@ -21,13 +21,14 @@ namespace collectives {
 namespace {
 
 /// Maximum number of times that progress() checks the missing lines of one peer before it returns. A return and the
-/// next call of progress() together take about as long as 8 checks. With 32 checks, a rank misses little of its wait.
+/// next call of progress() together take about as long as 8 checks. With 32 checks per call, a rank checks for most of
+/// its waiting time.
 constexpr int kLooks = 32;
 
-/// Distance between the slots of consecutive collectives, in slots. Adjacent slots would be slow, because the processor
-/// of a reader also prefetches the lines that follow. The prefetch would move the lines of the next slot out of the
-/// writer's cache, shortly before the writer needs them. The distance is odd and the number of slots is a power of two,
-/// so every slot is used.
+/// Distance between the slots of consecutive collectives, in slots. If the slots were adjacent, a reader's processor
+/// would also prefetch the lines of the next slot. The prefetch would take these lines from the writer's cache shortly
+/// before the writer needs them. The number of slots is a power of two and the distance is odd, so consecutive
+/// collectives use every slot in turn.
 constexpr std::uint64_t kSlotsApart = 29;
 static_assert(std::has_single_bit(kCollectivesAhead) && kSlotsApart % 2 == 1);
 
@@ -81,8 +82,8 @@ InlineProtocol::InlineProtocol(const SubgroupMemory& subgroup)
 
 // ---- preparation, once for all collectives with the same operands ----
 
-/// Computes what all collectives with these operands have in common. The payload of a rank is its whole vector if
-/// values are combined. If nothing is combined, the payload is the slice that the rank owns.
+/// Computes the data that all collectives with these operands share. If values are combined, the payload of a rank is
+/// its whole vector. Otherwise the payload is the slice that the rank owns.
 void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = 0;  // an exception below must not leave half-prepared operands
   if (!std::exchange(prefaulted_, true))
@@ -117,7 +118,7 @@ void InlineProtocol::prepare(const HostTask& task, const HostOperands& with) {
   known_as_ = with.known_as;
 }
 
-/// Returns the part of every payload that this rank combines: all of it, or the slice that it owns.
+/// Returns the part of every payload that this rank combines: the whole payload, or the slice that this rank owns.
 InlineProtocol::Span InlineProtocol::combined(const HostTask& task) const {
   if (!task.combines() || task.terms(self_) == 0) return {};
   if (task.every_rank_wants_all()) return {0, task.total * task.element};

@@ -2,14 +2,16 @@
 //
 // A rank writes its values, the payload, into cache lines of shared memory. A line holds 56 bytes of payload and then a
 // tag, which is written last. A line that has the tag of the current collective is complete. One cache miss of a reader
-// therefore delivers both data and signal. The misses of consecutive lines overlap in time. In a reduction, each rank
-// that needs a result combines the values of all ranks for itself, in rank order.
+// therefore delivers both the data and the signal that they are complete. The processor handles the cache misses of
+// consecutive lines at the same time. In a reduction, each rank that needs a result combines the values of all ranks
+// for itself, in rank order.
 //
-// In an all-to-all, each block begins with a line of its own. Every rank thus reads only the lines with its block.
+// In an all-to-all, a rank sends one block of values to each rank. Each block begins with a line of its own. A rank
+// thus reads only lines with blocks for itself.
 //
-// A slot is the memory for the lines of one rank in one collective. Ranks need not synchronize again after reading,
-// because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks have read the slot by
-// then.
+// A slot is the memory for the lines of one rank in one collective. After reading, a rank need not tell the writer that
+// it has read the lines, because a slot is reused only 64 collectives later. HostCollective guarantees that all ranks
+// have read it by then.
 //
 // A collective of a few bytes takes little longer than the transfer of one cache line between two cores. To save time,
 // prepare() runs once for all collectives with equal operands. This function computes everything that depends on the
@@ -30,10 +32,10 @@ namespace collectives {
 class InlineProtocol {
  public:
   explicit InlineProtocol(const SubgroupMemory&);
-  /// Begins a collective: writes this rank's values into its slot. `number`: number of the collective in the subgroup;
-  /// it selects the slot.
+  /// Begins a collective: writes this rank's values to a slot. `number`: number of the collective in the subgroup,
+  /// which selects the slot.
   void start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// Performs what is possible now. Returns true when the collective has finished.
+  /// Performs the work that is possible now, without waiting. Returns true when the collective has finished.
   bool progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
 
@@ -47,16 +49,16 @@ class InlineProtocol {
     int local;               // rank that writes the payload
     std::size_t first, end;  // first line of the part, and the line after its last one
     std::size_t bytes;       // offset in bytes of the end of the part in the payload
-    std::byte* to;           // memory for a copy of the payload; null: the part is one line, which is read in place
+    std::byte* to;           // memory to which the part is copied; null: the part is one line, which is not copied
   };
-  /// Bytes of this rank's own values, and where they are copied to.
+  /// This rank's own values, and the memory to which they are copied.
   struct Own {
     const std::byte* from;
     std::byte* to;
     std::size_t bytes;
   };
-  /// Slice that the root of a scatter writes into lines of its own, for the only rank that reads them. In an
-  /// all-to-all, every rank writes such a slice for each peer.
+  /// Slice of a scatter that the root writes to separate lines, because only one rank reads it. In an all-to-all, every
+  /// rank writes one Parcel for each peer.
   struct Parcel {
     const std::byte* from;
     std::size_t first_line, bytes;

@@ -1,9 +1,9 @@
-// Implementation of the access to buffers of peers. If this process has mapped a buffer, it uses a pointer. Otherwise
-// the kernel copies the bytes (process_vm_readv, process_vm_writev).
+// Implementation of the access to buffers of peers. If this process has mapped a buffer, it uses pointers. Otherwise it
+// asks the kernel to copy the bytes (process_vm_readv, process_vm_writev).
 //
-// The kernel refuses a copy if the process of the peer is ending. This file therefore reports no error at the first
-// refusal, but stores its reason. A later call throws an error with this reason if its peer still runs 300 ms after the
-// first refusal.
+// The kernel refuses a copy if the process of the peer is ending. At the first refusal, this file therefore only stores
+// the kernel's error. If a later call finds that its peer still runs 300 ms after the first refusal, it throws the
+// stored error.
 #include "shared_memory/peer_memory.hpp"
 
 #include <fmt/format.h>
@@ -21,9 +21,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// time between two checks whether a peer still runs, because each check is a system call
+// minimum time between two checks whether a peer still runs, because each check makes a system call
 constexpr auto kLookEvery = 10ms;
-// Time after the first refused copy for which a call does not throw, because its peer may be about to end.
+// Time after the first refused copy in which calls throw no error, because the peer may be about to end.
 constexpr auto kPatience = 300ms;
 
 }  // namespace
@@ -65,8 +65,8 @@ bool PeerMemory::transfer(Direction direction, int local, std::byte* here, std::
   return true;
 }
 
-/// Returns true if the process of the peer has ended. Checks at most once per kLookEvery. The system takes longer to
-/// give the process id of an ended peer to a new process, so no later check is too late.
+/// Returns true if the process of the peer has ended. Checks at most once per kLookEvery. The system gives the process
+/// id of an ended peer to a new process only after a longer time, so each check still finds the end.
 bool PeerMemory::gone(int local) {
   auto& looked = looked_[static_cast<std::size_t>(local)];
   const auto now = coarse_now();
@@ -89,8 +89,8 @@ bool PeerMemory::refuse(int local, std::string why) {
 std::string PeerMemory::kernel_refuses(const Arena& arena) {
   for (int local = 0; local < arena.ranks(); ++local) {
     if (local == arena.self()) continue;
-    // Every rank has published the address and the value of one word of its memory. This rank copies that word and
-    // compares the value.
+    // Every rank has published the address and the value of one word of its memory. This rank copies that word from the
+    // peer's memory, and compares the copy with the published value.
     const RankBlock& block = arena.block(local);
     std::uint64_t seen = 0;
     const iovec here{&seen, sizeof seen};

@@ -1,15 +1,15 @@
 // Peer memory: access to buffers of the other ranks of this host.
 //
-// In a zero-copy or single-copy collective (zero_copy.hpp), each rank publishes where its buffers are. A peer accesses
-// a buffer in one of two ways:
+// In a zero-copy or single-copy collective (zero_copy.hpp), each rank publishes the addresses of its buffers. A peer
+// accesses a buffer in one of two ways:
 //
 //   pointer      the ranks are threads and share an address space, or the buffer comes from allocate() and lies in a
 //                segment that every rank can map
 //   kernel copy  process_vm_readv and process_vm_writev, if the system permits them
 //
-// The kernel refuses a copy if the peer's process is ending. In this case, PeerMemory does not throw, because the
-// failure detector finds and reports lost peers. PeerMemory throws only in a later call, if the peer of that call is
-// alive 300 ms after the first refusal.
+// The kernel refuses copies if the peer's process is ending. At the first refusal, PeerMemory throws no error, because
+// the failure detector finds and reports lost peers. A later call throws if its peer is still alive 300 ms after the
+// first refusal.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // Implementation of segments. A segment is memory from the system that other processes of the host can map: an
 // anonymous file (memfd). A segment of 2 MiB or more gets huge pages if the administrator has reserved enough of them.
-// Any other segment gets small pages. The kernel is then asked to collapse them, that is, to join small pages into huge
-// ones.
+// Any other segment gets small pages. This file then asks the kernel to collapse the small pages, that is, to join them
+// into huge ones.
 #include "shared_memory/segment.hpp"
 
 #include <fcntl.h>
@@ -35,9 +35,9 @@ namespace {
 
 constexpr std::size_t kHugePage = HugePageCollapse::kHugePage;
 
-// Maximum number of bytes that a rank allocates between two checks of the available memory. Several ranks may check at
-// the same time and find the same memory available. A rank therefore takes only a sixteenth of that memory, but at
-// least 2 MiB.
+// Maximum number of bytes that a rank allocates between two checks of the available memory. Below this maximum, it
+// allocates at most a sixteenth of the available memory, but at least 2 MiB. Reason: several ranks may check at the
+// same time and count the same memory as available.
 constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;
 // Number of available bytes that ranks leave unused, so that all ranks together do not exceed the memory limit.
 constexpr std::size_t kLeft = std::size_t{8} << 20;

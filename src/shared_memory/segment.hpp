@@ -17,7 +17,7 @@
 // control group is killed. The owner's destructor punches a hole into the file. All pages thus return to the system at
 // once, even if peers have the segment mapped.
 //
-// To collapse is to join small pages into a huge one. For a collapse, the kernel needs a worker on every core, and busy
+// To collapse is to join small pages into huge ones. For a collapse, the kernel needs a worker on every core, and busy
 // cores delay the workers. The constructor requests a collapse only while at most eight threads per core want to run.
 // After one request of more than 100 ms, the process makes no other. All requests for one segment begin within 100 ms
 // plus 1 ms per MiB.
@@ -87,7 +87,7 @@ class Segment {
     Pages pages = Pages::private_pages;
     std::size_t bytes = 0, huge_bytes = 0;  ///< length of the segment, and of its part in huge pages
   };
-  /// Returns the kind and the bytes of the pages in use. Reads /proc/self/smaps.
+  /// Returns the kind and bytes of the used pages. Reads /proc/self/smaps.
   Made made_of() const;
 
  private:

@@ -1,9 +1,9 @@
-// Implementation of segment directories. They tell the peers where the segments of this rank are, and map the segments
-// of the peers.
+// Implementation of segment directories. A segment directory tells the peers where the segments of this rank are. It
+// also maps the peers' segments into this process.
 //
-// A segment is memory of allocate(): one anonymous file (memfd) that other processes can map. The directory of a rank
-// is a table in the arena, the shared memory of the host. To announce a segment is to write its address to a place of
-// this table.
+// A segment is memory from which allocate() serves requests. It is an anonymous file (memfd), which other processes
+// map. The directory of a rank is a table in the arena, the shared memory of the host. To announce a segment is to
+// write its address to a place of this table.
 #include "shared_memory/segment_directory.hpp"
 
 #include <algorithm>
@@ -32,8 +32,8 @@ SegmentDirectory::~SegmentDirectory() {
 
 // ---- this rank's directory ----
 
-/// Fills table_ with the address ranges of all segments that peers can map. The heap, which manages the memory of
-/// allocate(), lists the segments.
+/// Fills table_ with the address ranges of all segments that peers can map. The heap, which manages this memory, lists
+/// the segments.
 void SegmentDirectory::refresh() {
   const auto lock = heap_.lock();
   seen_ = heap_.changes();

@@ -1,20 +1,21 @@
-// Segment directory: gives a buffer of this rank a 64-bit name. Peers map the buffer by its name.
+// Segment directory: gives buffers of this rank 64-bit names. Peers map the buffer by its name.
 //
 // A segment is memory of allocate() that other processes can map: one memfd, an anonymous file in memory. Each rank has
 // a directory in the arena, the shared memory of the ranks of a host. The directory is a table of the segments that the
-// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has a field of
-// 10 bits for the place of the segment in the table. 14 bits hold the use count of that place, a number that grows with
-// each change of the place. 40 bits hold the offset of the buffer in the segment, in bytes.
+// rank has announced. A rank announces a segment when a call of this communicator first uses it. A name has three
+// fields. The first field (10 bits) is the place of the segment in the table. The second (14 bits) is the use count of
+// that place, which grows with each change of the place. The third (40 bits) is the offset of the buffer in the segment
+// in bytes.
 //
 //   owner:  publishes name_of(buffer)          peer:  resolve(owner, name, bytes) -> address in its own process
 //
-// A peer maps a segment when it first resolves a name of that segment. Later resolutions of its names take a few loads.
-// A peer in the owner's process uses the owner's mapping.
+// A peer maps a segment when it first resolves a name of that segment. After that, it resolves any name of the segment
+// with a few loads from memory. A peer that is a thread of the owner's process uses the owner's mapping.
 //
 // If a segment is freed, its owner withdraws the segment at once from the directories of all communicators. The pages
 // of the segment return to the system. The use count of the segment's place increases. A peer therefore does not take
-// an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps a
-// new one. Until then, a withdrawn segment takes address space but no memory.
+// an old name or an old mapping for the next segment in that place. A peer unmaps withdrawn segments before it maps
+// others. Until then, a withdrawn segment takes only address space.
 //
 // A name is valid until its memory is freed. The owner must not free memory that a call uses.
 #pragma once
@@ -31,8 +32,8 @@
 
 namespace collectives {
 
-/// Directory of one communicator. Calls of name_of() and resolve() must not run concurrently. Other threads may free
-/// memory during these calls.
+/// Segment directory of one rank in one communicator. Two threads must not call name_of() or resolve() at the same
+/// time. Other threads may free memory during these calls.
 class SegmentDirectory final : private Heap::Listener {
  public:
   explicit SegmentDirectory(const Arena& arena, SegmentTable which = SegmentTable::collectives);
@@ -41,8 +42,9 @@ class SegmentDirectory final : private Heap::Listener {
   SegmentDirectory(const SegmentDirectory&) = delete;
   SegmentDirectory& operator=(const SegmentDirectory&) = delete;
 
-  /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory, and for segments
-  /// beyond the capacity of the directory. Takes a few nanoseconds for the two memory areas used last.
+  /// Returns the name by which peers resolve `bytes` bytes at `data`. Returns 0 for ordinary memory. Also returns 0 if
+  /// the directory has no free place for the segment. For the two memory areas that were used last, the call takes a
+  /// few nanoseconds.
   std::uint64_t name_of(const void* data, std::size_t bytes) {
     const auto at = reinterpret_cast<std::uintptr_t>(data);
     if (heap_.changes() != seen_) refresh();
@@ -77,8 +79,8 @@ class SegmentDirectory final : private Heap::Listener {
   }
   static std::uint64_t use_of(std::uint64_t sequence) { return sequence / 2 & kUseMask; }
 
-  /// Memory area that is one segment, or lies between segments. `name` is that of its first byte, or 0 for ordinary
-  /// memory.
+  /// Memory area: one segment, or the ordinary memory between two segments. `name` is the name of the first byte, or 0
+  /// for ordinary memory.
   struct Interval {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;

@@ -8,15 +8,15 @@
 //   combine()  reduces this rank's slice of the chunk over all ranks, and writes the sum to the result
 //   collect()  copies slices of peers from their rings to the result
 //
-// In an all-reduce, combine() also writes the sum to this rank's ring. The peers collect it there. An all-to-all
-// reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and its own block from the
-// input. In an all-gather that is not in place, collect() also copies this rank's own slice from the input to the
-// result. In a broadcast that is not in place, collect() on the root copies the whole vector from the input to the
-// result. In a scatter, the root stages the slices of all other ranks.
+// In an all-reduce, combine() also writes the sum to this rank's ring. collect() of each peer then copies the sum from
+// this ring. An all-to-all reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and
+// its own block from the input. In an all-gather that is not in place, collect() also copies this rank's own slice from
+// the input to the result. In a broadcast that is not in place, collect() on the root copies the whole vector from the
+// input to the result. In a scatter, the root stages the slices of all other ranks.
 //
 // One-shot collectives have no slices. In a one-shot all-reduce, every rank stages its whole vector, and collect()
 // reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector and those of the ranks before
-// it. A chunk of a one-shot collective is one contiguous range of the vector. In all other collectives, a chunk has
+// it. A chunk of a one-shot collective is one contiguous range of the vector. In other collectives, a chunk has
 // elements of every slice.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
@@ -35,7 +35,7 @@
 namespace collectives {
 namespace {
 
-/// Number of chunks of a vector, unless chunk_limits() requires shorter or longer chunks.
+/// Number of chunks into which a vector is divided, unless chunk_limits() requires shorter or longer chunks.
 constexpr std::size_t kChunks = 16;
 /// Maximum number of chunks of a short broadcast or reduce, if each rank has a core.
 constexpr std::size_t kChunksWithOneRoot = 8;
@@ -45,20 +45,21 @@ constexpr std::size_t kMinChunkWithOneRoot = 2048;
 /// Factor by which chunks may be longer if results use streaming stores, which bypass the caches. Each streamed chunk
 /// begins and ends slowly, so few chunks are better.
 constexpr std::size_t kStreamedChunk = 4;
-/// Distance in bytes of the ring between one move and the next, if each rank has a core. The distance hides differences
-/// between the speeds of ranks.
+/// Distance in bytes by which one move runs ahead of the next move, if each rank has a core. The distance hides
+/// differences between the speeds of ranks.
 constexpr std::size_t kDistance = 256 << 10;
 /// Minimum length in bytes of the front of the ring.
 constexpr std::uint64_t kFront = 256 << 10;
-/// Minimum number of collectives, as long as the current one, that the front holds. With four, no rank waits for space.
+/// Minimum number of collectives for which the front has space, if all are as long as the current one. With four, no
+/// rank waits for space.
 constexpr std::uint64_t kCollectivesInFront = 4;
 
 }  // namespace
 
-/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of these chunks. It has at
-/// most 2 MiB, more than the second-level cache of most cores. The rings of all ranks take at most a quarter of
-/// streaming_bytes, so they fit into the common cache. A chunk still has at least kGrowth times chunk_bytes, even if
-/// the rings then exceed these limits.
+/// Returns the length in bytes of the longest chunk. The ring of a rank holds kLongestChunks of these chunks. A ring
+/// has at most 2 MiB, which is more than the second-level cache of most cores. The rings of all ranks take at most a
+/// quarter of streaming_bytes, so they fit into the common cache. But a chunk has at least kGrowth times chunk_bytes,
+/// even if the rings then exceed these limits.
 std::size_t Staged::longest_chunk(int ranks, const TuningParameters& tuning) {
   constexpr std::size_t kRing = std::size_t{2} << 20, kGrowth = 4;
   const std::size_t share = tuning.streaming_bytes / (4 * static_cast<std::size_t>(ranks));
@@ -84,7 +85,7 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   cut_into_chunks();
   rings_.start(number, renumbered(with.tag, number), stride_);
   choose_positions();
-  // The peers wait for the first chunk. It is therefore staged before this rank publishes anything else about the call.
+  // The peers wait for the first chunk. This rank therefore stages it before it publishes anything else about the call.
   if (stage_next()) ++moves_;
 }
 
@@ -112,8 +113,8 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
     max = std::min(max, tuning_.chunk_bytes * std::max<std::size_t>(1, task_->slices.size() / 2) *
                             (task_->stores == Stores::streaming ? kStreamedChunk : 1));
   std::size_t min = std::min(tuning_.chunk_bytes, max);
-  // With one root, some ranks only write and others only read. If each rank has a core, both work at the same time from
-  // the second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
+  // With one root, ranks either only write or only read. If each rank has a core, both work at the same time from the
+  // second chunk on. The readers wait for the first chunk, and each chunk needs a signal, which takes as long as
   // signal_bytes bytes. A vector of n bytes in m chunks thus takes the time of n + n/m + m * signal_bytes bytes. The
   // time is minimal if a chunk has sqrt(n * signal_bytes) bytes.
   if (task_->root >= 0 && !oversubscribed_) {
@@ -128,8 +129,8 @@ Staged::ChunkLimits Staged::chunk_limits(std::size_t bytes) const {
 void Staged::cut_into_chunks() {
   const HostTask& task = *task_;
   // In a ring, a chunk has one place for each slice that this rank stages. A reduction stages the slices of all other
-  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone. The root of a
-  // scatter stages all slices but its own.
+  // owners, and this rank's own slice if peers want its result. A gather stages this rank's slice alone. A scatter's
+  // root stages all slices but its own.
   const bool shared = task.scatters() || (owners_ && task.root < 0);
   const auto sharers = static_cast<std::size_t>(shared ? std::max(1, owners_ && collects_ ? ranks_ : ranks_ - 1) : 1);
   const std::size_t longest = std::max<std::size_t>(1, one_shot_ ? task.total : task.longest);
@@ -163,7 +164,7 @@ void Staged::choose_positions() {
 /// Returns the elements of the slice of rank `local` that are in a chunk.
 Range Staged::slice(int local, const Chunk& chunk) const { return segment_of(task_->slice(local), chunk); }
 
-/// Returns the elements of a slice that are in a chunk.
+/// Returns the elements of a slice in a chunk.
 Range Staged::segment_of(const Range& all, const Chunk& chunk) const {
   const std::size_t skipped = std::min<std::size_t>(all.count, segment_ * chunk.number);
   return {all.first + skipped, std::min(segment_, all.count - skipped)};
@@ -217,7 +218,7 @@ void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
   bytes_shown_ += bytes;
 }
 
-/// Stages the next chunk. Returns false if the ring has no space for it yet.
+/// Stages the next chunk. Returns false if the ring has no space yet.
 bool Staged::stage_next() {
   if (!stage(staged_)) return false;
   rings_.to_next(staged_);
@@ -316,7 +317,7 @@ bool Staged::collect(const Chunk& chunk) {
   return true;
 }
 
-/// Reduces the vectors of all ranks whose values this rank needs.
+/// Reduces the vectors of all ranks that this rank needs.
 bool Staged::collect_one_shot(const Chunk& chunk) {
   const int terms = task_->terms(self_);
   for (int local = 0; local < terms; ++local)

@@ -9,12 +9,12 @@
 //   combine  reduces its own slice over all ranks; in an all-reduce, also writes the result to its own ring
 //   collect  copies the slices of its peers from their rings into its result
 //
-// In an all-to-all, a rank stages the blocks for its peers like the slices of a reduction. The second move then copies
-// the blocks from the rings of all peers instead of reducing them.
+// In an all-to-all, a rank stages blocks for its peers. Its move combine then copies the blocks for this rank from the
+// rings of all peers, and reduces nothing.
 //
 // A one-shot all-reduce has no owners. Every rank stages its whole vector, and reduces the vectors of all ranks for
-// itself. One shot needs one synchronization instead of two. From three ranks on, one shot moves more bytes than the
-// protocol with owners.
+// itself. A one-shot all-reduce needs one synchronization instead of two. With three or more ranks, it moves more bytes
+// than an all-reduce with owners.
 //
 // Overlap. The three moves progress independently: a rank stages one chunk, combines an earlier one, and collects a
 // still earlier one. Each rank publishes two counters: the chunks that it has staged, and those that it has combined. A
@@ -30,15 +30,15 @@
 //
 // Broadcast and reduce have one root. If each rank has a core, short chunks let one rank write while another reads. A
 // vector shorter than 8 chunks of usual length is therefore cut into up to 8 shorter chunks, of at least 2 KiB. A rank
-// signals every chunk to its peers. If signals are slow, the vector is cut into fewer chunks.
+// signals every chunk to its peers. If signals are slow, the vector has fewer chunks.
 //
 // The ring (staging_rings.hpp). Its memory is written again when no rank needs the previous content. If each rank has a
 // core, even short vectors use the whole ring, one part after another. Reason: on an AMD EPYC, it takes 7 ns to write a
 // cache line that another core holds. That is twice the time for a line of the common cache. The ring is about as large
 // as a core's own cache, so that core has dropped the line before it is written again. Oversubscribed ranks gain
-// nothing from this, and would touch more pages. In short collectives without a root, oversubscribed ranks use only the
-// front of the ring: its first 256 KiB or more. The front holds at least 4 collectives as long as the current one, so
-// that no rank waits for space.
+// nothing, and would touch more pages. In short collectives without a root, oversubscribed ranks use only the front of
+// the ring: its first 256 KiB or more. The front holds at least 4 collectives as long as the current one, so that no
+// rank waits for space.
 //
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
 // the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or
@@ -72,7 +72,7 @@ class Staged {
   bool progress();
   /// Returns the number of bytes that this rank has written to its ring since construction.
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
-  /// Returns a counter that grows whenever a move has been performed.
+  /// Returns a counter that grows with each performed move.
   std::uint64_t moves() const noexcept { return moves_; }
 
  private:

@@ -8,7 +8,7 @@
 namespace collectives {
 namespace {
 
-/// Number of bytes that are prefaulted together. To prefault pages is to allocate them before their first access.
+/// Number of bytes that are prefaulted together. To prefault pages is to allocate them before first access.
 constexpr std::size_t kPrefaulted = 64 << 10;
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Staging rings: the staging memory of a subgroup, one ring of bytes per rank. Each rank writes chunks to its own ring,
-// and reads chunks from the rings of its peers. A chunk is one unit of the ring. staged.hpp explains the content
-// of a chunk.
+// and reads chunks from the rings of its peers. A chunk is the range of a ring that a rank writes or reads as one unit.
+// staged.hpp explains the content of a chunk.
 //
-// A position counts the bytes that have passed through a ring since construction. The positions of a chunk are equal in
-// all rings. Each rank publishes a position: it has finished reading all staged data before that position. Memory of a
-// ring is written again when no rank needs its previous content.
+// A position counts the bytes that have passed through a ring since construction. A chunk has the same position in all
+// rings. Each rank publishes the position up to which it has finished reading staged data. A rank overwrites memory of
+// its ring only when all peers have finished reading the previous content.
 //
 // In each collective, a rank publishes two counters: the chunks that it has staged, and those that it has combined. A
 // reader keeps the last counters that it has read, and reads them again only if it needs a later chunk.
@@ -27,15 +27,15 @@ class StagingRings {
   /// One chunk of the current collective.
   struct Chunk {
     std::uint64_t number = 0;    ///< number in the collective
-    std::uint64_t position = 0;  ///< bytes that passed through the ring before the chunk, since the beginning
+    std::uint64_t position = 0;  ///< number of bytes that passed through the ring before this chunk, since construction
     std::size_t offset = 0;      ///< beginning of the chunk in the ring, in bytes
 
-    /// Moves the chunk to the beginning of a ring of `ring` bytes. The bytes between count as used and as free again.
+    /// Moves the chunk to the beginning of a ring of `ring` bytes. The position counts the skipped bytes as passed.
     void to_front(std::size_t ring) {
       position += ring - offset;
       offset = 0;
     }
-    /// Moves the chunk, which has `stride` bytes, to the beginning of the ring if it would cross the end.
+    /// If the chunk of `stride` bytes would cross the end of the ring, moves it to the beginning of the ring.
     void wrap(std::size_t stride, std::size_t ring) {
       if (offset + stride > ring) to_front(ring);
     }
@@ -49,8 +49,8 @@ class StagingRings {
   };
 
   explicit StagingRings(const SubgroupMemory&);
-  /// Begins a collective whose chunks take `stride` bytes each. `number`: number of the collective in the subgroup.
-  /// `tag`: its tag (host_operands.hpp).
+  /// Begins a collective with chunks of `stride` bytes. `number`: number of the collective in the subgroup. `tag`: its
+  /// tag (host_operands.hpp).
   void start(std::uint64_t number, std::uint64_t tag, std::size_t stride) {
     number_ = number;
     tag_ = tag;
@@ -58,14 +58,14 @@ class StagingRings {
     std::ranges::fill(known_staged_, 0);
     std::ranges::fill(known_combined_, 0);
   }
-  /// Returns the first chunk of the current collective, which follows the last chunk of the one before.
+  /// Returns the first chunk of the current collective, which follows the last chunk of the previous collective.
   Chunk first_chunk() const {
     Chunk first{0, from_, static_cast<std::size_t>(from_ % bytes())};
     first.wrap(stride_, bytes());
     return first;
   }
   void to_next(Chunk& chunk) const { chunk.to_next(stride_, bytes()); }
-  /// Ends the collective. `next`: the chunk that would follow its last one.
+  /// Ends the collective. `next`: the chunk after the last chunk of the collective.
   void finish(const Chunk& next) { from_ = next.position; }
 
   /// Returns the length in bytes of each ring.

@@ -3,7 +3,8 @@
 //
 // Every rank belongs to the subgroup of its whole host. A domain is the set of ranks whose cores share a last-level
 // cache or a socket. If the host has several domains with equally many ranks, each rank belongs to two more subgroups.
-// These are its domain and its rail. Inside a host, a rail consists of one rank of each domain.
+// One of these subgroups is the rank's domain. The other one is the rank's rail, which consists of one rank of each
+// domain.
 //
 // The members of a subgroup are numbered from 0. Only members access the memory of a subgroup. A failure in one
 // subgroup is a failure of the whole communicator.
@@ -20,12 +21,12 @@
 
 namespace collectives {
 
-/// View of one subgroup's memory. `i` is the number of a member.
+/// Memory of one subgroup. In the functions of this class, `i` is the number of a member.
 class SubgroupMemory {
  public:
   static constexpr int kHost = 0, kDomain = 1, kRail = 2;
-  /// Number of subgroups of a rank, if its host has several domains with equally many ranks. Other hosts have kHost
-  /// only.
+  /// Maximum number of subgroups of a rank: its host, its domain and its rail. A rank of a host without domains has
+  /// only kHost.
   static constexpr int kSubgroups = 3;
 
   /// Makes the subgroup of the whole host.

@@ -1,11 +1,11 @@
-// Implementation of zero copy and single copy, by which the ranks of one host access the buffers of one another. In
-// zero copy, a rank maps the buffers of its peers and uses pointers. In single copy, the kernel copies between the
-// buffers.
+// Implementation of zero copy and single copy, two protocols by which the ranks of one host access the buffers of one
+// another. In zero copy, a rank maps the buffers of its peers and uses pointers. In single copy, the kernel copies
+// between the buffers.
 //
 // A share is the range of the vector that one rank normally combines or copies. A rank divides its share into pieces.
-// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share, by incrementing
-// a shared counter. The ranks that run thus do the work of ranks that lack a core. A buffer is hidden if peers need it
-// and cannot map it.
+// If ranks are oversubscribed (more ranks than cores), any rank may claim the next piece of any share. It claims a
+// piece by incrementing a shared counter. Running ranks thus do the work of ranks that have no core at that time. A
+// buffer is hidden if a peer needs it and cannot map it.
 #include "shared_memory/zero_copy.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 /// Maximum length in bytes of a piece whose values are combined, so that it fits into the second-level cache.
 constexpr std::size_t kPieceBytes = 128 << 10;
-/// Maximum length in bytes of a piece that is only copied. It is longer, because each system call for a copy costs one
-/// or two microseconds, and copied data need not fit into a cache.
+/// Maximum length in bytes of a piece that is only copied. This maximum is longer than kPieceBytes for two reasons.
+/// Each system call for a copy costs one or two microseconds, and copied data need not fit into a cache.
 constexpr std::size_t kPieceOfGather = 1 << 20;
 
 }  // namespace
@@ -42,7 +42,7 @@ ZeroCopy::ZeroCopy(const SubgroupMemory& subgroup, const TuningParameters& tunin
 bool ZeroCopy::needed_by_others(int local, bool destination) const {
   if (task_->deals()) return claims_ || !destination || blocks_.in_place(local);
   // In a gather, each rank copies its own slice to the root. In a scatter, each rank copies its own slice from the
-  // root. If any rank may claim any piece, peers access all other buffers, too.
+  // root. If any rank may claim any piece, peers also access all other buffers.
   if (task_->gathers() || task_->scatters())
     return claims_ || (local == task_->root && destination == task_->gathers());
   if (claims_ || task_->root >= 0)
@@ -141,22 +141,22 @@ std::byte* ZeroCopy::address_of_first(int local, const RemoteBuffer& buffer, boo
   return element_at(first, 0 - range.first, task_->element);
 }
 
-/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses those of this rank. Both hold
-/// for this rank itself.
+/// Returns whether this rank accesses buffers of rank `local`, or rank `local` accesses buffers of this rank. Returns
+/// true for this rank itself.
 bool ZeroCopy::works_with(int local) const {
   return claims_ || !(task_->gathers() || task_->scatters()) || self_ == task_->root || local == task_->root ||
          local == self_;
 }
 
-/// Reads the records in which the peers publish where their buffers are.
+/// Reads the records by which the peers publish their buffers.
 ZeroCopy::Arrivals ZeroCopy::check_arrivals() {
   for (; peer_ < ranks_; ++peer_) {
     if (peer_ == self_ || !works_with(peer_)) continue;
     const HostCollectiveBlock& block = subgroup_.block(peer_);
     const BufferRecord& record = block.buffers[number_ % kCollectivesAhead];
-    // If other ranks did the work of a rank, that rank may be some collectives ahead. Its `hidden` may then concern a
-    // later collective. `hidden` is therefore read before the record. It counts only if the record of this collective
-    // is still missing after that.
+    // A rank whose work was done by other ranks may be some collectives ahead. Its flag `hidden` may then belong to a
+    // later collective. This function therefore reads `hidden` first, and then the record. It uses `hidden` only if the
+    // record of this collective is still missing.
     const bool hidden = block.hidden.value.load(std::memory_order_acquire) >= number_;
     if (!tag_matches(record.tag.load(std::memory_order_acquire), tag_, peer_))
       return hidden ? Arrivals::one_hidden : Arrivals::not_all;
@@ -232,7 +232,7 @@ bool ZeroCopy::perform_claim(std::uint64_t index) {
   return perform(owner, {all.first + skipped, std::min(piece_, all.count - skipped)});
 }
 
-/// Performs the piece of a pair of blocks with this number. Returns false if a peer has ended.
+/// Performs the piece of a block pair with this number. Returns false if a peer has ended.
 bool ZeroCopy::perform_block_claim(std::uint64_t index) {
   int a = 0;
   for (; index >= pieces_of(a); ++a) index -= pieces_of(a);
@@ -269,7 +269,7 @@ bool ZeroCopy::perform(int share, Range range) {
   }
   if (!direct) return perform_through_kernel(share, range);
   bytes_shown_ += shown;
-  // If all results overwrite sources, the cache holds their lines already. Streaming stores would gain nothing.
+  // If all results overwrite sources, their lines are already cached. Streaming stores would gain nothing.
   const Stores stores = in_place ? Stores::cached : task_->stores;
   if (task_->combines())
     fold(with_->op, with_->type, {sources_.data(), sources}, {destinations_.data(), destinations}, range.count,

@@ -1,20 +1,20 @@
-// Zero copy: the ranks of one host read and write one another's buffers directly. No data passes through other memory.
+// Zero copy: a protocol by which the ranks of one host read and write one another's buffers directly. No data passes
+// through staging memory.
 //
-// The vector is divided into one share (range) per rank. In an all-reduce, a rank loads its share from the buffers of
-// all ranks, and combines the values in rank order. It stores the result to the buffers of all ranks. An all-reduce of
-// N bytes over p ranks loads pN bytes and stores pN bytes, which is the minimum. The ranks synchronize twice. Before
-// the work, each rank waits until all ranks have published where their buffers are. After the work, it waits until all
-// ranks have finished their shares.
+// The vector is divided into as many ranges as there are ranks. The range of a rank is called its share. In an
+// all-reduce, a rank loads its share from the buffers of all ranks, and combines the values in rank order. It stores
+// the result to the buffers of all ranks. All ranks together load pN bytes and store pN bytes for an all-reduce of N
+// bytes over p ranks. This is the minimum. The ranks synchronize twice. Before the work, each rank waits until all
+// ranks have published where their buffers are. After the work, it waits until all ranks have finished their shares.
 //
 // In an all-to-all, each rank copies its blocks from the buffers of its peers (block_exchange.hpp).
 //
-// Zero copy requires that peers can map every buffer that they access. If the host has more ranks than cores, some
-// ranks sleep. In that case, any rank may take the next piece of any share. Running ranks thus do the work of sleeping
-// ranks.
+// Zero copy requires that peers can map every buffer that they access. If there are more ranks than cores, some ranks
+// sleep. Shares are then divided into pieces, and any rank may take the next piece of any share. Running ranks thus do
+// the work of sleeping ranks.
 //
-// Single copy is the variant for buffers that are not mapped. The kernel copies each piece between two processes. A
-// gather copies straight into the result. A reduction first copies a piece of each peer into scratch memory that fits
-// into the cache.
+// Single copy is for buffers that are not mapped. The kernel copies each piece between two processes. A gather copies
+// straight into the result. A reduction first copies a piece of each peer into scratch memory that fits into the cache.
 //
 // Failures. After a failure of the communicator, calls throw, and the program may free its buffers. From that time on,
 // no peer may access these buffers. A rank therefore works piece by piece. Before each piece, the rank raises its flag
@@ -48,11 +48,11 @@ class ZeroCopy {
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
   /// Begins collective `number`: publishes where this rank's buffers are. Returns false if peers need a buffer of this
-  /// rank that they cannot map. The peers then get State::unreachable. The caller performs the collective by another
-  /// protocol. A single copy never returns false.
+  /// rank that they cannot map. In that case, progress() of the peers returns State::unreachable, and all callers
+  /// perform the collective by another protocol. For single copy, never returns false.
   bool start(const HostTask&, const HostOperands&, std::uint64_t number);
-  /// Performs what is possible now, without waiting. Returns `unreachable` if start() returned false on another rank.
-  /// No data has moved then.
+  /// Performs the work that is possible now, without waiting. Returns `unreachable` if start() returned false on
+  /// another rank. In that case, no data has been copied.
   State progress();
   std::uint64_t bytes_shown() const noexcept { return bytes_shown_; }
   /// Returns the number of pieces that this rank has performed since construction.
@@ -70,8 +70,8 @@ class ZeroCopy {
   /// Calls perform() while this rank's flag remote_access is raised. Returns false if the communicator has failed, or
   /// if perform() returns false because a peer has ended.
   ///
-  /// This rank raises its flag first and checks for a failure second. A peer that fails reports the failure first and
-  /// reads the flags second. So either the peer sees this flag, or this rank sees the failure.
+  /// This rank first raises its flag, and then checks for a failure. A peer that fails first reports the failure, and
+  /// then reads the flags. Therefore either the peer sees this rank's flag, or this rank sees the failure.
   template <class Perform>
   bool unless_failed(Perform&& perform) {
     struct Flag {

@@ -1,7 +1,8 @@
-// The interface of an algorithm: a name, a function that emits the Steps of one rank, and some properties. A Step is
-// one action of a rank. It takes values, may combine them, may store the result, and may send it (step.hpp).
+// Interface of an algorithm, the way in which ranks perform a collective. An algorithm has a name, a function that
+// emits the Steps of one rank, and some properties. A Step is one action of a rank. It takes values, may combine them,
+// may store the result, and may send it (step.hpp).
 //
-// The table of all algorithms is planning/algorithm_table.cpp.
+// The table of all algorithms is in planning/algorithm_table.cpp.
 #pragma once
 
 #include <string_view>
@@ -19,8 +20,8 @@ namespace collectives {
 /// Rank view: the ranks and hosts of a communicator, and the position of one rank among them. The function that emits
 /// Steps gets no other information about ranks and hosts.
 ///
-/// A communicator keeps one rank view, that of its own rank. The spans of `world`, `grid` and `inner` point into the
-/// RankView itself.
+/// A communicator keeps the rank view of its own rank. The fields `world`, `grid` and `inner` contain spans, which
+/// refer to memory of the RankView itself.
 class RankView {
  public:
   RankView(const Topology&, Rank self);
@@ -73,7 +74,7 @@ class RankView {
   Members of_hosts_, of_domains_;
 };
 
-/// Properties of a collective that decide which Steps an algorithm emits.
+/// Properties of a collective that determine an algorithm's Steps.
 struct CollectiveSpec {
   Collective collective = Collective::all_reduce;
   PartialSums partial_sums = PartialSums::allowed;
@@ -130,7 +131,7 @@ struct Algorithm {
   bool (*by_part)(const CollectiveSpec&, const Topology&);
   /// Returns a number n such that no message is longer than 1/n of a segment.
   int (*pieces)(const CollectiveSpec&, const Topology&);
-  /// Returns the number of depths of a round, at least 1. A depth is a position in a round (schedule.hpp).
+  /// Returns the number of depths per round, at least 1. A depth is a position in a round (schedule.hpp).
   int (*depths)(const CollectiveSpec&, const Topology&);
   void (*emit)(const RankView&, const RoundArgs&, StepSink&);
   /// Returns true if one message may hold the parts of several ranks, at most the whole vector. The algorithm is then

@@ -1,25 +1,27 @@
 // Direct exchange: a reduction in which no partial sums travel. The vector is divided into parts, and each part belongs
-// to one rank, its owner. Every rank sends its contribution, the unreduced input, directly to the owner of each part.
+// to one rank, its owner. A contribution is the unreduced input of a rank. Every rank sends its contribution to a part
+// directly to the owner of the part.
 //
-// The owner adds the contributions in rank order. It divides an average once, and rounds a 16-bit float once. Unless a
+// The owner adds the contributions in rank order. It divides averages once, and rounds 16-bit floats once. Unless a
 // codec changes the values, the result therefore has the same bits on every backend.
 //
 // Between hosts, all backends use a direct exchange if needs_direct() returns true (reduction/reduction.hpp). That
-// function returns true for integer averages, and for ops that do not commute. It also returns true for floats of 16
-// and 8 bits, and for all floats in `deterministic` calls, except for min and max. For these plans, explain() prints
-// "contributions travel unsummed". In a reduce-scatter, a rank sends as many bytes as in a ring.
+// function returns true for integer averages, and for ops that do not commute. Except for min and max, it also returns
+// true for floats of 16 and 8 bits, and for all floats in `deterministic` calls. For a call with a direct exchange,
+// explain() prints "contributions travel unsummed". In a reduce-scatter, a rank sends as many bytes as in a ring.
 //
-// Price: each of p ranks exchanges messages with p - 1 peers. In a ring, a rank has only two neighbours.
+// Price: each rank exchanges messages with p - 1 peers. In a ring, a rank has only two such peers.
 #pragma once
 
 #include "steps/rank_group.hpp"
 
 namespace collectives::direct_exchange {
 
-/// Emits the Steps of a reduce-scatter: every part is reduced to its owner. A Step is one action of a rank (step.hpp).
+/// Emits the Steps (actions of a rank, step.hpp) of a reduce-scatter, in which every part is reduced to its owner.
 ///
-/// Each of p ranks sends p - 1 messages. It then reduces p contributions. If parts are equal, a rank sends and receives
-/// (p - 1)/p of the vector. The sum is in the order of the members, which is rank order.
+/// Each of p ranks sends p - 1 messages, and then reduces p contributions to its part. If all parts are equally long, a
+/// rank sends (p - 1)/p of the vector, and receives as much. The sum is in the order of the members, which is rank
+/// order.
 ///
 /// Rank r sends to rank r + 1 first, so that not all ranks send to the same owner at once.
 template <class Run>

@@ -1,5 +1,6 @@
-// Grid: the ranks of a communicator as rows and columns. A row holds the ranks of one host, and a column one rank of
-// each host. RankView::inner is a grid of the ranks of one host. Each of its rows holds one NUMA domain.
+// Grid: the ranks of a communicator in rows and columns. A row holds the ranks of one host. A column holds one rank of
+// each host. A second kind of grid, RankView::inner, holds the ranks of one host. Each row of that grid holds the ranks
+// of one NUMA domain.
 //
 // A column is called a rail. The ranks of a rail have the same local number. The local number of a rank is its index in
 // its host. An algorithm may divide the vector among the rails. A slice is the range of the vector that one rail
@@ -12,7 +13,7 @@
 
 namespace collectives {
 
-/// Grid, and the position of one rank in it.
+/// Grid, with the position of one rank in the grid.
 struct Grid {
   std::span<const Peers> hosts;  ///< hosts[h]: the ranks of host h, ascending
   std::span<const Peers> rails;  ///< rails[s]: local rank s of every host; the number of rails is the number of ranks

@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// Elements [first, first + count) of the vector of a call.
+/// Range of elements of the vector of a call: [first, first + count).
 struct Range {
   std::size_t first = 0, count = 0;
   constexpr bool operator==(const Range&) const = default;
@@ -43,8 +43,8 @@ class Parts {
     parts.ends_ = offsets + 1;
     return parts;
   }
-  /// Returns parts of which part i is [firsts[i], ends[i]). Parts may have gaps between them and any order. whole() is
-  /// the range from the first element to the last one. Both lists must outlive the parts.
+  /// Returns parts of which part i is [firsts[i], ends[i]). The parts may lie in any order, and there may be gaps
+  /// between them. whole() is the range from the first element to the last one. Both lists must outlive the parts.
   static constexpr Parts displaced(const std::size_t* firsts, const std::size_t* ends, int size) {
     const std::size_t first = *std::min_element(firsts, firsts + size);
     Parts parts = equal({first, *std::max_element(ends, ends + size) - first}, size);
@@ -56,7 +56,7 @@ class Parts {
   constexpr int size() const { return size_; }
   constexpr Range whole() const { return whole_; }
 
-  /// Returns these parts in round `index`, with segments of `segment` elements.
+  /// Returns the segment of each part that round `index` handles, if segments have `segment` elements.
   constexpr Parts round(std::size_t segment, std::size_t index) const {
     Parts parts = *this;
     parts.segment_ = segment;

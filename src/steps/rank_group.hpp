@@ -1,7 +1,7 @@
-// Rank group: ranks in a fixed order, with the position of this rank among them. Most functions that emit Steps with
-// messages take a rank group.
+// Rank group: a list of ranks in a fixed order, with the position of this rank in `members` in the list. Most functions
+// that emit Steps with messages get a rank group as an argument.
 //
-// ahead() and behind() count around the end: after the last member comes the first.
+// ahead() and behind() treat the list as a ring: the first member follows the last one.
 #pragma once
 
 #include "steps/step.hpp"
@@ -26,7 +26,7 @@ struct RankGroup {
 struct Reduction {
   Place source = Place::input;        ///< place of this rank's own value
   Place destination = Place::output;  ///< place to which the result is written
-  bool finish = true;                 ///< whether the result is final, so that it is divided and rounded
+  bool finish = true;  ///< whether the result is final; a final result is divided for an average, and rounded
 
   /// Returns true if the rank's own value is its contribution, not a partial result of an earlier Step.
   constexpr bool unreduced() const { return source == Place::input; }

@@ -1,18 +1,18 @@
 // Schedule: the order in which a rank performs the Steps of all rounds of a call. A Step is one action of a rank. It
 // takes values, may combine them, may store the result, and may send it.
 //
-// A long vector is handled in rounds. The vector, or the part of each rank, is cut into segments. Round k performs the
-// Steps on segment k of every part (parts.hpp). A rank often waits for a peer, or works with the ranks of its host.
-// Unless rounds overlap, the rank sends no messages during that time. The schedule therefore lets rounds overlap:
+// A long vector is handled in rounds. The vector, or the part of each rank, is cut into segments. In round k, a rank
+// performs the Steps for segment k of every part (parts.hpp). A rank often waits for a peer, or works with the ranks of
+// its host. Unless rounds overlap, it sends no messages during that time. The schedule therefore lets rounds overlap:
 //
 //   depth   a number that each Step carries: its position within its round
 //   tick    position in the sequence of all rounds; round r starts at tick r * issue_interval (set by the plan)
 //   order   at tick t, each round r in flight performs its Steps of depth t - r * issue_interval, older rounds first
 //
-// The order depends only on the plan and the depths, so it is equal on all ranks. Timing can therefore not cause a
-// deadlock. Messages between two ranks are received in the order in which they are sent. They therefore need no
-// numbers. For this order of messages, every algorithm must satisfy one condition. For each pair of sender and
-// receiver, the receive has the depth of the send plus a constant. If all depths are 0, rounds do not overlap.
+// The order depends only on the plan and the depths, so it is equal on all ranks. The speed of ranks can therefore not
+// cause a deadlock. A rank receives the messages of a peer in the order in which the peer sends them, so messages need
+// no numbers. This requires that every algorithm satisfies one condition. For each pair of sender and receiver, the
+// depth of the receive minus the depth of the send must be constant. If all depths are 0, rounds do not overlap.
 //
 // A frame is memory of the transport for one message. In each tick, a round sends at most one message from one rank to
 // another. If w rounds overlap, w + 1 frames per pair of ranks therefore suffice to exclude a deadlock. A rank that is
@@ -61,7 +61,7 @@ class Schedule {
   const Item* current() const { return live_ == 0 ? nullptr : &open_[now_].steps[open_[now_].next]; }
   /// Returns the round of the current Step.
   std::size_t round() const { return open_[now_].round; }
-  /// Returns the number of complete rounds before the first incomplete one.
+  /// Returns the number of rounds before the first incomplete one.
   std::size_t finished() const { return live_ == 0 ? opened_ : open_[0].round; }
   /// Returns the list that holds the current Step.
   const Steps& list() const { return open_[now_].steps; }

@@ -1,14 +1,14 @@
 // Step: one action of a rank on a range of the vector of a call. An algorithm is a function that emits the Steps of one
-// rank, and nothing else.
+// rank.
 //
-// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the op of
-// the call. It may store the result in a buffer, and may send the result to peers. Sender and receiver of a message
+// A Step takes the values of the range from this rank, from peers, or from both. It may combine the values by the
+// call's op. It may store the result in a buffer, and may send the result to peers. Sender and receiver of a message
 // compute the same range. A message therefore carries no description of its range.
 //
-// A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together. They perform it
-// through shared memory and send no messages. The proofs in the tests treat a host Step as atomic.
+// A host Step is a collective, such as a reduce-scatter, that ranks of one host perform together through shared memory.
+// They send no messages for it. The proofs in the tests treat a host Step as a single action.
 //
-// An algorithm is written once. Its Steps are used in five ways:
+// The Steps of an algorithm are used in five ways:
 //
 //   performed   by the executor (execution/executor.hpp)
 //   counted     by the cost model (planning/cost.hpp)
@@ -16,7 +16,7 @@
 //   simulated   by a simulator, on a model of hosts and links
 //   proved      by tests, which run the Steps of all ranks on sets of ranks instead of numbers
 //
-// Price: a call stores its Steps in a list before it performs them. This takes some tens of nanoseconds.
+// Price: before a rank performs the Steps of a call, it stores them in a list. This takes some tens of nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +48,8 @@ enum class Subgroup : std::uint8_t {
   rail     ///< one rank of each domain of this host, all with the same number in their domain
 };
 
-/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block is the elements that one rank
-/// sends to another. Each list has one range per rank.
+/// Ranges of an exchange of blocks in which each pair of ranks has its own count. A block contains elements that one
+/// rank sends to another. Each list has one range per rank.
 struct Blocks {
   Parts incoming;  ///< in this rank's destination: the block from each rank
   /// In each rank's source: the block for this rank. Counts from the beginning of that rank's `source_held`.
@@ -57,7 +57,7 @@ struct Blocks {
   /// In each rank's destination: the block from this rank. Counts from the beginning of that rank's `destination_held`.
   Parts peer_destinations;
   Range source_held;        ///< this rank's source from the first element of any block to the last
-  Range destination_held;   ///< this rank's destination in the same way
+  Range destination_held;   ///< this rank's destination from the first element of any block to the last
   std::size_t longest = 0;  ///< elements of the longest block of any pair
   /// Whether the two blocks of a pair are equally long if one of the ranks works in place.
   bool swaps = true;

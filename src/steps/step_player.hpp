@@ -1,6 +1,6 @@
 // StepPlayer: simulates a call in one process. A Step is one action of a rank. A host Step is a collective that the
-// ranks of one host perform without messages. The player goes through the Steps of all ranks in an order that the
-// messages between ranks permit.
+// ranks of one host perform without messages. The player processes the Steps of all ranks. A Step that receives a
+// message comes after the Step that sends the message.
 //
 // The player only decides which Step can run next. It passes the Step to a visitor of the caller. There are three
 // visitors, which compute different results:
@@ -9,11 +9,11 @@
 //   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
 //   the prover in the tests                          contributions in place of numbers
 //
-// A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory for
-// one message. It is in use from the send of the message until the receiver has taken the message. The number of frames
-// of a channel may be limited. A host Step is ready when all its ranks have reached it. Any other Step is ready if each
-// of its incoming channels has a message, and each of its outgoing channels has a free frame. If no Step is ready and
-// first_unfinished() returns a rank, the ranks are in a deadlock.
+// A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory of a
+// channel for one message. A frame is in use from the send of its message until the receiver has taken the message. The
+// number of frames of a channel may be limited. A host Step is ready when all its ranks have reached it. Any other Step
+// is ready if each of its incoming channels has a message, and each of its outgoing channels has a free frame. If no
+// Step is ready and first_unfinished() returns a rank, the ranks are in a deadlock.
 //
 // The caller decides which rank advances next. The critical path and the simulator take ranks in the order of simulated
 // time, because links carry messages in that order. The prover takes ranks in any order. At the start, the caller calls
@@ -68,7 +68,8 @@ class StepPlayer {
   /// Steps of one rank in one round. A round handles one segment of each part of the vector.
   class Steps {
    public:
-    /// Adds `step`. Finds the channels of its peers by incoming(peer) and outgoing(peer). `self` sends itself nothing.
+    /// Adds `step`. Calls incoming(peer) and outgoing(peer) to get the channels of the peers. The rank `self` has no
+    /// channel to itself.
     template <class Incoming, class Outgoing>
     void add(const Step& step, StepData data, Rank self, Incoming&& incoming, Outgoing&& outgoing) {
       PlayedStep played{std::move(data)};
@@ -106,8 +107,8 @@ class StepPlayer {
   struct Channel : ChannelData {
     Index source = 0, destination = 0;
     Index frames = kUnlimited;
-    /// Numbers of messages that the receiver has not taken. `arrived` counts those that have arrived, `untaken` all
-    /// that were sent.
+    /// Numbers of messages that the receiver has not taken. `untaken` counts all sent messages, and `arrived` those
+    /// that have also arrived.
     Index arrived = 0, untaken = 0;
     bool source_waits = false, destination_waits = false;
   };
@@ -138,7 +139,7 @@ class StepPlayer {
   void start(Index rank, std::size_t rounds, std::size_t issue_interval, Visitor& visitor) {
     players_[rank].schedule.start(rounds, issue_interval, emitter(rank, visitor));
   }
-  /// Returns all ranks to their first Step and empties all channels. Requires that there is one round.
+  /// Returns ranks to their first Step and empties all channels. Requires that there is one round.
   void rewind() {
     for (Player& player : players_) {
       player.schedule.rewind();

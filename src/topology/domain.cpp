@@ -1,5 +1,6 @@
-// Finds the NUMA domain of a thread by the library hwloc. The cores of a domain share a last-level cache and a memory
-// node. In a build without hwloc, domain_of_this_thread() returns an empty name.
+// Implementation of domain_of_this_thread(), which finds the NUMA domain of a thread by the library hwloc. A domain is
+// a set of cores that share a last-level cache and a memory node. In a build without hwloc, domain_of_this_thread()
+// returns an empty name.
 #include "topology/domain.hpp"
 
 #ifdef COLLECTIVES_HAVE_HWLOC
@@ -26,8 +27,8 @@ struct Destroy {
 using Machine = std::unique_ptr<hwloc_topology, Destroy>;
 using Cores = std::unique_ptr<hwloc_bitmap_s, Destroy>;
 
-/// Loads the description of a machine by hwloc. The machine is `made_up`, a synthetic one in hwloc's notation, or this
-/// machine if `made_up` is null. Returns null if hwloc fails.
+/// Loads the description of a machine by hwloc. If `made_up` is null, this is the machine on which the process runs.
+/// Otherwise it is a synthetic machine, which `made_up` describes in hwloc's notation. Returns null if hwloc fails.
 Machine load(const char* made_up) {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) return nullptr;

@@ -1,5 +1,5 @@
-// Finds the NUMA domain of a rank: the last-level cache and the memory node that the cores of the rank share. The
-// library hwloc describes them. Data moves faster inside a domain than between domains.
+// Finds the NUMA domain of a rank. A domain is a set of cores that share a last-level cache and a memory node. The
+// library hwloc provides these facts about the machine. Copies inside a domain are faster than copies between domains.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace collectives {
 /// string. Reads /sys, which takes some milliseconds on a large machine.
 std::string domain_of_this_thread();
 
-/// Returns the name of the domain of a thread that may run on `cores` of a synthetic machine, for tests. `machine` is
-/// in hwloc's notation, such as "package:2 l3:2 core:4 pu:1". Throws Error{invalid_argument} if hwloc does not
-/// understand `machine`, and Error{unsupported} without hwloc.
+/// Returns the name of the domain of a thread that may run on `cores` of a synthetic machine, for tests. `machine`
+/// describes that machine in hwloc's notation, such as "package:2 l3:2 core:4 pu:1". Throws Error{invalid_argument} if
+/// hwloc does not understand `machine`, and Error{unsupported} without hwloc.
 std::string domain_on(const std::string& machine, const std::vector<unsigned>& cores);
 
 }  // namespace collectives

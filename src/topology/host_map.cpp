@@ -42,8 +42,8 @@ std::string inode_of(const char* path) {
 /// Returns the name of this rank's host. Ranks with equal names share an arena, the shared memory of a host. The
 /// bootstrap or COLLECTIVES_HOST_ID may set the name. Otherwise the name identifies the kernel and three namespaces.
 /// PID and user namespace must be equal, because ranks open the arena through /proc. The network namespace is included,
-/// because tests use one network namespace per host. If shared memory must not be used, the name also contains the
-/// number of the rank.
+/// because tests use one network namespace per host. If ranks must not use shared memory, the name also contains the
+/// number of the rank, so that no two ranks share a name.
 std::string host_name(const Bootstrap& bootstrap, const Environment& settings, std::string_view transport) {
   std::string name = bootstrap.host();
   if (name.empty() && settings.host_id) name = *settings.host_id;

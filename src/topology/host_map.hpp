@@ -4,8 +4,8 @@
 // Each rank describes its host, its cores, and its NUMA domain (domain.hpp). The bootstrap exchanges these
 // descriptions. Every rank computes the same map from all descriptions.
 //
-// One machine may have several hosts. Ranks in different containers, for example, share cores but no memory. Hosts
-// whose kernels have equal boot ids lie on one machine.
+// One machine may have several hosts. For example, ranks in different containers of a machine share its cores, but no
+// memory, so each container is a host. Two hosts lie on the same machine if their kernels have equal boot ids.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +19,7 @@
 namespace collectives {
 
 /// Returns the description of this rank, a JSON object with "host", "machine", "domain", "affinity", "cores",
-/// "cores_set" and "pid". If `transport` names another transport than shared memory, every rank counts as a host of its
+/// "cores_set" and "pid". If `transport` names a transport other than shared memory, every rank counts as a host of its
 /// own. Throws Error{system} if the name of the host needs the boot id, and /proc cannot be read.
 nlohmann::json discover_host(const Bootstrap&, std::string_view transport);
 
@@ -36,8 +36,8 @@ struct Host {
 };
 
 struct HostMap {
-  /// Computes the map from the descriptions of all ranks, in the order of the ranks. Throws Error{bootstrap} that names
-  /// the first field that is missing or has no possible value.
+  /// Computes the map from the descriptions of all ranks, in the order of the ranks. If a field is missing or invalid,
+  /// throws Error{bootstrap} that names this field.
   explicit HostMap(const std::vector<JsonRecord>& peer_infos);
   const Host& host_of(Rank) const;
   /// Returns true if the host of `rank`, or its machine, has more ranks than cores.

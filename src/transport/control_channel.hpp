@@ -1,10 +1,10 @@
-// Control channel: carries the control messages of a wire. A wire exchanges messages with the ranks of other hosts. A
-// control message is a short text, such as the report of an error. Control messages are sent apart from the data of
-// calls.
+// Control channel: carries the control messages of a wire. A wire is the object by which a rank exchanges messages with
+// the ranks of other hosts. A control message is a short text, such as the report of an error. Control messages are
+// sent separately from the data of calls.
 //
-// A wire over TCP or UCX owns one channel. The channel sends texts. It stores texts that have arrived, until the caller
-// of the wire takes them. TcpControlChannel sends texts on separate TCP connections. UcxControlChannel sends texts as
-// active messages of UCX.
+// A wire over TCP or UCX owns one control channel. The channel sends control messages. It stores arrived control
+// messages until the caller of the wire takes them. A wire over TCP uses TcpControlChannel, which has separate TCP
+// connections for control messages. A wire over UCX uses UcxControlChannel, which sends them as active messages of UCX.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace collectives {
 
-/// Control messages between this rank and all ranks of other hosts. The texts of one sender arrive in order.
+/// Control messages between this rank and ranks of other hosts. The texts of one sender arrive in order.
 class ControlChannel {
  public:
   using Text = std::pair<Rank, std::string>;  ///< a control message: its sender and its text

@@ -1,6 +1,6 @@
-// Implementation of a control connection: a TCP connection to one peer that carries short texts apart from the data. On
-// the connection, each text follows its length, a number of 4 bytes. This file queues texts for sending. It writes and
-// reads without blocking, and splits the bytes that arrive into texts.
+// Implementation of a control connection: a TCP connection to one peer that carries only short texts, not the data of
+// calls. On the connection, the length of each text, a number of 4 bytes, precedes the text. This file queues texts for
+// sending. It writes and reads without blocking, and splits the bytes that arrive into texts.
 #include "transport/control_connection.hpp"
 
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ bool ControlConnection::write() {
     const ssize_t written = ::send(socket_.fd(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (written < 0 && would_block(errno)) return true;
     if (written < 0) {
-      out_.clear();  // The next read reports the error of this write.
+      out_.clear();  // This write has failed. The next read reports the error.
       return false;
     }
     out_.erase(0, static_cast<std::size_t>(written));

@@ -1,5 +1,6 @@
-// Control connection: a TCP connection to one peer that carries only control messages, short texts that are sent apart
-// from the data. On the connection, each text comes after its length, a number of 4 bytes.
+// Control connection: a TCP connection to one peer that carries only control messages. A control message is a short
+// text that is sent separately from the data of calls. On the connection, the length of each text, a number of 4 bytes,
+// precedes the text.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,11 @@
 namespace collectives {
 
 /// This rank's end of a control connection. One thread may read while another one writes. Two threads must not read at
-/// the same time, and two must not write.
+/// the same time. Two threads must not write at the same time.
 class ControlConnection {
  public:
-  static constexpr std::size_t kMost = 1 << 20;  ///< maximum bytes of one message, and of all queued messages together
+  static constexpr std::size_t kMost =
+      1 << 20;  ///< maximum bytes of a single message, and also of all queued messages together
 
   explicit ControlConnection(tcp::Socket socket = tcp::Socket()) : socket_(std::move(socket)) {}
   const tcp::Socket& socket() const { return socket_; }
@@ -24,17 +26,17 @@ class ControlConnection {
 
   /// Returns the number of queued bytes that the kernel has not taken yet.
   std::size_t queued_bytes() const { return out_.size(); }
-  /// Queues one message, which consists of `kind` (tcp_control.hpp) and then `text`. `kind` is empty for a text of the
-  /// transport's caller.
+  /// Queues one message, which consists of `kind` (tcp_control.hpp) and then `text`. If the transport sends the message
+  /// for its caller, `kind` is empty.
   void queue(std::string_view kind, std::string_view text);
   /// Writes queued messages until the kernel takes no more. Returns whether unwritten bytes are left.
   bool write();
 
-  /// Reads bytes that have arrived, until it holds those of a message of maximum length. Returns the reason if the
-  /// connection has ended, else an empty text.
+  /// Reads and stores bytes that have arrived. Stops when it has stored enough bytes for a message of maximum length.
+  /// If the connection has ended, returns the reason, else an empty text.
   std::string read();
-  /// Returns the next message that has been read completely, or nothing. Ends the connection if the peer has announced
-  /// a message longer than kMost.
+  /// Returns the next completely read message, or nothing. Ends the connection if the peer has announced a message
+  /// longer than kMost.
   std::optional<std::string> take();
 
  private:

@@ -1,7 +1,8 @@
-// Implementation of the datagram links, which carry short messages between ranks by UDP. Other messages use the stream,
-// a TCP connection for data. During construction, a handshake tests whether datagrams arrive at all. A second TCP
-// connection, the control channel, carries the reports of the handshake. It also carries copies of messages whose
-// datagrams were lost.
+// Implementation of the datagram links, which carry short messages between ranks by UDP. Each pair of ranks also has
+// two TCP connections. The first one, called the stream, carries all other messages. The second one belongs to the
+// control channel, which carries short texts. During construction, a handshake tests whether datagrams arrive at all.
+// The control channel carries the reports of this handshake. It also carries copies of messages whose datagrams were
+// lost.
 #include "transport/datagram_links.hpp"
 
 #include <exception>
@@ -18,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Time for which a rank waits for a probe after the peer has reported that it sent one. A probe is a datagram of the
-/// handshake: it fills one packet and carries no message.
+/// Time for which a rank waits for a probe after the peer has reported that it sent one. A probe is a test datagram of
+/// the handshake, which is as long as a packet and carries no message.
 constexpr auto kProbePatience = std::chrono::milliseconds(100);
 /// Time between two probes to the same peer.
 constexpr auto kProbeAgain = std::chrono::milliseconds(20);
@@ -64,7 +65,7 @@ class DatagramLinks::Handshake {
   }
 
   /// Sends probes until one has arrived from every peer. Each peer also reports on the control channel that it has sent
-  /// a probe. Only the deadline limits the wait for this report, because the peer may have no core at that time. If no
+  /// a probe. This rank waits for the report until the deadline, because the peer may have no core at that time. If no
   /// probe arrives within 0.1 s after the report, the link is not used.
   void exchange_probes() {
     for_each_peer([&](Rank rank, Peer& one) {
@@ -77,8 +78,8 @@ class DatagramLinks::Handshake {
     });
   }
 
-  /// Tells each peer whether its probe has arrived, and waits until each peer has reported the same about the probe of
-  /// this rank.
+  /// Reports to each peer whether the peer's probe has arrived at this rank. Waits until each peer has reported whether
+  /// this rank's probe has arrived there.
   void exchange_results() {
     for_each_peer([&](Rank rank, Peer& one) {
       const bool heard = one.link != nullptr && one.link->heard();

@@ -1,14 +1,14 @@
 // Datagram links: carry short messages between one rank and its peers by UDP. The TCP transport has one such link per
-// peer, besides its TCP connections. This class tests links by a handshake, and retransmits messages.
+// peer, and also two TCP connections per peer. The stream is the TCP connection for data. The control channel uses the
+// second one, for short texts. This class tests the links by a handshake, and retransmits lost messages.
 //
 // Handshake. First, the two ends of a link exchange the ports of their UDP sockets. Next, each end sends probes to the
-// other one: datagrams that fill one packet and carry no message. Finally, each end reports whether it has received a
-// probe. If one of these exchanges fails, the link is unused. All messages to that peer then use the stream, the TCP
-// connection for data. Probes must arrive in both directions, because the receiver of a message acknowledges it by
+// other end. A probe is a test datagram, which is as long as a packet and carries no message. Finally, each end reports
+// whether it has received a probe. If a step of the handshake fails, the link is not used. All messages to that peer
+// then use the stream. Probes must arrive in both directions, because the receiver of a message acknowledges it by
 // datagrams in the other direction.
 //
-// Retransmission. If a datagram is lost, its message is sent again on the control channel. The control channel has a
-// second TCP connection to each peer, for short texts.
+// Retransmission. If a datagram is lost, its sender sends the message again, on the control channel.
 #pragma once
 
 #include <poll.h>
@@ -36,8 +36,9 @@ namespace collectives {
 
 class DatagramLinks {
  public:
-  /// Function that waits for events of sockets, at most the given time. After that, it reads the control channel,
-  /// handles the messages in that channel, and progresses the streams. The function does not wait if the time is 0.
+  /// Function that waits for events of sockets for at most the given time. After the wait, it reads the control
+  /// channel, handles the messages of this channel, and progresses the streams. If this time is 0, the function returns
+  /// without waiting.
   using Progress = std::function<void(std::chrono::nanoseconds)>;
 
   /// Makes an object for `ranks` ranks, without links. Its control messages go through `controls`.

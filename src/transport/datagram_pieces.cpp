@@ -1,6 +1,6 @@
 // Implementation of the format of the UDP datagrams that carry short messages. A message is sent in one or several
-// pieces. A piece is a Heading and a range of payload. Any process may send datagrams to the port, so this file checks
-// whether a heading is valid.
+// pieces, one per packet. A piece consists of a Heading and a range of the message's payload. Any process may send
+// datagrams to the port, so this file checks whether a heading is valid.
 #include "transport/datagram_pieces.hpp"
 
 namespace collectives::datagram {

@@ -1,6 +1,6 @@
 // Format of the UDP datagrams that carry short messages. A message is sent in one or several pieces. A piece fits into
-// one packet of the network. It consists of a Heading and a range of the message's payload. The Heading tells the place
-// of the piece in the message.
+// one packet of the network. It consists of a Heading and a range of the message's payload. The Heading tells the
+// piece's place in the message.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,10 @@
 
 namespace collectives::datagram {
 
-constexpr std::size_t kLongest = 32 << 10;   // Maximum payload bytes of a message; longer ones gain nothing over TCP.
-constexpr std::size_t kMostPieces = 64;      // Maximum pieces of a message: the kernel (UDP_SEGMENT) makes no more.
-constexpr std::size_t kMostJoined = 0xffff;  // Maximum bytes of one read: the kernel joins arrived pieces.
+constexpr std::size_t kLongest = 32 << 10;  // Maximum payload bytes of a message; longer ones gain nothing over TCP.
+constexpr std::size_t kMostPieces = 64;     // Maximum pieces of a message: UDP_SEGMENT of the kernel permits no more.
+constexpr std::size_t kMostJoined =
+    0xffff;  // Maximum bytes of one read, which may return several pieces that the kernel has joined.
 // Offset of the payload in a buffer, in bytes. This offset aligns the payload to 64 bytes.
 constexpr std::size_t kPayloadAt = 64;
 
@@ -44,7 +45,7 @@ inline Heading heading_at(const std::byte* at) {
 /// Returns whether the bytes [at, end) are whole pieces and nothing else, all with `token`.
 bool are_pieces(const std::byte* at, const std::byte* end, const DatagramToken& token);
 
-// Memory of one message. The heading of the first piece lies directly before the payload.
+// Memory of one message. The first piece's heading lies directly before the payload.
 
 inline AlignedBuffer make_buffer(std::size_t payload) { return make_aligned_buffer(kPayloadAt + payload); }
 inline std::byte* payload_in(const AlignedBuffer& buffer) { return buffer.get() + kPayloadAt; }

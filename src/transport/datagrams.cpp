@@ -2,8 +2,9 @@
 // detects losses and sorts messages that arrive out of order (datagrams.hpp).
 //
 // A message is sent in one or several pieces, each in one packet (datagram_pieces.hpp). All pieces but the last have
-// `piece_` bytes of payload. A slot holds a copy of a sent message until the peer acknowledges the message. The reorder
-// buffer holds arrived messages, complete or in part, until the caller takes them.
+// `piece_` bytes of payload. A slot is memory of the sender for a copy of one message. It holds the copy until the peer
+// acknowledges the message. The reorder buffer holds arrived messages, complete or in part, until the caller takes
+// them.
 #include "transport/datagrams.hpp"
 
 #include <netinet/in.h>
@@ -29,13 +30,13 @@ constexpr std::size_t kLargestPacket = 9000;                     // Maximum byte
 constexpr std::size_t kUsualPacket = 1500;                       // Maximum bytes of a usual Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
-// Maximum number of attempts of one read(). An attempt fails if it meets an error or a foreign datagram, which is
-// dropped.
+// Maximum number of system calls by which one read() tries to receive a datagram. An attempt fails if the system call
+// returns an error, or if the datagram comes from a stranger and is dropped.
 constexpr int kDropsAtOnce = 64;
 // Maximum number of reads in one loop, so that the loop ends even if datagrams arrive without end.
 constexpr int kReadsAtOnce = 1024;
-// A link that has lost datagrams makes a pause: it sends only by the stream, the TCP connection for data. This is the
-// maximum length of the pause.
+// Maximum length of a pause. A link that has lost datagrams makes a pause, during which all its messages use the stream
+// (the TCP connection for data).
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {
@@ -51,8 +52,8 @@ struct SocketAddress {
 
 [[noreturn]] void refuse(const char* what) { throw Error(Errc::system, what + (": " + tcp::error_text(errno))); }
 
-/// Returns the own or the peer's address of `socket`. `ask` is getsockname or getpeername. Converts an IPv4 address in
-/// IPv6 form to a plain IPv4 address, because sending to the IPv6 form takes 0.25 us more per message.
+/// Returns an address of `socket`: its own if `ask` is getsockname, the peer's if `ask` is getpeername. Converts an
+/// IPv4 address in IPv6 form to a plain IPv4 address, because sending to the IPv6 form takes 0.25 us more per message.
 SocketAddress address_of(const tcp::Socket& socket, decltype(&::getsockname) ask) {
   SocketAddress address;
   if (ask(socket.fd(), address.get(), &address.bytes) != 0) refuse("getsockname");
@@ -79,8 +80,8 @@ DatagramLink::DatagramLink(const tcp::Socket& stream, const Tokens& tokens, cons
   if (socket_.fd() < 0) refuse("socket");
   if (::bind(socket_.fd(), mine.get(), mine.bytes) != 0) refuse("bind");
   port_ = ntohs(address_of(socket_, ::getsockname).port());
-  // The receive buffer needs four times the window, because a packet takes up to three times its bytes there. The
-  // kernel doubles the size that it is asked for.
+  // The receive buffer needs four times the window, because a packet takes up to three times its bytes in the buffer.
+  // The kernel doubles the requested size.
   int space = 0;
   socklen_t bytes = sizeof space;
   if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_RCVBUF, &space, &bytes) == 0 && space < int{4 * kWindowBytes})
@@ -125,9 +126,9 @@ bool DatagramLink::heard() {
 
 // ---- sending ----
 
-/// Sends the pieces of one message, which lie at `from` with their headings. Returns false if the kernel refuses them.
-/// All pieces but the last fill a packet. Asks for UDP_SEGMENT only for several packets, because one packet is cheaper
-/// without it.
+/// Sends the pieces of one message. The pieces lie at `from`, each with its heading. All pieces but the last fill a
+/// packet. Returns false if the kernel refuses the pieces. Uses UDP_SEGMENT only for several packets, because a single
+/// packet takes less time without it.
 bool DatagramLink::write(std::byte* from, std::size_t bytes) noexcept {
   const std::size_t packet = sizeof(Heading) + piece_;
   if (bytes <= packet) return ::send(socket_.fd(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;

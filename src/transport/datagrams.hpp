@@ -1,33 +1,34 @@
-// Datagram link: carries the short messages between two ranks by UDP. A TCP stream, the data connection of the two
-// ranks, carries all other messages.
+// Datagram link: carries short messages between two ranks by UDP. A TCP stream, the data connection of the two ranks,
+// carries all other messages.
 //
-// Why. TCP's acknowledgements, timers and queues take a third to a half of the kernel's time for a message. A message
-// of a few bytes takes 8 us over the kernel's TCP, and 5 us over UDP.
+// Why. Short messages are faster over UDP than over TCP. A message of a few bytes takes 8 us over the kernel's TCP, and
+// 5 us over UDP. TCP spends a third to a half of the kernel's time for a message on acknowledgements, timers and
+// queues.
 //
-// Order. All messages to a peer are numbered, whether they go as datagrams or on the stream. The receiver takes
-// messages in the order of their numbers.
+// Order. All messages to a peer are numbered, both those that are sent as datagrams and those on the stream. The
+// receiver takes messages in the order of their numbers.
 //
 // Messages of several packets. A message that is longer than a packet is still sent by one system call. The kernel or
 // the network device cuts the message into packets (UDP_SEGMENT). Each packet carries one piece of the message with a
-// heading of its own. When the first such piece arrives on a link, the receiver turns on UDP_GRO for this link. From
-// then on, its kernel may join packets. Each heading tells the length of its piece, so the receiver can separate pieces
-// that it reads together.
+// heading of its own. When the first piece of a message of several pieces arrives, the receiver turns on UDP_GRO for
+// this link. From then on, the receiver's kernel may join arrived packets. Each heading holds the length of its piece,
+// so the receiver can separate the pieces in joined packets.
 //
 // Losses. The sender keeps a copy of each datagram until the receiver acknowledges it. The sender retransmits an
 // unacknowledged datagram on the control connection, a second TCP connection, which loses nothing. The retransmission
-// begins after 10 to 20 ms, or after 40 to 50 ms if the message takes several packets. These times do not adapt to the
-// network, because each message is sent by UDP only once. A link that has lost a datagram uses only the stream for a
-// while, at first 0.1 s. If the lost message had several pieces, only messages of several pieces use the stream.
+// begins after 10 to 20 ms, or after 40 to 50 ms if the message consists of several packets. These times do not adapt
+// to the network, because each message is sent by UDP only once. A link that has lost a datagram uses only the stream
+// for a while, at first 0.1 s. If the lost message had several pieces, only messages of several pieces use the stream.
 //
 // Strangers. Each datagram contains a token of 128 bits, one for each direction of a link. A datagram with another
 // token, from another address, or of another form is dropped and counted. A process that can read the packets of the
-// network can read the tokens, and can then forge datagrams.
+// network can read the tokens. It can then forge datagrams.
 //
 // Flow control. At most kWindow messages and kWindowBytes bytes of a link are unacknowledged at any time. Further
 // messages use the stream, which has the flow control of TCP. Datagrams therefore need no congestion control.
 //
 // Acknowledgements. Each datagram that carries a message also acknowledges the messages that its sender has taken from
-// the peer. A rank that sends no messages acknowledges after half a window. It usually acknowledges a message of
+// the peer. A rank without messages to send acknowledges after half a window. It usually acknowledges a message of
 // several pieces at once, because a needless retransmission of such a message is expensive.
 //
 // Thread. One thread per process retransmits the datagrams of all links (retransmitter.hpp).
@@ -62,25 +63,26 @@ struct DatagramSettings {
   std::uint64_t lose_every = 0;
 };
 
-/// Datagrams between this rank and one peer. Only one thread may use a link at a time. Another thread may call
-/// retransmit() meanwhile. retransmit() also reads the acknowledgements that have arrived.
+/// Link for datagrams between this rank and one peer. Only one thread may use a link at a time, but another thread may
+/// call retransmit() at the same time. The function retransmit() also reads the acknowledgements that have arrived.
 class DatagramLink {
  public:
   static constexpr int kWindow = 8;                            ///< maximum unacknowledged messages
   static constexpr std::size_t kLongest = datagram::kLongest;  ///< maximum payload bytes of a message
   /// Maximum unacknowledged bytes: the socket buffer of the receiver holds them.
   static constexpr std::size_t kWindowBytes = 128 << 10;
-  /// Number of the first message. The numbers of every link thus wrap around after 64 messages, and an error in the
-  /// wrapping shows in short runs.
+  /// Number of the first message. With this number, the message numbers of every link wrap around after 64 messages. An
+  /// error in the handling of the wrap-around thus shows in short runs.
   static constexpr std::uint32_t kFirstNumber = 0xffffffc0;
   /// Period of the retransmission thread.
   static constexpr std::chrono::milliseconds kTick{10};
   /// Age of an unacknowledged message at which it is retransmitted, in ticks (periods of the thread).
   static constexpr std::uint32_t kTicks = 2;
-  /// That age for a message of several pieces. It is longer, because a needless retransmission is expensive.
+  /// Age at which an unacknowledged message of several pieces is retransmitted, in ticks. It is longer than kTicks,
+  /// because a needless retransmission of such a message is expensive.
   static constexpr std::uint32_t kTicksOfPieces = 5;
 
-  /// Secrets that both ends of the link have and no other process has, unless it reads the network.
+  /// Secrets that only the two ends of the link know, unless another process reads the packets of the network.
   struct Tokens {
     DatagramToken sent, received;  ///< token of the datagrams to the peer, and of those from it
   };

@@ -1,5 +1,5 @@
-// Epolls: objects of the kernel, each of which watches several sockets. The descriptor of an epoll is readable while
-// one of its sockets has an event.
+// Epolls. An epoll is an object of the kernel that watches several sockets. The descriptor of an epoll is readable
+// while one of its sockets has an event.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,8 +19,8 @@ inline tcp::Socket make_epoll() {
   return epoll;
 }
 
-/// Adds `socket` to the epoll, which then reports `events` of the socket. Each report contains `number`. Throws
-/// Error{system}.
+/// Adds `socket` to the epoll. From then on, the epoll reports the given events of the socket. Each report contains
+/// `number`. Throws Error{system}.
 inline void epoll_add(const tcp::Socket& epoll, const tcp::Socket& socket, std::uint32_t events, std::uint32_t number) {
   epoll_event event{};
   event.events = events;

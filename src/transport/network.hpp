@@ -6,9 +6,9 @@
 //    connected.
 // 3. connect() takes the addresses of all ranks, and connects this rank with all ranks of other hosts.
 //
-// A network therefore needs no MPI. A bootstrap needs no fast network. Price: during construction, ranks use the
-// bootstrap twice. First, they exchange their addresses. Later, each rank reports whether it has connected. Wires
-// (wires.hpp) chooses the network.
+// A network therefore works with any bootstrap, not only with that of MPI. Price: during construction, ranks use the
+// bootstrap twice. First, they exchange their addresses. Later, each rank reports whether it has connected. The class
+// Wires (wires.hpp) chooses the network.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@
 
 namespace collectives {
 
-/// Function that a network calls in each turn of a wait. It reports long waits, and calls its argument for the report.
-/// It returns whether the deadline has passed. It throws if a peer is gone.
+/// Function that a network calls repeatedly while it waits. It writes a report about a long wait, and calls `awaited`
+/// for the text of the report. It returns whether the deadline has passed. It throws an error if a peer has ended.
 using WaitTurn = std::function<bool(const ReportedWait::Describe& awaited)>;
 
 /// Addresses and hosts of all ranks of a communicator.
@@ -54,7 +54,7 @@ class Network {
   virtual ~Network() = default;
   /// Returns the name of the network and of its wires, such as "tcp" or "ucx".
   virtual std::string_view name() const noexcept = 0;
-  /// Returns the bytes that other ranks need to reach this rank. The result is binary data of a few hundred bytes.
+  /// Returns the bytes that others need to reach this rank. The result is binary data of a few hundred bytes.
   virtual std::string address() const = 0;
   /// Connects this rank with all ranks of other hosts, which call connect() at the same time. Must be called only once.
   /// Throws Error{timeout}, Error{peer_lost}, Error{bootstrap} or the errors of PeerAddresses::turn. The error names

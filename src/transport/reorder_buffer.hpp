@@ -1,7 +1,8 @@
-// Reorder buffer: holds messages that have arrived as UDP datagrams, whole or in part, until the receiver takes them.
+// Reorder buffer: holds messages that arrive as UDP datagrams until the receiver takes them.
 //
-// Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The receiver takes whole
-// messages in the order of their numbers. After a message has been read, its memory is reused for a later message.
+// Datagrams may arrive in any order. A long message arrives in pieces, one per packet. The buffer stores each piece
+// when it arrives. The receiver takes complete messages in order of their numbers. After a message has been read, its
+// memory is reused for a later message.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class ReorderBuffer {
     std::size_t piece = 0;     // Payload bytes of each piece except the last.
     std::uint64_t pieces = 0;  // Bit i is set if piece i has arrived.
     static_assert(datagram::kMostPieces <= 64);
-    bool retransmitted = false, lost = false;  // As in DatagramLink::Arrived.
+    bool retransmitted = false, lost = false;  // Same meaning as in DatagramLink::Arrived.
     bool whole() const { return come == header.bytes; }
   };
 
@@ -32,7 +33,8 @@ class ReorderBuffer {
   /// Returns message `number`, or null if no piece of it has arrived.
   Entry* find(std::uint32_t number);
   /// Returns whether one more message can be stored. `number`: the next message that the receiver takes. If the buffer
-  /// is full, first drops stored messages before `number`. The receiver has taken these messages from TCP instead.
+  /// is full, first drops stored messages before `number`, because the receiver has already taken these messages from
+  /// TCP.
   bool has_space(std::uint32_t number);
   /// Adds a message. `buffer`: memory for its payload. The caller may copy the payload there after this call.
   Entry& store(const MessageHeader&, AlignedBuffer buffer);

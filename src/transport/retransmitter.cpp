@@ -1,7 +1,7 @@
-// Implementation of the retransmission thread, which sends lost UDP datagrams again. One thread serves all
-// communicators of the process. A Retransmitter registers the function of one communicator that finds and resends lost
-// datagrams. The thread calls these functions every 10 ms (a tick). It sleeps while all datagrams are acknowledged or
-// retransmitted.
+// Implementation of the retransmission thread, which resends lost UDP datagrams. One thread serves all communicators of
+// the process. Each communicator has a function that finds and resends its lost datagrams. A Retransmitter registers
+// this function with the thread. The thread calls all registered functions every 10 ms, a period called tick. The
+// thread sleeps while all datagrams are acknowledged or retransmitted.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>
@@ -108,8 +108,8 @@ void Retransmitter::wake() { thread_->wake(*this); }
 /// Calls the registered function, unless its last call returned false and no datagram has been sent since then. Returns
 /// whether the thread must call look() again at the next tick.
 bool Retransmitter::look() {
-  // Sets the flag before the call. The function sees all datagrams from before this line. Sending a later datagram
-  // clears the flag, so the next tick calls the function again.
+  // Sets the flag before it calls the function. The function thus finds every datagram that was sent before the flag
+  // was set. A datagram that is sent later clears the flag, so the thread calls the function again at the next tick.
   if (rests_.exchange(true)) return false;
   bool left = true;
   try {

@@ -1,5 +1,4 @@
-// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one such thread for all its
-// communicators.
+// Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one thread for all its communicators.
 //
 // The sender may be computing outside the library when a retransmission is due. The thread therefore retransmits in the
 // background. It sleeps while every datagram of the process is acknowledged or retransmitted.
@@ -16,9 +15,9 @@ namespace collectives {
 /// datagram is sent.
 class Retransmitter {
  public:
-  /// Registers `look`, which retransmits the due datagrams and returns whether others may have to be retransmitted
-  /// later. If `look` throws an exception, it is called again at the next tick. Throws std::system_error or
-  /// Error{system} if the thread cannot be started.
+  /// Registers `look`. This function retransmits the datagrams that are due, and returns whether other datagrams may
+  /// have to be retransmitted later. If `look` throws an exception, it is called again at the next tick. Throws
+  /// std::system_error or Error{system} if the thread cannot be started.
   explicit Retransmitter(std::function<bool()> look);
   /// Ends the registration. Blocks until a running look() has returned.
   ~Retransmitter();

@@ -1,5 +1,5 @@
-// Implementation of the transport between ranks of one host. A channel carries the messages from one rank to another.
-// It has kFrames frames, which the sender uses in turn. A frame is shared memory for one message.
+// Implementation of the transport between ranks of one host. A channel carries the messages from one rank to another. A
+// frame is shared memory for one message. A channel has kFrames frames, which the sender uses in turn.
 #include "transport/shared_memory.hpp"
 
 #include <new>

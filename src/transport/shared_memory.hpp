@@ -5,8 +5,9 @@
 // transport is called "shared_memory" between processes, and "local" between threads of one process.
 //
 // A channel carries the messages from one rank to another. Its kFrames frames are used in turn. A sender can be kFrames
-// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. The rounds
-// of a call that uses this transport do not overlap. Rounds overlap only if all messages go to other hosts.
+// messages ahead of the receiver. A long vector is processed in rounds, one segment of each part at a time. If a call
+// uses this transport, a rank completes each round before it begins the next one. Rounds overlap only if all messages
+// of the call go to other hosts.
 #pragma once
 
 #include <vector>
@@ -29,7 +30,8 @@ class SharedMemoryTransport final : public Transport {
   void release(Rank from) override;
   void flush(Deadline) override {}  // a sent message stays in the arena, which outlives its sender
 
-  /// Returns the number of messages ever sent to `to`. given_back() returns how many of these `to` has released.
+  /// Returns the number of messages that this rank has ever sent to rank `to`. The function given_back() returns how
+  /// many of these messages rank `to` has released.
   std::uint64_t sent(Rank to) const noexcept { return outgoing_[static_cast<std::size_t>(to)].sent; }
   std::uint64_t given_back(Rank to) const noexcept {
     return arena_.channel(arena_.self(), to).released.value.load(std::memory_order_acquire);

@@ -32,8 +32,8 @@ TcpTransport::TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes)
     }
     const auto rank = static_cast<Rank>(index);
     auto added = std::make_unique<TcpPeer>(rank, std::move(links[index].data), frame_bytes);
-    // Edge-triggered (EPOLLET): the caller tries all reads and writes before it sleeps, so only a new event must wake
-    // it.
+    // Edge-triggered (EPOLLET): the epoll reports an event once. This suffices, because the caller tries all reads and
+    // writes before it sleeps.
     epoll_add(everything_, added->stream.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 0);
     controls_.add(rank, std::move(links[index].control));
     datagrams_.add(rank, added->stream.socket(), added->expected);
@@ -109,7 +109,7 @@ void TcpTransport::flush(Deadline deadline) {
     if (deadline.passed())
       throw Error(Errc::timeout, fmt::format("transport tcp: {} has not taken its messages", ranks_text(waiting)),
                   kNoRank, waiting.front());
-    read_controls();  // Finds peers that have left. They take no messages, so flush() must not wait.
+    read_controls();  // Finds peers that have left. flush() must not wait for them, because they take no messages.
     ::poll(nullptr, 0, 1);
   }
 }
@@ -150,7 +150,8 @@ std::optional<std::pair<Rank, std::string>> TcpTransport::poll_control() {
 }
 
 std::optional<std::pair<Rank, std::string>> TcpTransport::poll_failed_peer() {
-  // A peer may have sent a text with the reason why connections end. The caller gets all texts before a lost peer.
+  // A peer may send a text with a reason before its connections end. The caller therefore gets all texts before it gets
+  // the report of a lost peer.
   read_controls();
   if (controls_.has_texts()) return std::nullopt;
   return peers_.next_lost();
@@ -193,8 +194,8 @@ std::string TcpTransport::link(Rank to) const {
 }
 
 /// Sleeps in one ppoll of the epoll and of the datagram sockets. The epoll, an object of the kernel, watches the other
-/// sockets. It does not watch the datagram sockets, because the kernel would then search for sleeping processes at each
-/// datagram. The search would take a fifteenth of a message's time. If `at_most` is 0, does not poll the datagram
+/// sockets. The epoll does not watch the datagram sockets. If it did, the kernel would search for sleeping processes at
+/// each datagram. This search would add a fifteenth to a message's time. If `at_most` is 0, does not poll the datagram
 /// sockets, because the caller has just read them.
 void TcpTransport::wait_for_event(std::chrono::nanoseconds at_most) {
   polled_.assign(1, {everything_.fd(), POLLIN, 0});

@@ -1,12 +1,12 @@
 // TCP transport: exchanges messages with other hosts over TCP.
 //
 // Connections. Each pair of ranks on different hosts has two connections: one for data, and one for control messages
-// (short texts apart from the data). A control message therefore never waits behind data that the peer does not read.
-// Price: a rank has two descriptors per peer.
+// (short texts that are not data of calls). A control message therefore never waits behind data that the peer does not
+// read. Price: a rank needs two descriptors per peer.
 //
-// Parts. TcpStream (tcp_stream.hpp) carries messages on the data connection to one peer. TcpControlChannel carries the
-// control messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages
-// of one peer in order. TcpPeers holds all peers, and finds the lost ones. TcpTransport decides whether a message is
+// Parts. TcpStream (tcp_stream.hpp) carries messages on one data connection. TcpControlChannel carries the control
+// messages to all peers. DatagramLinks carries short messages to all peers by UDP. TcpPeer takes the messages from one
+// peer in order. TcpPeers holds all TcpPeer objects, and finds lost peers. TcpTransport decides whether a message is
 // sent by stream or by datagram, and waits for events of all sockets.
 //
 // Messages. A message is a header and its payload. The transport sends the payload from the caller's memory, or from a
@@ -54,7 +54,7 @@
 
 namespace collectives {
 
-/// Connections to one peer. Both are empty for a rank of the same host.
+/// The two connections to one peer. Both sockets are empty if the peer is on the same host.
 struct TcpLink {
   tcp::Socket data, control;
 };
@@ -64,7 +64,8 @@ class TcpTransport final : public Wire {
   /// Time after which the kernel reports a host that does not answer.
   static constexpr std::chrono::seconds kSilence{15};
 
-  /// Takes over the connections. Entry links[r] has those to rank r. `frame_bytes`: maximum payload of a message.
+  /// Takes over the connections. Entry links[r] holds the connections to rank r. `frame_bytes`: maximum payload of a
+  /// message.
   TcpTransport(std::vector<TcpLink> links, std::size_t frame_bytes);
   /// Finds the peers with which this rank can exchange datagrams. Either all ranks call this function, before any
   /// other, or none does. Blocks until every living peer has taken part, at most until the deadline of `peers`. Waits
@@ -105,7 +106,8 @@ class TcpTransport final : public Wire {
   const DatagramLinks& datagrams() const noexcept { return datagrams_; }
 
  private:
-  // Attempts to receive from a peer per read of the control channel, which costs a system call.
+  // Number of attempts to receive from a peer after which the control channel is read once, because each read costs a
+  // system call.
   static constexpr unsigned kLooksPerControl = 64;
 
   void hand_over(Rank to, std::uint64_t tag, const std::byte* data, std::size_t bytes, bool lent);

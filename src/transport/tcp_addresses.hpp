@@ -1,8 +1,8 @@
 // Addresses of the TCP network: the addresses of this host's interfaces, and the text by which a rank publishes its
 // addresses to other ranks.
 //
-// The text is a JSON object with the port, the addresses, and the network namespace of the process. It comes from
-// another process, so all fields are checked.
+// The text is a JSON object with the port, the addresses, and the network namespace of the process. A rank that
+// receives the text checks all fields, because the text comes from another process.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,8 +14,8 @@
 
 namespace collectives {
 
-/// Network interface of this host that is up and is no loopback, with one address. An interface with several addresses
-/// has several entries.
+/// Network interface of this host, with one of its addresses. The interface is up and is no loopback. An interface with
+/// several addresses has one NetworkInterface per address.
 struct NetworkInterface {
   std::string name, address;
   std::vector<std::uint8_t> bytes;  ///< the address in binary
@@ -41,9 +41,9 @@ std::vector<std::string> own_addresses(const std::vector<std::string>& interface
 /// Returns the text by which this rank publishes its port and its addresses.
 std::string published_address(int port, const std::vector<std::string>& interfaces);
 
-/// Returns the addresses at which the rank that has published `text` may be reached. Loopback comes first if both
-/// processes share a network namespace, then addresses in networks of `mine`, then the rest. Throws Error{bootstrap} if
-/// the text is malformed.
+/// Returns the addresses at which the rank that has published `text` may be reached. If both processes share a network
+/// namespace, loopback comes first. Then come the addresses in networks of the interfaces `mine`, then the rest. Throws
+/// Error{bootstrap} if the text is malformed.
 std::vector<TcpAddress> read_published_address(std::string_view text, const std::vector<NetworkInterface>& mine);
 
 }  // namespace collectives

@@ -1,12 +1,13 @@
 // Implementation of the connect phase of the TCP network, in which each rank connects to the ranks of other hosts. In
-// one loop, a rank accepts connections from higher ranks and connects to lower ranks. The loop blocks only in poll(),
-// at most kTurn milliseconds.
+// one loop, a rank connects to all lower ranks and accepts connections from all higher ranks. The loop blocks only in
+// poll(), for at most kTurn milliseconds per turn.
 //
-// An arrival is an accepted connection that has not yet proven that it belongs to the job. An attempt is a connection
-// that this rank has begun. Any process may connect, so arrivals are limited. The loop reads only arrivals with new
-// bytes.
+// An attempt is a connection that this rank has begun. An arrival is an accepted connection that has not yet proven
+// that it belongs to the job. Any process may connect, so arrivals are limited in number. The loop reads from an
+// arrival only if new bytes have arrived.
 //
-// A probe is an attempt to connect to a higher rank. If it succeeds, that rank still listens. The probe is then closed.
+// A probe is an attempt to connect to a higher rank, which tests whether that rank still listens. A successful probe is
+// closed at once.
 #include "transport/tcp_connecting.hpp"
 
 #include <fcntl.h>
@@ -42,17 +43,18 @@ using namespace std::chrono_literals;
 using namespace tcp_greeting;
 using tcp_control::would_block;
 
-constexpr auto kNextAddressAfter = 250ms;  // Time after which a rank also tries the next address of a peer.
+constexpr auto kNextAddressAfter = 250ms;  // Time after which a rank tries the peer's next address.
 constexpr auto kFirstProbe = 200ms;        // Time after which a rank first probes higher ranks.
-constexpr auto kNextProbe = 1s;            // Time from a probe that was accepted to the next one.
-// Additional time after the last address of a peer, before a rank tries the first one again.
+constexpr auto kNextProbe = 1s;            // Time from a successful probe to the next probe.
+// Time that is added to kNextAddressAfter once a rank has tried the last address of a peer. After that, the rank tries
+// the first address again.
 constexpr auto kAgainAfter = 200ms;
 constexpr auto kProofPatience = 5s;   // Maximum age of an arrival without proof.
 constexpr auto kAnswerPatience = 5s;  // Maximum time of one attempt to connect.
 constexpr int kTurn = 10;             // Longest sleep of the loop in milliseconds.
-// Age from which an arrival may be closed if the process has no file descriptor left.
+// Minimum age of an arrival that is closed because the process has no file descriptor left.
 constexpr auto kSilent = 500ms;
-constexpr std::size_t kArrivalsOfStrangers = 256;  // Maximum number of arrivals besides four of each rank.
+constexpr std::size_t kArrivalsOfStrangers = 256;  // Maximum number of arrivals, in addition to four per rank.
 constexpr int kArrivalsAtOnce = 64;                // Maximum number of connections that one turn accepts.
 
 void set_options(const tcp::Socket& socket, const std::string& congestion_control) {
@@ -60,8 +62,8 @@ void set_options(const tcp::Socket& socket, const std::string& congestion_contro
   if (congestion_control != "system") choose_congestion_control(socket, congestion_control);
 }
 
-/// Makes the kernel end a control connection whose host does not answer. Data connections have no such limit: their
-/// data may wait because the peer does not read them, so silence there proves nothing.
+/// Makes the kernel end a control connection if the peer's host does not answer. Data connections have no time limit.
+/// Data may wait because the peer does not read them, so a wait does not prove a failure.
 void notice_silence(const tcp::Socket& socket) {
   const auto seconds = [](std::chrono::seconds time) { return static_cast<int>(time.count()); };
   tcp::set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -71,21 +73,21 @@ void notice_silence(const tcp::Socket& socket) {
   tcp::set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds(TcpTransport::kSilence) * 1000);
 }
 
-/// Sends a short record on a connection that has sent less than its buffer holds. Returns 0 or an errno.
+/// Sends a short record on a new connection, whose send buffer has enough space. Returns 0 or an errno.
 template <class T>
 int send_record(const tcp::Socket& socket, const T& record) {
   const ssize_t sent = ::send(socket.fd(), &record, sizeof record, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == sizeof record ? 0 : sent < 0 ? errno : EPIPE;
 }
 
-/// Record of the peer that arrives in pieces.
+/// Record from the peer, which may arrive in several reads.
 template <class T>
 struct Reading {
   T record{};
   std::size_t read = 0;
 
   bool is_whole() const { return read == sizeof record; }
-  /// Reads what has arrived. Returns 0, or an errno if the connection has ended.
+  /// Reads the bytes that have arrived. If the connection has ended, returns an errno, otherwise 0.
   int read_some(const tcp::Socket& socket) {
     while (!is_whole()) {
       const ssize_t got =
@@ -177,8 +179,8 @@ class Connecting {
     return ranks;
   }
 
-  /// Starts another attempt if one is due. Tries all addresses in turn for the data connection and for probes. Uses the
-  /// address that answered for the control connection.
+  /// Starts another attempt if one is due. For the data connection and for probes, tries all addresses in turn. For the
+  /// control connection, uses the address that has answered.
   void try_next(Rank rank, Clock::time_point now) {
     Target& to = target(rank);
     if (connected(rank) || to.addresses.empty() || now < to.try_at) return;

@@ -1,8 +1,8 @@
-// Control messages of the TCP transport itself: their kinds and contents. A control message is a short text between two
-// ranks. It travels on a TCP connection apart from the data, the control connection.
+// Kinds and contents of the control messages of the TCP transport itself. A control message is a short text between two
+// ranks. It travels on the control connection, a TCP connection that carries no data.
 //
-// The transport uses control messages for its datagrams, the UDP packets that carry short messages. Its control
-// messages begin with their kind. A probe is a datagram that tests whether datagrams arrive.
+// The transport sends short messages by UDP datagrams. Its own control messages serve the setup and the retransmission
+// of these datagrams. Each of them begins with its kind. A probe is a datagram that tests whether datagrams arrive.
 #pragma once
 
 #include <cerrno>
@@ -18,7 +18,7 @@ namespace collectives::tcp_control {
 // byte.
 inline constexpr std::string_view kPort{"\0p", 2};            // Port of the sender's UDP socket; 0 if it has none.
 inline constexpr std::string_view kProbed{"\0b", 2};          // Report that the sender has sent a probe.
-inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether the sender has received a probe.
+inline constexpr std::string_view kHeard{"\0h", 2};           // Report whether the reporting rank has received a probe.
 inline constexpr std::string_view kRetransmission{"\0a", 2};  // Copy of a message that was sent as a datagram.
 inline constexpr std::string_view kAcknowledged{"\0t", 2};    // Acknowledgement of a retransmitted message.
 /// Content of a message kAcknowledged, after the kind.

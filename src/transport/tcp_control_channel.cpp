@@ -1,5 +1,5 @@
-// Implementation of the control channel over TCP, which sends short texts apart from the data of calls. Texts for the
-// transport itself begin with a zero byte. The channel stores them separately from texts for the caller of the
+// Implementation of the control channel over TCP, which carries short texts on TCP connections of its own. Texts for
+// the transport itself begin with a zero byte. The channel stores them separately from texts for the caller of the
 // transport.
 #include "transport/tcp_control_channel.hpp"
 
@@ -24,8 +24,8 @@ void TcpControlChannel::add(Rank peer, tcp::Socket connection) {
 bool TcpControlChannel::post(Rank to, std::string_view kind, std::string_view text) {
   const std::lock_guard lock(mutex_);
   ControlConnection& receiver = connection(to);
-  // Acknowledgements may exceed the limit of other texts, so that a full queue does not stop them. A peer that reads
-  // its connection causes only a few at a time.
+  // The limit for acknowledgements is twice the limit for other texts, so that a queue full of other texts does not
+  // stop them. A peer that reads its connection causes only a few acknowledgements at a time.
   const std::size_t most = (kind == kAcknowledged ? 2 : 1) * ControlConnection::kMost;
   if (receiver.queued_bytes() + text.size() > most) return false;
   receiver.queue(kind, text);
@@ -50,7 +50,7 @@ void TcpControlChannel::shut_down(Rank peer) noexcept { ::shutdown(connection(pe
 
 void TcpControlChannel::read() {
   std::array<epoll_event, 32> events;
-  // The limit ends the loop even if a peer never stops.
+  // This limit ends the loop if a peer never stops.
   for (std::size_t looks = 0; looks <= connections_.size(); looks += events.size()) {
     const int count = ::epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) read_from(static_cast<Rank>(events[static_cast<std::size_t>(i)].data.u32));

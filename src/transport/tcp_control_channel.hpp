@@ -1,9 +1,9 @@
-// Control channel of the TCP transport: carries control messages, short texts apart from the data, on one TCP
-// connection per peer.
+// Control channel of the TCP transport: carries control messages on one TCP connection per peer. A control message is a
+// short text that is not data of a call.
 //
 // A text is either for the caller of the transport, or for the transport itself (tcp_control.hpp). The channel stores
-// the texts for the caller and those for the transport separately, until they are taken. The channel also notes which
-// connections have ended.
+// arrived texts until they are taken, in one queue for the caller and one for the transport. The channel also notes
+// which connections have ended.
 //
 // Any thread may call post(), which sends or queues a text, and write_waiting(), which writes queued texts. Only the
 // thread of the transport calls the other functions.
@@ -28,7 +28,7 @@ namespace collectives {
 
 class TcpControlChannel final : public ControlChannel {
  public:
-  /// Makes a channel for `ranks` ranks, without connections. Throws Error{system}.
+  /// Makes a channel for `ranks` ranks, which has no connections yet. Throws Error{system}.
   explicit TcpControlChannel(std::size_t ranks) : connections_(ranks), epoll_(make_epoll()) {}
   /// Takes over the connection to `peer`.
   void add(Rank peer, tcp::Socket connection);
@@ -36,8 +36,9 @@ class TcpControlChannel final : public ControlChannel {
   const tcp::Socket& epoll() const { return epoll_; }
 
   void post(Rank to, std::string_view text) override { post(to, {}, text); }
-  /// Sends or queues a message. `kind`: its kind for the transport itself (tcp_control.hpp), or empty for a text of the
-  /// caller. Returns false if the queue for the peer would exceed 1 MiB, or 2 MiB for kAcknowledged.
+  /// Sends or queues a message. `kind`: the kind of a message of the transport itself (tcp_control.hpp); empty for a
+  /// text of the transport's caller. Returns false if the queue for the peer would exceed 1 MiB, or 2 MiB for
+  /// kAcknowledged.
   bool post(Rank to, std::string_view kind, std::string_view text);
   /// Writes queued messages to all peers until the kernel takes no more. Returns whether unwritten messages are left.
   bool write_waiting() { return is_waiting_.load(std::memory_order_relaxed) && write_all(); }

@@ -1,6 +1,6 @@
-// Greeting: the first bytes on a TCP connection between two ranks. In it, each end proves that it belongs to the job.
-// The connector is the rank that connects, and the listener is the rank that accepts the connection. A greeting has
-// three messages:
+// Greeting: first bytes on a TCP connection between two ranks. In the greeting, each end proves that it belongs to the
+// job. The connector is the rank that connects, and the listener is the rank that accepts the connection. A greeting
+// has three messages:
 //
 //   hello       connector to listener   the two ranks, the channel, and a nonce
 //   challenge   listener to connector   another nonce, and the listener's proof
@@ -8,10 +8,10 @@
 //
 // A nonce is 128 random bits. A proof is a hash of the hello, the nonce of the challenge, and the side (connector or
 // listener). The key of the hash is the secret of the job (wire_secret.hpp), which neither end sends. The connector
-// sends its proof only after it has checked the proof of the listener. Recorded proofs are useless elsewhere, because
-// the nonces differ.
+// sends its proof only after it has checked the proof of the listener. A recorded proof is useless on another
+// connection, because the nonces differ.
 //
-// Price: the ranks do not detect a process between them that relays their bytes.
+// Price: the ranks do not detect a process that relays all bytes between them.
 #pragma once
 
 #include <array>

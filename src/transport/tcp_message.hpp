@@ -1,5 +1,5 @@
 // Messages of the TCP transport: their header, and aligned memory for them. The transport sends a message on a TCP
-// connection or as a UDP datagram. The header has the same form in both cases.
+// connection or as a UDP datagram. The form of the header is the same on the connection and in the datagram.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace collectives {
 
-/// Deleter of memory from std::aligned_alloc.
+/// Deleter for std::unique_ptr that frees memory from std::aligned_alloc.
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };

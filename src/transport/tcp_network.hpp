@@ -7,11 +7,10 @@
 // may answer. Each end therefore proves to the other end that it knows the secret of the job, without sending the
 // secret (tcp_greeting.hpp).
 //
-// Other processes may also connect to a rank's port. The rank keeps a limited number of connections without proof. For
-// a new one, it closes the oldest one.
+// Other processes may also connect to a rank's port. A rank keeps only a limited number of connections that have not
+// sent a proof. If one more arrives, the rank closes the oldest one.
 //
-// Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the number of
-// ranks.
+// Price: each pair of ranks on different hosts has two connections. Their number grows as the square of the rank count.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,15 @@
 // TcpPeerWatch: detects that another rank has ended while the ranks connect over TCP.
 //
-// Before they are connected, ranks exchange bytes through a bootstrap. Some bootstraps do not detect the end of a rank.
-// Two signs on the network show that end:
+// Until ranks are connected, they exchange bytes through a bootstrap. Some bootstraps do not detect that a rank has
+// ended. Two signs on the network show this:
 //
 //   closed     the rank has closed a connection after it had proven that it belongs to the job
 //   refused    each address of the rank has failed, and at least one of them refuses connections
 //
-// Each rank listens from before it publishes its addresses until all ranks have connected. A refused connection thus
-// means that the process no longer listens. A rank that fails otherwise also closes its connections. A sign therefore
-// counts only after half a second, in which the bootstrap may report that reason.
+// Each rank listens from before it publishes its addresses until all ranks have connected. Refused connections thus
+// mean that the process no longer listens. A rank that has failed, but still runs, closes its connections, too. In that
+// case, the bootstrap may report the reason of the failure. A sign therefore counts only after half a second, if the
+// bootstrap has reported nothing.
 #pragma once
 
 #include <chrono>

@@ -23,8 +23,8 @@ constexpr auto kGoodbyePatience = std::chrono::seconds(3);
 
 // ---- messages ----
 
-/// First tries the last message's source, datagrams or stream. The next message often has the same source, and each
-/// attempt costs a system call.
+/// First reads from the source of the last message, the datagrams or the stream. Reason: the next message often has the
+/// same source, and each attempt costs a system call.
 bool TcpPeer::take(std::byte* place, std::size_t bytes, TcpControlChannel& controls) {
   const auto by_datagram = [&] { return datagrams != nullptr && take_datagram(place, bytes, controls); };
   const auto by_stream = [&] { return take_from_stream(place, bytes); };

@@ -1,7 +1,7 @@
 // Peers of the TCP transport: the ranks of other hosts, with which this rank exchanges messages.
 //
 // A TcpPeer holds the stream (the TCP connection for data) and the link for UDP datagrams to one peer. The messages of
-// a peer are numbered. The function take() takes them from the stream and from the datagrams in the order of the
+// a peer are numbered. The function take() takes the messages of both the stream and the link in the order of the
 // numbers.
 //
 // TcpPeers holds all peers, and finds the lost ones. A peer is lost if its control connection, which carries short
@@ -28,8 +28,9 @@ namespace collectives {
 struct TcpPeer {
   TcpPeer(Rank of, tcp::Socket data, std::size_t frame_bytes) : rank(of), stream(std::move(data), frame_bytes) {}
 
-  /// Takes the next message and stores it in `message`. Returns false if it has not arrived. `place` and `bytes` have
-  /// the meaning of Transport::receive_into(). `controls` sends the acknowledgement of a retransmitted message.
+  /// Takes the next message and stores it in the field `message`. Returns false if the next message has not arrived.
+  /// `place` and `bytes` have the same meaning as in Transport::receive_into(). `controls` sends the acknowledgement of
+  /// a retransmitted message.
   bool take(std::byte* place, std::size_t bytes, TcpControlChannel& controls);
 
   const Rank rank;
@@ -37,13 +38,13 @@ struct TcpPeer {
   DatagramLink* datagrams = nullptr;  // Null if datagrams do not arrive.
   // Numbers of the next message to the peer and of the next message from it.
   std::uint32_t numbered = DatagramLink::kFirstNumber, expected = DatagramLink::kFirstNumber;
-  bool writing = false;  // Whether the transport's list of peers with queued messages has this peer.
+  bool writing = false;  // Whether the transport's list of peers with queued messages contains this peer.
 
   Message message;                // Message that take() has stored last.
   bool open = false;              // Whether the caller still has to release `message`.
   bool last_by_datagram = false;  // Whether `message` arrived as a datagram.
   unsigned looks = 0;             // Number of attempts to receive so far.
-  bool starved = false;           // Whether the caller waits for a message that can never arrive.
+  bool starved = false;           // Whether the caller waits for a message that never arrives.
   bool reported = false;          // Whether TcpPeers::next_lost() has returned the peer.
 
  private:

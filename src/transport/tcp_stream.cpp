@@ -1,5 +1,5 @@
-// Implementation of the stream, the TCP connection for data to one peer. The stream queues messages to the peer and
-// writes them without blocking. It reads messages that arrive. A frame is memory of the stream for one message.
+// Implementation of the stream, the TCP connection for data to one peer. The stream queues messages to the peer, and
+// writes them without blocking. It also reads messages that arrive. A frame is the stream's memory for one message.
 #include "transport/tcp_stream.hpp"
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ std::byte* TcpStream::acquire_frame() {
   return memory_of(next_out().frame);
 }
 
-/// Writes the queued message by one system call, if it is the only one and short. Returns true if the kernel has taken
-/// the whole message.
+/// Writes the queued message by one system call, if it is short and the only queued one. Returns true if the kernel has
+/// taken the whole message.
 bool TcpStream::write_now() {
   const Outgoing& message = out_[first_];
   if (queued_ > 1 || message.header.bytes > kShort) return false;
@@ -99,7 +99,8 @@ bool TcpStream::reads_from(const std::byte* data, std::size_t bytes) const {
 
 // ---- receiving ----
 
-/// Reads up to `bytes` bytes. Returns 0 if none have arrived or the connection ended.
+/// Reads up to `bytes` bytes, and returns the number of read bytes. Returns 0 if no bytes have arrived or the
+/// connection has ended.
 std::size_t TcpStream::read_some(std::byte* to, std::size_t bytes) {
   const ssize_t got = ::recv(socket_.fd(), to, bytes, MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);

@@ -1,8 +1,8 @@
-// Stream: the data connection of the TCP transport to one peer. It carries messages in both directions. A message is a
+// Stream: the TCP transport's data connection to one peer. It carries messages in both directions. A message is a
 // header and its payload.
 //
 // Sending. The payload of a queued message lies in a frame (memory of the stream for one message) or in the caller's
-// memory. The kernel takes queued messages in order, several by one system call.
+// memory. The stream writes queued messages in order. One system call may write several messages.
 //
 // Receiving. The stream reads a header together with bytes that follow, up to 4 KiB in all. Further payload goes
 // directly to the caller's memory. If the caller has passed no memory of the right length, the payload goes to a frame.
@@ -33,8 +33,8 @@ class TcpStream {
 
   /// Returns the frame for the next message, or null if the messages in all frames are still queued.
   std::byte* acquire_frame();
-  /// Returns the frame that acquire_frame() has returned, and ends its acquisition. The frame keeps its bytes until the
-  /// next acquire_frame().
+  /// Ends the acquisition of the frame that acquire_frame() has returned. Returns the address of the frame. The frame
+  /// keeps its bytes until the next acquire_frame().
   const std::byte* return_frame() {
     acquired_ = false;
     return next_out().frame.get();
@@ -54,7 +54,7 @@ class TcpStream {
   bool write_new() { return write_now() || write_some(); }
   /// Writes queued messages as far as the kernel takes them. Returns true if no message is left.
   bool write_some();
-  /// Drops the queued messages, because the peer will not read them.
+  /// Drops queued messages, because the peer will not read them.
   void discard() { queued_ = written_ = 0; }
   /// Returns whether a queued message lies in the caller's memory [data, data + bytes).
   bool reads_from(const std::byte* data, std::size_t bytes) const;
@@ -68,7 +68,7 @@ class TcpStream {
   bool has_begun(std::uint32_t number) const { return known_ && header_.number == number; }
   /// Returns whether the connection is closed or has failed, and all messages before that were taken.
   bool has_ended() const { return ended_; }
-  /// Forgets the caller's memory to which a message is being read. No message may be taken afterwards.
+  /// Forgets the caller's memory for a partly read message. No message may be taken afterwards.
   void forget_place() { target_ = nullptr; }
 
   // Failures.
@@ -106,7 +106,7 @@ class TcpStream {
   std::array<Outgoing, kFrames> out_;  // Ring of messages: `queued_` of them, from index `first_` on, are not sent yet.
   std::size_t first_ = 0, queued_ = 0;
   std::size_t written_ = 0;  // Bytes of message `first_` that are sent, including its header.
-  bool acquired_ = false;    // Whether the caller has acquired the frame of the next message.
+  bool acquired_ = false;    // Whether the caller has acquired the next message's frame.
 
   // Bytes that were read ahead, from `ahead_first_` to `ahead_last_`. Further payload is read directly to `target_`.
   std::array<std::byte, kReadAhead> ahead_;

@@ -17,7 +17,7 @@ COLLECTIVES_EXPORT const char* collectives_ucx_version();
 /// Returns a new UcxNetwork, which the caller deletes. Returns null if UCX cannot be started, and writes the reason to
 /// `why_not` in at most `bytes` bytes.
 COLLECTIVES_EXPORT collectives::Network* collectives_ucx_network(char* why_not, std::size_t bytes);
-/// Returns whether UCX finds a fast network device (1 or 0). See UcxWorker::has_fast_device(). If that function throws,
-/// returns 0.
+/// Returns whether UCX finds a fast network device (1 or 0). Calls UcxWorker::has_fast_device(). If that function
+/// throws, returns 0.
 COLLECTIVES_EXPORT int collectives_ucx_has_fast_device();
 }

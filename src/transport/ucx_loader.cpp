@@ -1,5 +1,6 @@
 // Implementation of the loader of libcollectives_ucx. This shared library is the only part of the project that is
-// linked to UCX. The loader loads it at run time, so that the core library also runs without UCX.
+// linked to UCX. The loader loads this shared library at run time, so that the core library also runs on machines
+// without UCX.
 #include "transport/ucx_loader.hpp"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
-// Loader: loads the shared library libcollectives_ucx at run time. It is the only part of the project that is linked to
-// UCX. The core library is not linked to UCX, so the same binary runs on machines with and without UCX.
+// Loader: loads the shared library libcollectives_ucx at run time. This library is the only part of the project that is
+// linked to UCX. The core library is not linked to UCX, so the same binary runs on machines with and without UCX.
 //
-// Price: the core library exists only as a shared library, because libcollectives_ucx and the program must use the same
-// copy of the core library.
+// Price: the core library cannot be a static library, because libcollectives_ucx and the program must use the same copy
+// of the core library.
 #pragma once
 
 #include <memory>

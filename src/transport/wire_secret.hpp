@@ -1,10 +1,10 @@
 // Wire secret: the key by which the ranks of a job prove to one another that they belong to it.
 //
-// Rank 0 draws a token of 128 random bits, and all ranks receive it through the bootstrap. The key is made of that
-// token. Ranks never send the token or the key over the wire. They send hashes under the key (sip_hash.hpp), so a
-// process that answers at a wrong address learns neither.
+// Rank 0 draws a token of 128 random bits. All other ranks receive the token through the bootstrap. Each rank makes the
+// key from the token. Ranks never send the token or the key over the wire, but only hashes under the key
+// (sip_hash.hpp). A process that answers at a wrong address therefore learns neither the token nor the key.
 //
-// A hash proves that its sender knows the key. It does not hide data. It does not protect the bytes that follow it on a
+// A hash proves that its sender knows the key. It neither encrypts data nor protects the bytes that follow it on a
 // connection.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace collectives {
 /// Secret of one direction of a link. Each datagram of that direction contains it.
 struct DatagramToken {
   std::uint64_t first = 0, second = 0;
-  /// Compares all bits in the same time, wherever the tokens differ.
+  /// Compares all bits, so that the time does not show where the tokens differ.
   bool operator==(const DatagramToken& other) const noexcept {
     return ((first ^ other.first) | (second ^ other.second)) == 0;
   }
@@ -39,11 +39,11 @@ class WireSecret {
   DatagramToken datagram_token(std::int32_t from, std::int32_t to) const noexcept {
     return {hash(Direction{Purpose::first_word, from, to}), hash(Direction{Purpose::second_word, from, to})};
   }
-  /// Returns the secret that `from` shows to `to`, and to no other rank.
+  /// Returns the secret that rank `from` sends to rank `to`, and to no other rank.
   std::uint64_t pair_secret(std::int32_t from, std::int32_t to) const noexcept {
     return hash(Direction{Purpose::pair, from, to});
   }
-  /// Returns the secret that all ranks show to one another, once they have proven the key.
+  /// Returns the secret that a rank sends to any other rank after both have proven that they know the key.
   std::uint64_t job_secret() const noexcept { return hash(Direction{Purpose::job, 0, 0}); }
 
  private:

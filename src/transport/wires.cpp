@@ -29,7 +29,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Maximum time for connecting by one wire. An attempt may get no answer, for example because of a firewall.
+/// Maximum time for which ranks try one wire. The time is limited, because an attempt may get no answer, for example
+/// because of a firewall.
 constexpr auto kConnectPatience = std::chrono::seconds(30);
 
 /// Returns whether the machine has a network device that MPI or UCX may drive faster than the kernel's TCP.
@@ -42,7 +43,7 @@ bool has_fast_network() {
   return false;
 }
 
-/// Maximum number of bytes of an address as text. An address of UCX grows with the number of network devices.
+/// Maximum number of bytes of an address as text. UCX addresses grow with the number of network devices.
 constexpr std::size_t kMostAddressText = std::size_t{32} << 10;
 
 /// Returns the address of the wire `name` in the offer of a rank.
@@ -73,8 +74,8 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
 }
 
-/// Returns the first result with an error. Prefers errors that do not just state that a rank is missing, because the
-/// missing rank probably has the cause.
+/// Returns the first result with an error. Skips errors that only state that a rank is missing, unless there are no
+/// others. Reason: the error of the missing rank itself probably states the cause.
 auto first_failure(const std::vector<JsonRecord>& results) {
   const auto has_cause = [](const JsonRecord& one) {
     return one.has("error") && code_in(one) != Errc::peer_lost && code_in(one) != Errc::timeout;
@@ -93,8 +94,8 @@ Wires::Wires(Situation situation, Exchange exchange) : with_(std::move(situation
     for (const Rank rank : with_.hosts[h]) host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(h);
 }
 
-/// Returns the address of each wire that this rank can use. Also returns the reason for each wire that was tried here
-/// and cannot be used.
+/// Returns addresses for the wires that this rank can use. Also returns, for each wire that this rank has tried and
+/// cannot use, the reason.
 json Wires::offers() {
   json offers{{"wires", json::object()}, {"why_not", json::object()}, {"fast", has_fast_network()}};
   std::vector<std::string> wanted{with_.asked_for};

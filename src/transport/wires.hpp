@@ -7,7 +7,8 @@
 //
 // The bootstrap is the means by which ranks exchange bytes before they are connected. A bootstrap may provide a wire of
 // its own, such as "mpi". A fast device is a network device that may be faster than TCP, such as InfiniBand or
-// Slingshot. The first line that applies gives the wires to try, the best first:
+// Slingshot. The left column lists situations, and the right one the wires to try, the best first. The first situation
+// that applies counts:
 //
 //   the user has named a wire                          that wire only
 //   the bootstrap prefers its own wire                 that wire only

@@ -1,11 +1,11 @@
 // Implementation of Calibration, which measures tuning values on this machine. Tuning values are numbers by which the
-// library chooses how to perform a call. To measure a value, the calibration times collectives with several candidates
-// for the value (calibration.hpp).
+// library chooses how to perform a call. To find a value, the calibration performs collectives with several candidate
+// values, and measures their times (calibration.hpp).
 //
-// A protocol is a way in which ranks of one host exchange data. A cut-off is the size of vectors from which another
-// protocol is used. Another cut-off is the size from which streaming stores replace normal ones. A sample is a
-// collective of one size with one tuning. A list holds the samples from which one cut-off, or the length of chunks, is
-// computed. A round times each sample of one list once.
+// A protocol is a way in which ranks of one host exchange data. A cut-off is a size of vectors: from this size on, the
+// library uses another protocol, or streaming stores in place of normal ones. A sample is a collective that is timed
+// with one size of vectors and one tuning. A list holds the samples from which one value is computed: a cut-off or the
+// length of chunks. A round times each sample of one list once.
 #include "tuning/calibration.hpp"
 
 #include <fmt/format.h>
@@ -30,22 +30,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-/// Maximum number of rounds whose times count. They follow a warm-up round, whose times do not count.
+/// Maximum number of rounds whose times are used. One more round comes first, as a warm-up, and its times are not used.
 constexpr std::size_t kRounds = 6;
-/// Minimum number of undisturbed times of a sample in forward rounds, and in backward rounds. A backward round times
-/// its samples in reverse order. A time is undisturbed if no rank lost its core.
+/// Minimum number of undisturbed times per sample and direction. A forward round times its samples in the order of the
+/// list, and a backward round in reverse order. A time is undisturbed if no rank lost its core during the sample.
 constexpr int kLeastRounds = 2;
-/// Time after the start of all measurements from which kLeastRounds undisturbed times in each direction suffice.
+/// Duration of all measurements from which kLeastRounds undisturbed times in each direction suffice. Before that, all
+/// kRounds rounds are made.
 constexpr Microseconds kLong = std::chrono::milliseconds(25);
-/// Time after the start of all measurements from which no further sample is timed.
+/// Duration of all measurements after which no sample is timed.
 constexpr Microseconds kLongest = std::chrono::milliseconds(100);
-/// Minimum ratio of the time with the built-in value to the time with the new value that replaces it. A smaller gain
-/// may be noise.
+/// Minimum ratio of the time with the built-in value to the time with a measured value. If the ratio is smaller, the
+/// built-in value stays, because the gain may be noise.
 constexpr double kClearly = 1.1;
 
-/// Maximum numbers of bytes that are tried with the inline protocol. In this protocol, data lie in the cache lines that
-/// ranks poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Reason: longer vectors are
-/// slower in programs than in the few calls of a calibration.
+/// Maximum numbers of bytes tried with the inline protocol. In this protocol, data lie in the cache lines that ranks
+/// poll. kLongestInline is for all peers together, kLongestInlineToOne for one peer. Longer vectors are not tried,
+/// because they are slower in programs than in the few calls of a calibration.
 constexpr std::size_t kLongestInline = 8 << 10;
 constexpr std::size_t kLongestInlineToOne = 4 << 10;
 /// Values that are tried for chunk_bytes, the length of the pieces that pass through shared memory. Longer chunks are
@@ -53,16 +54,16 @@ constexpr std::size_t kLongestInlineToOne = 4 << 10;
 constexpr std::size_t kChunks[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10};
 constexpr std::size_t kLongestCall = 1 << 20;
 
-/// Returns the sizes from `first` to `last`, each `factor` times the size before.
+/// Returns sizes from `first` to `last`. Each size is `factor` times the previous one.
 std::vector<std::size_t> ladder(std::size_t first, std::size_t last, std::size_t factor) {
   std::vector<std::size_t> sizes;
   for (; first <= last; first *= factor) sizes.push_back(first);
   return sizes;
 }
 
-/// Returns a tuning in which communication between NUMA domains, the parts of a host with a common cache, costs nothing
-/// extra. A call then does not treat them separately. It is one collective of all ranks through shared memory, which is
-/// measured here. Streaming stores are off, because their limit follows from the size of the caches.
+/// Returns a tuning in which communication between NUMA domains (ranks with a common cache) costs no additional time.
+/// With this tuning, a call is one collective of all ranks through shared memory, which is measured here. Streaming
+/// stores are off, because their limit follows from the size of the caches.
 TuningParameters on_one_level() {
   TuningParameters tuning;
   tuning.streaming_bytes = Tuning::kNever;
@@ -70,8 +71,8 @@ TuningParameters on_one_level() {
   return tuning;
 }
 
-/// Value in place of the time of a sample in which a rank lost its core. Its time would only show that the machine is
-/// busy.
+/// Value that replaces the time of a sample in which a rank lost its core. The real time would only show that the
+/// machine is busy.
 constexpr double kSpoilt = std::numeric_limits<double>::infinity();
 
 long context_switches() {
@@ -87,8 +88,8 @@ std::size_t repetitions(std::size_t bytes) {
   return bytes <= (4 << 10) ? kMostRepetitions : bytes <= (64 << 10) ? 5 : 1;
 }
 
-/// Returns the tuning with which the communicator is made. It reserves enough memory for all values that are tried.
-/// Memory for messages is small, because the measured calls send none.
+/// Returns the tuning with which the communicator is made. It reserves enough memory for all candidate values. Memory
+/// for messages is small, because measured calls send no messages.
 TuningParameters with_everything() {
   TuningParameters tuning;
   tuning.inline_bytes = kLongestInline;

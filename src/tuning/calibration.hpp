@@ -1,25 +1,26 @@
 // Calibration: measures tuning values when the library is first used on a machine. Tuning values are numbers by which
 // the library chooses how to perform a call.
 //
-// A protocol is a way in which ranks of one host exchange data. A chunk is the part of a long vector that passes
-// through shared memory at a time. The calibration finds the sizes of vectors from which another protocol is faster. It
-// also finds the best length of chunks.
+// A protocol is a way in which ranks of one host exchange data. A chunk is the part of a long vector that ranks copy to
+// shared memory at once. For each protocol, the calibration finds the size of vectors from which the protocol is faster
+// than others. It also finds the best length of chunks.
 //
 // First, the ranks of one host make a communicator. If several ranks share a core, all but one of them move to idle
-// cores. Then all ranks time a barrier. The distance between cores is the time of this barrier. It is shorter if the
-// cores share a cache. Values are valid for one distance only. For example, a copy by the operating system may be
-// faster from 16 KiB on if the cores have different caches. It may be slower for all sizes if the cores share a cache.
-// For a known distance, the caller does not measure again. The hypervisor may move a virtual machine to other cores
-// during the calibration. A second timed barrier at the end detects this.
+// cores. Then all ranks time a barrier. The time of this barrier is called the distance between the cores. The distance
+// is shorter if the cores share a cache. Measured values are valid for one distance only. Example: between cores with
+// different caches, copies by the operating system may be faster from 16 KiB on. Between cores that share a cache, they
+// may be slower for all sizes. If values for the distance are already known, the caller does not measure again. The
+// hypervisor may move a virtual machine to other cores during the calibration. A second timed barrier at the end
+// detects this.
 //
 // After the first barrier, the ranks time ordinary collectives, and change the tuning of the communicator between them.
 // A round times each call of a list once with each candidate value. Other load on the machine therefore affects all
 // values alike. Every second round is backward: it times the calls in reverse order. Reason: the later of two calls
 // profits from data in the caches.
 //
-// The time of a call is its slowest rank's. For each call and candidate value, the shortest time of all forward rounds
-// counts, and the shortest of all backward rounds. Calls in which a rank lost its core are ignored. A candidate
-// replaces the built-in value only if it is clearly faster in both directions.
+// The time of a call is the time of its slowest rank. For each call and candidate value, two times count: the shortest
+// of all forward rounds, and the shortest of all backward rounds. Calls in which a rank lost its core are ignored. A
+// candidate replaces the built-in value only if it is clearly faster in both directions.
 //
 // At the end, every rank has all times and computes the same values. If a rank is lost, the calls of the communicator
 // throw, and the calibration throws the same error.
@@ -44,29 +45,29 @@ namespace collectives {
 
 class Calibration {
  public:
-  /// Makes a communicator and times a barrier. All ranks of `here` call it. They must be processes of one host. The
-  /// host must have a core for each. Timing takes a millisecond, or some more while ranks share a core. `timeout`
-  /// limits the initialization and each call. This constructor and all functions that all ranks call throw the errors
-  /// of a communicator.
+  /// Makes a communicator and times a barrier. All ranks of the bootstrap `here` must call the constructor. They must
+  /// be processes of one host that has a core for each. The timing takes one millisecond, or a few if ranks share a
+  /// core. `timeout` limits the initialization and each call. This constructor and all functions that all ranks call
+  /// throw the errors of a communicator.
   Calibration(Bootstrap& here, std::chrono::nanoseconds timeout);
-  /// Maximum number of exchanges over the bootstrap `here`. Two communicators are made: one for the timed calls, and
-  /// one for the calls between them.
+  /// Maximum number of exchanges over the bootstrap `here`. A calibration makes two communicators: one for the timed
+  /// calls, and one for the calls between them.
   static constexpr int kExchanges = 2 * kInitExchangesOfOneHost;
 
-  /// Returns the time of the fastest of several barriers in nanoseconds. Returns nothing if the machine was too busy.
+  /// Returns the fastest time of several barriers in nanoseconds. Returns nothing if the machine was too busy.
   std::optional<double> barrier_ns() const { return barrier_ns_; }
-  /// Returns, on all ranks, the value of `by_rank_0` that rank 0 has passed. All ranks call it.
+  /// Returns the argument that rank 0 has passed, on all ranks. All ranks must call this function.
   bool told(bool by_rank_0);
 
-  /// Measures all values. Requires that barrier_ns() has a value. All ranks call it. Takes 20 to 60 ms. Starts no
-  /// further measurement after 100 ms, even on a slow machine.
+  /// Measures all values. All ranks must call this function. Requires that barrier_ns() has a value. Takes 20 to 60 ms.
+  /// Starts no further measurement after 100 ms, even on a slow machine.
   void measure();
   /// Returns whether the results may be stored. False if nothing was measured, the machine was too busy, or ranks were
   /// moved to other cores.
   bool conclusive() const;
   /// Returns the measured values by name.
   nlohmann::json tuning() const;
-  /// Returns the measurements: for each call, the microseconds with every value that was tried.
+  /// Returns the measured times: for each call, the time in microseconds with each candidate value.
   nlohmann::ordered_json measurements() const;
 
  private:

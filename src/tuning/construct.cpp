@@ -1,6 +1,7 @@
-// Public constructor of Communicator. If tuning values (numbers by which the library chooses how to perform a call) are
-// missing, it first measures them. The constructor is in the folder tuning/, because the folder communicator/ must not
-// include tuning/. The measurement itself makes communicators, so tuning/ includes communicator/.
+// Public constructor of Communicator. Tuning values are numbers by which the library chooses how to perform a call. If
+// tuning values are missing, the constructor first measures them. It is in the folder tuning/, because files in
+// communicator/ must not include headers of tuning/. Reason: a measurement makes communicators, so files in tuning/
+// include headers of communicator/.
 #include <memory>
 
 #include "collectives/communicator.hpp"

@@ -1,6 +1,7 @@
 // Implementation of tuning_of_machine() and measure_wire(). Both functions return tuning values: numbers by which the
-// library chooses how to perform a call. They take the values from a file of rank 0, or measure them. The first
-// function handles the values of the machine, and the second one those of the wire, the transport between hosts.
+// library chooses how to perform a call. They take the values from a file of rank 0, or measure them.
+// tuning_of_machine() handles the values of the machine. measure_wire() handles the values of the wire, the transport
+// between hosts.
 //
 // The distance between ranks is the time of a barrier, which is shorter if the cores of the ranks share a cache.
 #include "tuning/measured_tuning.hpp"
@@ -34,14 +35,15 @@ constexpr std::string_view kBuild = "release";
 constexpr std::string_view kBuild = "debug";
 #endif
 
-/// Version of the built-in values and of the way in which values are measured. Increase it when one of them changes.
-/// The file contains built-in values that a measurement has confirmed, and these then become invalid.
+/// Version of the built-in values and of the measurement. Increase it when a built-in value or the measurement changes.
+/// Entries of the file with another version are then ignored.
 constexpr int kBuiltIn = 4;
 
 /// Measures the wire between the first ranks of two hosts, while all other hosts also measure in pairs. The result
-/// shows whether the switches of the network are too slow for all hosts at once. The numbers of the two hosts of a pair
-/// differ by half the number of hosts. Reason: hosts with neighbouring numbers may share a switch or a machine. If the
-/// number of hosts is odd, the last host does not measure.
+/// shows whether the switches of the network are slower if all hosts send at once. The numbers of the two hosts of a
+/// pair differ by half the number of hosts. Reason: hosts with neighbouring numbers may share a switch or a machine, so
+/// messages between them would not use the other switches. If the number of hosts is odd, the last host does not
+/// measure.
 json measure_pair(const Topology& topology, WireEnd end, const WireSpeed& alone) {
   const auto& hosts = topology.hosts;
   const auto here = static_cast<std::size_t>(
@@ -69,7 +71,7 @@ namespace {
 /// Returns a tuning and the source of its values as JSON, for a message to other ranks.
 json message_of(const TuningParameters& tuning) { return {{"tuning", to_json(tuning)}, {"source", tuning.source}}; }
 
-/// Returns the built-in values. Their field `source` contains `why`, the reason why nothing was measured.
+/// Returns the built-in values. Sets their field `source` to a text with `why`, the reason why nothing was measured.
 TuningParameters built_in_because(std::string_view why) {
   TuningParameters tuning = built_in_tuning();
   tuning.source += fmt::format(" ({})", why);
@@ -163,13 +165,13 @@ TuningParameters tuning_of_machine(Bootstrap& bootstrap, const Host& host, std::
   return tuning;
 }
 
-/// Minimum factor by which links become slower when all hosts send. A smaller factor is not stored, and the links then
-/// count as independent.
+/// Minimum factor by which links slow down when all send. A smaller factor is not stored, and the links then count as
+/// independent.
 constexpr double kNoticeable = 1.1;
 
 /// Takes the values from the file of rank 0. If they are not there, the first ranks of two hosts measure them, while
-/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. The measurement in pairs
-/// takes one exchange and 40 ms more.
+/// the other ranks wait. With four hosts or more, all hosts then measure in pairs at once. Measuring in pairs takes one
+/// exchange and 40 ms more.
 void measure_wire(Bootstrap& bootstrap, const Topology& topology, Wire& wire, TuningParameters& numbers,
                   Deadline deadline) {
   const Rank rank = bootstrap.rank();

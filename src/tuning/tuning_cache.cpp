@@ -1,6 +1,6 @@
 // Implementation of TuningCache, a file with measured tuning values. Tuning values are numbers by which the library
-// chooses how to perform a call. The file has one entry per situation. A situation names the build of the library and
-// the processor. It also names the number of ranks on one host, or the wire between hosts.
+// chooses how to perform a call. The file has one entry per situation. A situation describes for what the values are
+// valid: the build of the library, the processor, and the number of ranks on one host or the wire between hosts.
 #include "tuning/tuning_cache.hpp"
 
 #include <fmt/chrono.h>
@@ -50,14 +50,15 @@ Json key_of(const Situation& situation) {
           {kBarrier, situation.barrier_ns ? Json(std::round(*situation.barrier_ns)) : Json()}};
 }
 
-// Maximum ratio of two barrier times that count as the same distance between ranks. Two times that match one entry thus
-// differ by less than a factor of 2 (1.4 * 1.4). The times within one cache and between two caches differ by more.
+// Maximum ratio of two barrier times that count as equal. An entry thus matches times that differ from one another by
+// less than a factor of 2 (1.4 * 1.4). The barrier times of ranks with a common cache and of ranks with different
+// caches differ by a larger factor.
 constexpr double kSameDistance = 1.4;
 
 double factor_between(double one, double other) { return std::max(one / other, other / one); }
 
 /// Returns the ratio of the barrier times of `entry` and `key`: the larger time divided by the smaller. Returns
-/// infinity if another field differs.
+/// infinity if `entry` and `key` differ in any other field.
 double distance(const Json& entry, const Json& key) {
   constexpr double kOther = std::numeric_limits<double>::infinity();
   const auto of = entry.find("of");
@@ -73,21 +74,22 @@ double distance(const Json& entry, const Json& key) {
   return one == other && factor >= 1 ? factor : kOther;
 }
 
-/// Replaces the whole file in one step. Even if several processes write at once, a reader never sees a part of a file.
+/// Replaces the whole file in one step. A reader therefore never sees an incomplete file, even if several processes
+/// write at once.
 void replace_file(const std::string& path, const std::string& text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   FileReplacement file(path);
   if (!file.write(text) || !file.commit(/*to_disk=*/false)) throw std::runtime_error(file_error_text(errno));
 }
 
-/// Logs that the file is ignored, and the reason `why`. Does so once per process.
+/// Logs a warning, once per process: the file is ignored for the reason `why`.
 void warn_of_file(const std::string& path, std::string_view why) {
   static std::atomic_flag warned;
   if (!warned.test_and_set())
     log_warning(kNoRank, "the tuning cache {} is ignored, and replaced after the next measurement: {}", path, why);
 }
 
-/// Maximum number of entries in the file. If there are more, the oldest ones are dropped.
+/// Maximum number of entries in the file. If a new entry exceeds this number, the oldest entries are dropped.
 constexpr std::size_t kMostEntries = 256;
 
 }  // namespace

@@ -1,14 +1,15 @@
-// Cache of measured tuning values: stores them in the file $XDG_CACHE_HOME/collectives/tuning.json, which users may
-// read, edit and delete. XDG_CACHE_HOME is ~/.cache by default. Tuning values are numbers by which the library chooses
-// how to perform a call.
+// Tuning cache: a file in which the library stores measured tuning values. Tuning values are numbers by which the
+// library chooses how to perform a call. The file is $XDG_CACHE_HOME/collectives/tuning.json. XDG_CACHE_HOME is
+// ~/.cache by default. Users may read, edit and delete the file.
 //
-// Each entry of the file names the library, the processor, and the number of ranks or the wire for which its values are
-// valid. The entry also holds the date of the measurement, and the times that were measured on a host.
+// Each entry of the file holds values that are valid in one situation. The entry describes this situation: the version
+// of the library, the processor, and the number of ranks or the wire (transport between hosts). The entry also holds
+// the date of the measurement. An entry for ranks of one host also holds the measured times.
 //
 // A process that adds an entry replaces the whole file, so a reader sees the old file or the new one. If two jobs add
-// entries at once, one entry may get lost, and its values are then measured again. An invalid file is ignored, which
-// causes one warning. A file is also invalid if it is a link, belongs to another user, or exceeds kMostTuningBytes or
-// kMostJsonDepth.
+// entries at once, one entry may get lost, and its values are then measured again. The library ignores an invalid file
+// and logs one warning. For example, a file is invalid if it is a link, belongs to another user, or exceeds
+// kMostTuningBytes or kMostJsonDepth.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,7 +22,7 @@
 
 namespace collectives {
 
-/// Key of an entry. The values of an entry are used only in a situation with these properties.
+/// Key of an entry: the situation in which the values of the entry are valid.
 struct Situation {
   std::string library;       ///< version and build
   std::string cpu;           ///< name of the processor
@@ -37,7 +38,7 @@ struct Situation {
 };
 
 /// Returns whether two barrier times count as the same distance between ranks. A barrier between two caches takes more
-/// than twice as long as a barrier within one cache. Times of barriers between the same cores vary by a third.
+/// than twice as long as a barrier within one cache. Barrier times between the same cores vary by a third.
 bool same_distance(double one_ns, double other_ns) noexcept;
 
 class TuningCache {
