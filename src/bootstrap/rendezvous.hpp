@@ -3,13 +3,14 @@
 // Rank 0 listens. The other ranks connect to rank 0 and stay connected. In an exchange each rank sends its bytes to
 // rank 0, which sends the bytes of all ranks to all ranks.
 //
-// Processes of other programs may connect to rank 0, too. Each connection must prove that a rank made it
-// (greetings.hpp). While ranks wait, rank 0 sends them the list of missing ranks, and they log this list.
+// Foreign processes, such as port scanners or ranks of another job, can also connect to rank 0. Each connection must
+// prove that a rank of the job made it (greetings.hpp). While ranks wait, rank 0 sends them the list of missing ranks,
+// and they log this list.
 //
-// A rank other than rank 0 reports to rank 0 when its deadline passes. If the process of such a rank ends, rank 0 sees
-// the connection close. In both cases, rank 0 ends the rendezvous and sends the cause to all ranks, so every rank
-// throws the same error. If rank 0 itself ends, every other rank throws an error that names rank 0. Later exchanges
-// throw the same error again.
+// A rank other than rank 0 reports to rank 0 when its deadline passes. If the process of a rank other than rank 0 ends,
+// rank 0 sees that its connection closes. In both cases, rank 0 ends the rendezvous and sends the cause to all ranks,
+// so every rank throws the same error. If rank 0 itself ends, every other rank throws an error that names rank 0. After
+// any of these errors, each later exchange throws this error again.
 #pragma once
 
 #include <chrono>

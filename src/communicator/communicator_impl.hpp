@@ -5,8 +5,8 @@
 // been exchanged. A queue holds the unfinished operations in the order of the calls. The operations begin to exchange
 // data in this order, too.
 //
-// The function issue() performs an asynchronous call: it starts the operation if the queue is empty, puts the
-// unfinished operation into the queue, and returns without waiting.
+// The function issue() performs an asynchronous call, and returns without waiting. If the queue is empty, issue()
+// starts the operation. If the operation has not ended by then, issue() puts it into the queue.
 //
 // The function run() performs a blocking call, and returns when the operation has ended. On host (CPU) memory, run()
 // makes up to 200 attempts (kSpinAttempts) to complete the operation without the queue. Most short operations complete

@@ -4,8 +4,9 @@
 // GPUs distribute the result. A rail is one rank of each host, all with the same local number. The vector is cut into
 // slices, and the ranks of one rail all-reduce one slice.
 //
-// A call with a top-k compressor sends only the k elements of greatest magnitude of a gradient. The residual is the sum
-// of the values that were not sent yet. Each rank that has a slice keeps the residual of the slice.
+// A call with a top-k compressor sends only the k elements of greatest magnitude of a gradient. The residual
+// holds, for each element, the sum of the values that earlier calls have not sent. Each rank that has a slice keeps the
+// residual of the slice.
 #include "device/multi_node_path.hpp"
 
 #include <algorithm>
@@ -107,8 +108,7 @@ PathExecutor::PathState MultiNodePath::progress() {
   if (delegate_ != nullptr) return delegate_->progress();
   try {
     return next_phase();
-    // A peer is in another call. TagMismatch names its rank on this host, which is converted to its communicator rank.
-  } catch (const TagMismatch& mismatch) {
+  } catch (const TagMismatch& mismatch) {  // a peer of this host, named by its local rank, performs another call
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
 }

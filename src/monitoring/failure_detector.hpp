@@ -3,17 +3,18 @@
 // When a rank enters a call, it writes an arrival record to the arena, the shared memory of its host. The record holds
 // the number of the call and its signature, the arguments on which all ranks must agree. To save time, the rank sends
 // its first data before it writes the record. A call that completes without waiting reads no records. A rank that has
-// to wait reads the records of all ranks about every millisecond. It throws an error in three cases:
+// to wait reads the records of its host about every millisecond. Ranks of other hosts send their records as control
+// messages once they have waited for 100 ms. A rank that waits throws an error in three cases:
 //
-//   mismatch    a peer has made another call than this rank, or its data have the tag of another call
+//   mismatch    a peer has made another call than this rank, or a message from the peer belongs to another call
 //   peer_lost   a peer has left the communicator, or its process has ended, before it finished the call
 //   timeout     the deadline has passed; the error names the ranks without an arrival record
 //
 // Mismatches. Each rank keeps a running hash over all its calls. If two ranks have made different calls, their hashes
 // differ at the newest call that both have entered. To find the first call that differs, the hosts send one another the
-// records of their newest 64 calls. One rank composes the text, and all others throw it. Ranks of the first host
-// compose at once. The ranks of later hosts let those of earlier hosts go first, for 300 ms per host and 600 ms at
-// most.
+// records of their newest 64 calls. The text of the error should be equal on all ranks, so one rank composes
+// it. A rank of the first host composes it without delay. Ranks of later hosts first wait for that text, for 300 ms per
+// earlier host and 600 ms at most.
 //
 // Ends of processes. Each rank of a host holds an open-file-description lock on its byte of the arena. The kernel
 // releases the lock however the process ends. A forked child gives the lock up at once (pthread_atfork). Every 10 ms,

@@ -1,12 +1,12 @@
-// Choice of a plan for a call. A plan names an algorithm, the length of its messages, and further properties of the
-// call.
+// Choice of a plan for a call. A plan states how a call is performed. It names an algorithm, the length of the messages
+// and the codec, for example.
 //
 // The function plan_call() estimates how long each algorithm would take for the call (cost.hpp). It chooses the
 // algorithm with the shortest estimated time.
 //
 // All ranks must choose the same plan. The choice therefore depends only on values that are equal on all ranks. These
-// are the topology, the tuning (the numbers from which times are estimated), and the Request. A Request holds the
-// collective, the count, the type and other arguments of the call. Price: a plan cannot depend on values that differ
+// are the topology, the tuning (the numbers from which times are estimated), and the collective, the count, the type
+// and other arguments of the call. A Request holds these arguments. Price: a plan cannot depend on values that differ
 // between ranks, such as addresses of buffers.
 //
 // Rounds. An algorithm works on the whole vector as one part, or divides it into one part per rank. A plan cuts each

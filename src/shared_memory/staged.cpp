@@ -1,23 +1,24 @@
-// Implementation of the staged protocol, by which ranks of one host exchange long vectors. Each rank has a staging ring
-// in shared memory. To stage is to copy values into this ring. The vector passes through the rings in chunks. A slice
-// is the range of the vector that one rank owns. In a reduction, the owner of a slice reduces the values of all ranks.
+// Implementation of the staged protocol, by which ranks of one host exchange a long vector. Each rank has a staging
+// ring in shared memory. To stage is to copy values into this ring. The vector is divided into slices, one for each
+// rank, which is the owner of its slice. In a reduction, the owner of a slice reduces the values of all ranks. In a
+// gather, the slice is the owner's input. In a scatter, it is the owner's result.
 //
-// A rank performs up to three actions on each chunk, called moves. Each move has a function of its own:
+// The vector is also divided into chunks. A chunk has some elements of every slice. A ring holds a few chunks at a
+// time. A rank performs up to three actions on each chunk, called moves. Each move has a function of its own:
 //
 //   stage()    copies values from this rank's input to its ring
-//   combine()  reduces this rank's slice of the chunk over all ranks, and writes the sum to the result
-//   collect()  copies slices of peers from their rings to the result
+//   combine()  reduces the elements of this rank's slice over all ranks, and writes the sums to the result
+//   collect()  copies elements of the peers' slices from their rings to the result
 //
-// In an all-reduce, combine() also writes the sum to this rank's ring. collect() of each peer then copies the sum from
-// this ring. An all-to-all reduces nothing: combine() copies the blocks for this rank from the rings of its peers, and
-// its own block from the input. In an all-gather that is not in place, collect() also copies this rank's own slice from
-// the input to the result. In a broadcast that is not in place, collect() on the root copies the whole vector from the
-// input to the result. In a scatter, the root stages the slices of all other ranks.
+// In an all-reduce, combine() also writes the sums to this rank's ring. collect() of each peer then copies the sums
+// from this ring. An all-to-all reduces nothing: combine() copies the blocks for this rank from the rings of its peers,
+// and its own block from the input. In an all-gather that is not in place, collect() also copies this rank's own slice
+// from the input to the result. In a broadcast that is not in place, collect() on the root copies the whole vector from
+// the input to the result. In a scatter, the root stages the slices of all other ranks.
 //
 // One-shot collectives have no slices. In a one-shot all-reduce, every rank stages its whole vector, and collect()
 // reduces the vectors of all ranks. A scan is one-shot, too. A rank reduces its vector and those of the ranks before
-// it. A chunk of a one-shot collective is one contiguous range of the vector. In other collectives, a chunk has
-// elements of every slice.
+// it. A chunk of a one-shot collective is one contiguous range of the vector.
 //
 // Ranks are oversubscribed if the host has more ranks than cores. In short collectives without a root, oversubscribed
 // ranks use only the front of the ring, to touch fewer pages. The front is the first 256 KiB of the ring. The front is

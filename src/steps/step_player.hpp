@@ -2,18 +2,21 @@
 // ranks of one host perform without messages. The player processes the Steps of all ranks. A Step that receives a
 // message comes after the Step that sends the message.
 //
+// A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory of a
+// channel for one message. A frame is in use from the send of its message until the receiver has taken the message. The
+// number of frames of a channel may be limited.
+//
 // The player only decides which Step can run next. It passes the Step to a visitor of the caller. There are three
 // visitors, which compute different results:
 //
-//   the critical path (planning/critical_path.cpp)   the time of each Step of one round, without limits on frames
-//   the simulator (tools/simulation/play.cpp)        the time of each Step, of its messages and of their links
-//   the prover in the tests                          contributions in place of numbers
+//   the critical path (planning/critical_path.cpp)   when each Step ends, if channels have any number of frames
+//   the simulator (tools/simulation/play.cpp)        when each Step begins and ends, and when its messages arrive
+//   the prover (tests/support/step_prover.hpp)       for each value, the set of ranks whose inputs it contains; this
+//                                                    proves that the result of the call is right
 //
-// A channel carries the messages from one rank to another, in the order in which they were sent. A frame is memory of a
-// channel for one message. A frame is in use from the send of its message until the receiver has taken the message. The
-// number of frames of a channel may be limited. A host Step is ready when all its ranks have reached it. Any other Step
-// is ready if each of its incoming channels has a message, and each of its outgoing channels has a free frame. If no
-// Step is ready and first_unfinished() returns a rank, the ranks are in a deadlock.
+// A host Step is ready when all its ranks have reached it. Any other Step is ready if each of its incoming channels has
+// a message, and each of its outgoing channels has a free frame. If no Step is ready and first_unfinished() returns a
+// rank, the ranks are in a deadlock.
 //
 // The caller decides which rank advances next. The critical path and the simulator take ranks in the order of simulated
 // time, because links carry messages in that order. The prover takes ranks in any order. At the start, the caller calls

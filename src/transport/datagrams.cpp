@@ -30,13 +30,12 @@ constexpr std::size_t kLargestPacket = 9000;                     // Maximum byte
 constexpr std::size_t kUsualPacket = 1500;                       // Maximum bytes of a usual Ethernet packet.
 constexpr std::size_t kHeadings4 = 20 + 8, kHeadings6 = 40 + 8;  // Bytes of IP and UDP headers, IPv4 and IPv6.
 constexpr int kUdpSegment = 103, kUdpGro = 104;  // UDP_SEGMENT and UDP_GRO: old system headers lack the names.
-// Maximum number of system calls by which one read() tries to receive a datagram. An attempt fails if the system call
-// returns an error, or if the datagram comes from a stranger and is dropped.
+// Maximum number of calls of recv() in one DatagramLink::read(). After an error, and after it has dropped a foreign
+// datagram, read() calls recv() again.
 constexpr int kDropsAtOnce = 64;
 // Maximum number of reads in one loop, so that the loop ends even if datagrams arrive without end.
 constexpr int kReadsAtOnce = 1024;
-// Maximum length of a pause. A link that has lost datagrams makes a pause, during which all its messages use the stream
-// (the TCP connection for data).
+// Maximum time for which a link uses only the stream (the TCP connection for data) after a datagram was lost.
 constexpr auto kLongestPause = std::chrono::minutes(1);
 
 struct SocketAddress {
