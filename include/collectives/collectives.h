@@ -252,7 +252,7 @@ COLLECTIVES_EXPORT collectives_error collectives_split(collectives_communicator*
 ///
 /// Fails with INVALID_ARGUMENT if a rank is out of range or listed twice, or if the caller is not listed. Fails with
 /// MISMATCH if another member passed another list with this name, with TIMEOUT and PEER_LOST as a call does. `comm`
-/// then stays usable.
+/// then stays usable. After a failed call, members use another name, or synchronise before they use the name again.
 COLLECTIVES_EXPORT collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks,
                                                               size_t count, const char* name,
                                                               const collectives_communicator_options* options,
@@ -364,7 +364,8 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_async(collective
 
 /// Does a reduce-scatter with parts of unequal length: counts[r] elements for rank r. `counts` has one count per rank
 /// and is equal on all ranks. It is not needed after the call. The input has the sum of the counts, the output
-/// counts[rank]. With collectives_options::displacements, parts of the input may lie anywhere and may overlap.
+/// counts[rank]. With collectives_options::displacements, parts of the input may lie anywhere and may overlap. In place:
+/// output is part `rank` of the input, which then overlaps no other part.
 COLLECTIVES_EXPORT collectives_error collectives_reduce_scatter_v(collectives_communicator* comm, const void* input,
                                                                   void* output, const size_t* counts,
                                                                   collectives_data_type type, collectives_op op,

@@ -113,7 +113,7 @@ void CallLists::attach_to(Call& call) const noexcept {
 GroupMember member_of(const Call& call, Rank rank, int size) {
   GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}, .lists = {}, .message = {}};
   CallLists().attach_to(member.call);
-  if (!is_fusible(call.collective)) member.lists = CallLists(call);
+  if (!is_fusible(call.collective) || is_displaced(call)) member.lists = CallLists(call);
   if (is_divided(call.collective)) {
     const std::size_t mine = call.collective == Collective::all_gather ? call.input.count : call.output.count;
     member.parts.assign(static_cast<std::size_t>(size), mine);

@@ -37,7 +37,7 @@ struct GroupMember {
   std::vector<Buffer> outputs;      ///< tensors that this rank writes
   /// Elements of each part: one number per rank. Undivided vectors have one part.
   std::vector<std::size_t> parts;
-  CallLists lists = {};           ///< lists of a call that is not fused
+  CallLists lists = {};           ///< lists of a call that is not fused, or whose parts have displacements
   std::string_view message = {};  ///< "send" or "recv" of a message, whose call is empty; empty: a collective
 
   std::size_t count() const noexcept;

@@ -180,9 +180,14 @@ Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
     call.counts = parts_;
     call.has_counts = true;
   }
-  // The field `layout` is a hash of the number of members and of their lengths, in order. It is part of the signature,
-  // which ranks compare. If the packs of two ranks have different members, all ranks therefore get an error.
+  // The field `layout` is a hash of the number of members, of their lengths in order, and of their displacements. It is
+  // part of the signature, which ranks compare. If the packs of two ranks have different members, all ranks therefore
+  // get an error.
   call.layout = hash_bytes(lengths_.data(), lengths_.size() * sizeof lengths_[0], lengths_.size());
+  for (const GroupMember& member : members_) {
+    const std::span<const std::size_t> displacements = member.lists.displacements;
+    if (!displacements.empty()) call.layout = hash_bytes(displacements.data(), displacements.size_bytes(), call.layout);
+  }
   if (!call.has_counts) call.lengths = lengths_;
   const bool fused = members_.size() > 1;
   if (fused && any_named_) call.names = names_;

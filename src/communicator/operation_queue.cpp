@@ -232,7 +232,9 @@ void OperationQueue::fail_with(Operation& head, const std::exception_ptr& thrown
     } catch (const TagMismatch& mismatch) {
       failure_detector.report_mismatch(call, mismatch.peer);
     } catch (const Error& error) {
-      // An error of a transport is a failure of the communicator, so it is reported to the other ranks.
+      // An error of a transport is a failure of the communicator, so it is reported to the other ranks. Several hosts
+      // may find different pairs of ranks whose counts differ. All ranks then throw the text of one host.
+      if (error.code() == Errc::mismatch) failure_detector.await_turn();
       const std::string operation = call_text(call);
       failure_detector.report_failure(
           error.code(), error.peer(), operation,

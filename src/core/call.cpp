@@ -246,6 +246,19 @@ void check_countable(const Call& call, Rank rank, int size, const NamedCount& mi
   if (!call.has_counts) bytes_of(call, rank, mine.count * static_cast<std::size_t>(size), type_of(call));
 }
 
+/// Checks that the part of this rank overlaps no other part of the input, if the result replaces that part. Peers read
+/// the other parts, also after the result is written.
+void check_part_in_place(const Call& call, Rank rank) {
+  const auto self = static_cast<std::size_t>(rank);
+  for (std::size_t r = 0; r < call.displacements.size(); ++r) {
+    const std::size_t begin = std::max(call.displacements[r], call.displacements[self]);
+    const std::size_t end =
+        std::min(call.displacements[r] + call.counts[r], call.displacements[self] + call.counts[self]);
+    if (r != self && begin < end)
+      refuse(call, rank, fmt::format("the output replaces part {} of the input, which overlaps part {}", rank, r));
+  }
+}
+
 /// Checks the lengths of an all_to_all. Returns whether the call may be in place: both buffers have the same parts.
 bool check_all_to_all(const Call& call, Rank rank, int size, const NamedCount& in, const NamedCount& out) {
   const auto ranks = static_cast<std::size_t>(size), self = static_cast<std::size_t>(rank);
@@ -285,7 +298,11 @@ std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
     case Collective::scatter:
       if (rank != call.root) return check_countable(call, rank, size, out), 0;
       [[fallthrough]];
-    case Collective::reduce_scatter: return input + check_parts(call, rank, size, in, out) * element;
+    case Collective::reduce_scatter: {
+      const std::uintptr_t mine = input + check_parts(call, rank, size, in, out) * element;
+      if (reinterpret_cast<std::uintptr_t>(call.output.data) == mine) check_part_in_place(call, rank);
+      return mine;
+    }
     case Collective::gather:
       if (rank != call.root) return check_countable(call, rank, size, in), 0;
       [[fallthrough]];

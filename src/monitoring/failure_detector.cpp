@@ -103,6 +103,11 @@ std::chrono::nanoseconds FailureDetector::turn() const noexcept {
   return control_ ? std::min(view_.grid.host, kTurns) * kTurn : kTurn * 0;
 }
 
+void FailureDetector::await_turn() {
+  const auto until = Clock::now() + turn();
+  for (Backoff backoff; Clock::now() < until; backoff.wait()) check_control();
+}
+
 void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest) {
   const auto begun = Clock::now();
   const std::chrono::nanoseconds turn = this->turn();
@@ -138,6 +143,7 @@ void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseco
   std::vector<Rank> silent;  // ranks of other hosts
   if (control_) silent = control_->silent_of(view_.world.members);
   std::erase_if(silent, [&](Rank rank) { return arrivals_.newest_of(rank) > call.sequence; });
+  await_turn();
   report_failure(
       Errc::timeout, arrivals_.awaited_rank(call.sequence, silent), op,
       fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),

@@ -124,6 +124,9 @@ class FailureDetector {
   /// Blocks for up to 0.3 s if ranks of other hosts give no sign of life.
   [[noreturn]] void report_timeout(const CallInfo& call, std::chrono::nanoseconds waited);
   [[noreturn]] void throw_failure();
+  /// Blocks while earlier hosts may report a failure that several hosts find at the same time. The wait takes 300 ms
+  /// for each earlier host, and 600 ms at most. Throws the failure of another host if it arrives.
+  void await_turn();
   /// Logs an error if the calls of other ranks differ from those of this rank, which leaves after its last call. Waits
   /// for no rank. Does nothing after a failure.
   void log_difference_at_end() noexcept;

@@ -283,6 +283,29 @@ TEST_P(PartsOfTheRoot, NamesTheRootAndTheRankIfTheirCountsDiffer) {
   }
 }
 
+TEST_P(PartsOfTheRoot, AreReportedAlikeIfTheCountsOfSeveralRanksDiffer) {
+  const World& world = std::get<1>(GetParam());
+  if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
+  std::mutex mutex;
+  std::set<std::string> texts;
+  run([&](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size());
+    const std::vector<std::size_t> counts(p, 5);
+    std::vector<std::int32_t> part(comm.rank() == 0 ? 5 : 6), whole(5 * p);
+    const bool at_root = comm.rank() == 0;
+    const Error error = error_of([&] {
+      comm.scatter_v(at_root ? ConstBuffer(whole) : ConstBuffer(), part, at_root ? PartLayout(counts) : PartLayout(),
+                     0);
+      comm.barrier();
+    });
+    EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
+    const std::lock_guard lock(mutex);
+    texts.insert(error.what());
+  });
+  ASSERT_EQ(texts.size(), 1u) << *texts.begin() << " | " << *texts.rbegin();
+  EXPECT_SAYS(*texts.begin(), "rank 0 sends 5 elements to rank");
+}
+
 std::vector<World> all_to_all_worlds() {
   std::vector<World> all = worlds();
   all.push_back({"4hosts_of_2", {0, 0, 1, 1, 2, 2, 3, 3}});

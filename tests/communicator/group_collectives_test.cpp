@@ -327,6 +327,28 @@ TEST(GroupOfCollectives, RefusesDisplacedPartsThatOverlapAnotherOutputOrLeaveThe
   });
 }
 
+TEST(GroupOfCollectives, WithDisplacementsThatDifferBetweenRanksIsAMismatch) {
+  const std::vector<std::size_t> counts{3, 3, 3}, usual{0, 4, 8}, other{1, 4, 8};
+  for (const bool gathers : {true, false})
+    for (const PartLayout& of_rank_1 : {PartLayout(counts, other), PartLayout(counts)})
+      run_communicators(3, [&](Communicator& comm) {
+        std::vector<float> mine(3), all(11);
+        const PartLayout parts = comm.rank() == 1 ? of_rank_1 : PartLayout(counts, usual);
+        const std::size_t length = parts.displacements.empty() ? 9 : all.size();
+        Group group = comm.group();
+        if (gathers)
+          group.all_gather_v(mine, std::span(all).first(length), parts);
+        else
+          group.reduce_scatter_v(std::span(all).first(length), mine, parts);
+        const Error error = error_of([&] {
+          group.run();
+          comm.barrier();
+        });
+        EXPECT_EQ(error.code(), Errc::mismatch);
+        EXPECT_SAYS(error.what(), "displacements differ");
+      });
+}
+
 TEST(GroupOfCollectives, RefusesAnInputThatAScatterInPlaceOverwrites) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<int> whole(20), sum(10);

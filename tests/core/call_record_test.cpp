@@ -107,6 +107,12 @@ TEST(DescribeMismatch, NamesDetailsInWords) {
   EXPECT_EQ(text_of({arrived(0, v, {.lengths = {1, 2}}), arrived(1, w, {.lengths = {1, 3}})}),
             "all_gather #17: rank 0 passed 3 x f32 counts 1, 2, rank 1 passed 3 x f32 counts 1, 3; counts differ first "
             "at rank 1: 2 and 3");
+  const Signature group{.count = 10, .counts_hash = 1};
+  Signature displaced = group;
+  displaced.counts_hash = 2;
+  EXPECT_NE(text_of({arrived(0, group, {.lengths = {4, 6}}), arrived(1, displaced, {.lengths = {4, 6}})})
+                .find("; displacements differ"),
+            std::string::npos);
   const Signature top{.count = 10, .wire = WireName("top 5", 1)};
   Signature pot = top;
   pot.wire = WireName("top 5", 2);

@@ -67,6 +67,19 @@ TEST(Parts, OfAnOutputAreRefusedIfTheyOverlap) {
   EXPECT_EQ(refusal(call), "accepted") << "parts of an input may overlap";
 }
 
+TEST(Parts, OfAnInputAreRefusedIfTheOutputReplacesOneThatOverlapsAnother) {
+  const Sizes counts{3, 4, 2}, displacements{8, 1, 4};
+  Call call = gather_v({counts, displacements});
+  call.collective = Collective::reduce_scatter;
+  call.input = in(12);
+  call.output = out(4, 1);
+  EXPECT_SAYS(refusal(call, 1), "the output replaces part 1 of the input, which overlaps part 2");
+  call.output = out(2, 4);
+  EXPECT_SAYS(refusal(call, 2), "the output replaces part 2 of the input, which overlaps part 1");
+  call.output = out(3, 8);
+  EXPECT_EQ(refusal(call, 0), "accepted") << "parts 1 and 2 overlap, and part 0 does not";
+}
+
 TEST(Parts, AreRefusedIfTheirListsHaveAnotherLength) {
   const Sizes two{4, 4}, three{4, 4, 4};
   EXPECT_SAYS(refusal(gather_v(two)), "2 counts for 3 ranks");

@@ -10,7 +10,9 @@
 #include <bit>
 #include <chrono>
 #include <csignal>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -238,6 +240,8 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
   for (const auto& hosts : {kFourOnOneHost, kTwoHosts}) {
     std::atomic<bool> over{false};
     std::atomic<int> failed{0};
+    std::mutex mutex;
+    std::set<std::string> texts;
     run_hosts(hosts,
               [&](Communicator& comm) {
                 comm.barrier();
@@ -257,8 +261,11 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
                 ASSERT_TRUE(late);
                 EXPECT_EQ(late->code(), Errc::timeout);
                 EXPECT_TRUE(contains(late, "rank 2 has not arrived")) << late->what();
+                const std::lock_guard lock(mutex);
+                texts.insert(late->what());
               },
               {.timeout = 20s});
+    EXPECT_EQ(texts.size(), 1u) << *texts.begin() << " | " << *texts.rbegin();
   }
 }
 
