@@ -143,7 +143,6 @@ void FailureDetector::report_timeout(const CallInfo& call, std::chrono::nanoseco
   std::vector<Rank> silent;  // ranks of other hosts
   if (control_) silent = control_->silent_of(view_.world.members);
   std::erase_if(silent, [&](Rank rank) { return arrivals_.newest_of(rank) > call.sequence; });
-  await_turn();
   report_failure(
       Errc::timeout, arrivals_.awaited_rank(call.sequence, silent), op,
       fmt::format("{}: timed out after {:.1f} s on rank {}: {}", op, std::chrono::duration<double>(waited).count(),

@@ -265,7 +265,8 @@ TEST(Timeout, NamesTheRanksThatDidNotArrive) {
                 texts.insert(late->what());
               },
               {.timeout = 20s});
-    EXPECT_EQ(texts.size(), 1u) << *texts.begin() << " | " << *texts.rbegin();
+    const std::size_t hosts_of_ranks = hosts == kFourOnOneHost ? 1 : 2;
+    EXPECT_LE(texts.size(), hosts_of_ranks) << "a host throws one text";
   }
 }
 
