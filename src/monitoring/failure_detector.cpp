@@ -43,6 +43,9 @@ constexpr auto kTurn = 300ms;
 // Maximum number of these delays.
 constexpr int kTurns = 2;
 
+/// Returns how long the ranks of a host wait for the report of an earlier host. `host`: number of the host, from 0.
+std::chrono::nanoseconds turn_of(int host) noexcept { return std::min(host, kTurns) * kTurn; }
+
 }  // namespace
 
 FailureDetector::FailureDetector(const RankView& view, Arena& arena, Wire* wire)
@@ -99,18 +102,14 @@ void FailureDetector::report_mismatch(const CallInfo& call, Rank peer) {
   report_difference(call, peer, here ? kLateRecord : kLateRecordOfHost);
 }
 
-std::chrono::nanoseconds FailureDetector::turn() const noexcept {
-  return control_ ? std::min(view_.grid.host, kTurns) * kTurn : kTurn * 0;
-}
-
 void FailureDetector::await_turn() {
-  const auto until = Clock::now() + turn();
+  const auto until = Clock::now() + turn_of(view_.grid.host);
   for (Backoff backoff; Clock::now() < until; backoff.wait()) check_control();
 }
 
 void FailureDetector::report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest) {
   const auto begun = Clock::now();
-  const std::chrono::nanoseconds turn = this->turn();
+  const std::chrono::nanoseconds turn = turn_of(view_.grid.host);
   std::optional<CallDifference> found;
   for (Backoff backoff;; backoff.wait()) {
     if (control_) control_->send_all_records();

@@ -141,8 +141,6 @@ class FailureDetector {
   /// Waits until the records of the first call that differs are complete, at most for a bounded time, and throws
   /// Errc::mismatch. `longest`: longest wait for a record that shows a difference.
   [[noreturn]] void report_difference(const CallInfo& call, Rank peer, std::chrono::nanoseconds longest);
-  /// Returns the time for which this rank lets ranks of other hosts report a mismatch first.
-  std::chrono::nanoseconds turn() const noexcept;
   /// Returns a text about a rank that has left after another number of calls than this rank has made; empty: none.
   std::string odd_leaver_text() const;
   /// Returns the number of the last call that a rank of this host has completed.
