@@ -209,7 +209,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// the layout of the input, equal on every rank. Parts may overlap.
   ///
   /// Shape: input.count is the sum of the counts, or with displacements at least the end of every part. output.count is
-  /// counts[rank()]. In place: output.data is part rank() of the input.
+  /// counts[rank()]. In place: output.data is part rank() of the input, which then overlaps no other part.
   ///
   /// Displacements require buffers in host memory.
   void reduce_scatter_v(ConstBuffer input, Buffer output, const PartLayout& parts, ReduceOp op = ReduceOp::sum,
@@ -413,7 +413,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// if another thread is in a create_group() of this communicator.
   /// Throws Error{mismatch} that names both ranks and lists, if another member passed another list with this name.
   /// Throws Error{timeout} that names the members that did not come, and Error{peer_lost} for a member that has ended.
-  /// This communicator stays usable after these errors.
+  /// This communicator stays usable after these errors. Its next call needs another name, or a synchronisation before.
   Communicator create_group(std::span<const Rank> ranks, std::string_view name = {},
                             const CommunicatorOptions& options = {});
 
