@@ -88,10 +88,11 @@ void FailureDetector::wait_for_remote_access_end() noexcept {
         backoff.wait();
         continue;
       }
-      log_warning(view_.world.self,
-                  "rank {} has stopped while it read or wrote this rank's buffers: keep those of the failed operations "
-                  "until it goes on or ends",
-                  view_.grid.here()[static_cast<std::size_t>(local)]);
+      log_warning(
+          view_.world.self,
+          "rank {} has stopped while it read or wrote buffers of this host: keep those of the failed operations "
+          "until it goes on or ends",
+          view_.grid.here()[static_cast<std::size_t>(local)]);
       break;
     }
   }

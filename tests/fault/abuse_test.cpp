@@ -114,7 +114,8 @@ TEST_P(Abuse, AStoppedRankIsNamedAndDoesNotTouchBuffersAfterItResumes) {
   // A rank that was stopped while it wrote a piece of a peer's buffer finishes the piece later. The other ranks then
   // must have printed a warning.
   if (occurrences(outcome.out, "written afterwards") != 0) {
-    EXPECT_GE(occurrences(outcome.out, "rank " + victim + " has stopped while it read or wrote this rank's buffers"), 1)
+    EXPECT_GE(occurrences(outcome.out, "rank " + victim + " has stopped while it read or wrote buffers of this host"),
+              1)
         << all << '\n'
         << outcome.out;
   }
@@ -126,7 +127,7 @@ TEST(AbuseOfZeroCopy, ARankThatStopsDuringARemoteAccessIsReported) {
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: timeout of rank 1 after at most 2 s: .*rank 1 has stopped there"), 2)
       << outcome.out;
   EXPECT_EQ(
-      occurrences(outcome.out, "warning: rank [02]: rank 1 has stopped while it read or wrote this rank's buffers"), 2)
+      occurrences(outcome.out, "warning: rank [02]: rank 1 has stopped while it read or wrote buffers of this host"), 2)
       << outcome.out;
   // When the stopped rank continues, it still finishes the piece that it was writing.
   EXPECT_EQ(occurrences(outcome.out, "rank [02]: [0-9]{1,5} bytes were written afterwards"), 2) << outcome.out;

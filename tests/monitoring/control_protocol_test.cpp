@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -237,10 +238,14 @@ TEST_F(ControlProtocolTest, PingsNoRankThatHasLeft) {
 
 TEST_F(ControlProtocolTest, WaitsForNoEchoAfterAFailure) {
   wire.arriving = {{2, "A 6 2\nabort\naborted by rank 2: enough"}};
-  const auto begun = std::chrono::steady_clock::now();
-  EXPECT_EQ(protocol.silent_of(std::vector<Rank>{1}), std::vector<Rank>{1});
-  EXPECT_TRUE(failure.exists());
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(300));
+  std::chrono::nanoseconds shortest = std::chrono::hours(1);  // of several, because other programs may delay one
+  for (int i = 0; i < 5; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(protocol.silent_of(std::vector<Rank>{1}), std::vector<Rank>{1});
+    EXPECT_TRUE(failure.exists());
+    shortest = std::min<std::chrono::nanoseconds>(shortest, std::chrono::steady_clock::now() - begun);
+  }
+  EXPECT_LT(shortest, std::chrono::milliseconds(300));
 }
 
 TEST_F(ControlProtocolTest, ReportsARankThatHasLeftOnlyIfNoOtherRankWasLost) {
