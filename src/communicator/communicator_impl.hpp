@@ -6,7 +6,7 @@
 // data in this order, too.
 //
 // The function issue() performs an asynchronous call, and returns without waiting. If the queue is empty, issue()
-// starts the operation. If the operation has not ended by then, issue() puts it into the queue.
+// starts the operation, which may end at once. In all other cases, issue() puts the operation into the queue.
 //
 // The function run() performs a blocking call, and returns when the operation has ended. On host (CPU) memory, run()
 // makes up to 200 attempts (kSpinAttempts) to complete the operation without the queue. Most short operations complete

@@ -84,7 +84,7 @@ void MultiNodePath::divide(const PlannedCall& planned) {
     if (s < slices && nccl_collective_ != nullptr && sparse_ == nullptr)
       slice = {offsets_.back(), s + 1 < slices ? each : count - offsets_.back()};
     else if (s < slices)
-      slice = part({0, count}, slices, s);  // The plan for CPU memory divides the vector in this way, too.
+      slice = part({0, count}, slices, s);  // The plan for CPU memory, by which the CPUs all-reduce, has these slices.
     offsets_.push_back(offsets_.back() + slice.count);
   }
   slice_ = task_.slice(arena_.self());

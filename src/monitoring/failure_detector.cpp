@@ -1,7 +1,7 @@
-// Implementation of FailureDetector. A rank that waits in a call checks for three failures: a lost peer, a mismatch,
-// and a passed deadline. In a mismatch, another rank has made a call with other arguments. This file makes these
-// checks, and reports a failure to all ranks. After a failure, it waits until peers no longer access memory of this
-// rank.
+// Implementation of FailureDetector. A rank that waits in a call checks for three failures. A peer is lost if its
+// process has ended. A mismatch is a call of another rank with other arguments. The third failure is a passed deadline.
+// This file makes these checks, and reports a failure to all ranks. After a failure, a rank waits until its peers no
+// longer access its buffers, because the program may then free them.
 #include "monitoring/failure_detector.hpp"
 
 #include <fmt/format.h>
@@ -20,19 +20,19 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Minimum time between two checks for lost peers. A check takes time, because one rank of the host makes one system
-// call per rank.
+// Minimum time between two checks for lost peers. One waiting rank of the host makes the check for all ranks of the
+// host, by one system call for each of them.
 constexpr auto kCheckLostEvery = 10ms;
-// Minimum time between two reads of control messages by check_control_throttled(), because a read usually costs one
-// system call. Control messages are short texts from ranks of other hosts.
+// Minimum time between two reads of control messages, the short texts from ranks of other hosts. A read usually costs
+// one system call.
 constexpr auto kCheckControlEvery = 1ms;
 // Maximum time for which a rank waits, after a failure, for peers that still read or write its buffers.
 constexpr auto kPatienceWithRemoteAccess = 500ms;
-// Maximum time that a rank waits after a mismatch for the arrival records of late ranks. An arrival record holds the
+// Maximum time that a rank waits after a mismatch for arrival records that are missing. An arrival record holds the
 // arguments of a rank's call. The error names the arguments of each rank whose record has arrived.
 constexpr auto kGatherRecords = 300ms;
-// Maximum time that a rank waits for an arrival record after it has received data with the tag of a different call. The
-// peer may have lost its core before it wrote the record.
+// Maximum time that a rank waits for the arrival record of a peer whose message belongs to another call. The peer may
+// have sent the message without having written its record yet.
 constexpr auto kLateRecord = 500ms;
 // Maximum time of the same wait for a peer on another host. This maximum is longer, because a peer sends its records
 // only while it waits in a call. The root of a broadcast, for example, does not wait, and may compute for a long time

@@ -11,8 +11,8 @@
 //
 // Rounds. An algorithm works on the whole vector as one part, or divides it into one part per rank. A plan cuts each
 // part into segments, so that no message is too long. A Step is one action of a rank, such as to receive a message and
-// add it (steps/step.hpp). In the first round, a rank performs all Steps on the first segment of each part. In the
-// second round, it performs all Steps on the second segment of each part, and so on.
+// add it (steps/step.hpp). An algorithm gives each rank a list of Steps. A round is one pass through this list, on one
+// segment of each part. The first round is on the first segments, the second round on the second segments, and so on.
 //
 // Length of messages. On host (CPU) memory, messages have a maximum length. Two fields of the tuning hold maximum
 // lengths, and the kind of the plan decides which of them applies:

@@ -1,7 +1,7 @@
-// Implementation of the retransmission thread, which resends lost UDP datagrams. One thread serves all communicators of
-// the process. Each communicator has a function that finds and resends its lost datagrams. A Retransmitter registers
-// this function with the thread. The thread calls all registered functions every 10 ms, a period called tick. The
-// thread sleeps while all datagrams are acknowledged or retransmitted.
+// Implementation of the retransmission thread, which resends lost UDP datagrams over TCP. One thread serves all
+// communicators of the process. Each communicator has one Retransmitter, with a function that finds and resends its
+// lost datagrams. The thread calls the functions of all Retransmitters every 10 ms, a period called tick. TCP loses
+// nothing, so the thread sleeps if each datagram is acknowledged or has been sent again.
 #include "transport/retransmitter.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class Retransmitter::Thread {
 
   Thread() {
     sigset_t all, before;
-    sigfillset(&all);  // Signals are blocked here, so that threads of the program handle them.
+    sigfillset(&all);  // The new thread inherits the blocked signals, so that only threads of the program handle any.
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread([this] { run(); });

@@ -1,7 +1,7 @@
 // Retransmission thread: sends lost UDP datagrams again, over TCP. A process has one thread for all its communicators.
 //
 // The sender may be computing outside the library when a retransmission is due. The thread therefore retransmits in the
-// background. It sleeps while every datagram of the process is acknowledged or retransmitted.
+// background. A datagram is settled when it is acknowledged or sent again. The thread sleeps if all are settled.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 
 namespace collectives {
 
-/// Registration of one communicator's datagrams with the retransmission thread. The thread calls look() of each
-/// registered object every 10 ms (one tick). When all of these calls have returned false, the thread sleeps until a
-/// datagram is sent.
+/// Registration of one communicator's datagrams with the retransmission thread. Each Retransmitter has a function
+/// `look`, which the thread calls every 10 ms (one tick). It returns false if all datagrams of its communicator are
+/// settled. If all functions have returned false in a tick, the thread sleeps until a datagram is sent.
 class Retransmitter {
  public:
-  /// Registers `look`. This function retransmits the datagrams that are due, and returns whether other datagrams may
-  /// have to be retransmitted later. If `look` throws an exception, it is called again at the next tick. Throws
+  /// Registers `look`. The function `look` retransmits the datagrams that are due, and returns whether other datagrams
+  /// may have to be retransmitted later. If `look` throws an exception, it is called again at the next tick. Throws
   /// std::system_error or Error{system} if the thread cannot be started.
   explicit Retransmitter(std::function<bool()> look);
   /// Ends the registration. Blocks until a running look() has returned.
