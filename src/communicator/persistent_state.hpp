@@ -83,8 +83,6 @@ struct COLLECTIVES_HIDDEN PersistentCall::State : Operation {
   Call arguments;                                ///< arguments of the call, without its counts
   Options device_options;                        ///< stream of the call
   std::unique_ptr<PersistentMessages> messages;  ///< null: the call is a collective
-  /// The call itself, in a forked child that destroys the handle of a started call. The queue still refers to it.
-  std::shared_ptr<State> kept;
 };
 
 }  // namespace collectives

@@ -31,8 +31,8 @@ struct CallDetails {
   std::string compression = {};             ///< options of top-k, or lengths of the codec's blocks
   std::string refusal = {};                 ///< reason for which the rank has refused the call
   std::vector<std::uint64_t> lengths = {};  ///< first lengths of the parts, or of a fused group's tensors
-  std::vector<std::uint64_t> displacements =
-      {};  ///< displacements of these parts, if they do not lie one after another
+  /// Displacements of these parts, if they do not lie one after another.
+  std::vector<std::uint64_t> displacements = {};
 
   bool operator==(const CallDetails&) const = default;
 };

@@ -10,9 +10,9 @@ namespace {
 
 // Engine of this thread, and whether the thread is ending. The Keeper below owns the engine, and is destroyed when the
 // thread ends. These two variables have no destructor, so static objects may still use them after the Keeper is
-// destroyed. The attribute makes accesses faster, because every start of a persistent call reads `current` twice.
-[[gnu::tls_model("initial-exec")]] thread_local ProgressEngine* current = nullptr;
-[[gnu::tls_model("initial-exec")]] thread_local bool ended = false;
+// destroyed.
+thread_local ProgressEngine* current = nullptr;
+thread_local bool ended = false;
 
 struct Keeper {
   std::shared_ptr<ProgressEngine> list;

@@ -233,77 +233,69 @@ TEST_P(PartsOfTheRoot, AreGatheredAndScatteredWithCountsOfTheirOwn) {
   });
 }
 
-TEST_P(AllToAll, NamesBothRanksAndBothCountsIfTheyDiffer) {
-  const World& world = std::get<1>(GetParam());
-  if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
+/// Makes a call that must fail with a mismatch, at the latest in the barrier after it. `run` runs a function on all
+/// ranks. Returns the text of the error, which must be equal on all ranks.
+template <class Run, class Call>
+std::string mismatch_text_of(Run&& run, Call&& call) {
   std::mutex mutex;
   std::set<std::string> texts;
   run([&](Communicator& comm) {
-    const auto p = static_cast<std::size_t>(comm.size());
-    std::vector<std::size_t> sent(p, 5), received(p, 5);
-    if (comm.rank() == 0) received[1] = 7;
-    std::vector<std::int32_t> in(5 * p), out(5 * p + 2);
     const Error error = error_of([&] {
-      comm.all_to_all_v(in, sent, std::span(out).first(comm.rank() == 0 ? 5 * p + 2 : 5 * p), received);
+      call(comm);
       comm.barrier();
     });
     EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
     const std::lock_guard lock(mutex);
     texts.insert(error.what());
   });
-  ASSERT_EQ(texts.size(), 1u);
-  EXPECT_SAYS(*texts.begin(), "rank 1 sends 5 elements to rank 0, which expects 7");
+  EXPECT_EQ(texts.size(), 1u) << *texts.begin() << " | " << *texts.rbegin();
+  return *texts.begin();
+}
+
+TEST_P(AllToAll, NamesBothRanksAndBothCountsIfTheyDiffer) {
+  const World& world = std::get<1>(GetParam());
+  if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
+  const auto call = [](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size());
+    std::vector<std::size_t> sent(p, 5), received(p, 5);
+    if (comm.rank() == 0) received[1] = 7;
+    std::vector<std::int32_t> in(5 * p), out(5 * p + 2);
+    comm.all_to_all_v(in, sent, std::span(out).first(comm.rank() == 0 ? 5 * p + 2 : 5 * p), received);
+  };
+  EXPECT_SAYS(mismatch_text_of([&](auto&& f) { run(f); }, call), "rank 1 sends 5 elements to rank 0, which expects 7");
 }
 
 TEST_P(PartsOfTheRoot, NamesTheRootAndTheRankIfTheirCountsDiffer) {
   const World& world = std::get<1>(GetParam());
   if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
   for (const bool gathers : {true, false}) {
-    std::mutex mutex;
-    std::set<std::string> texts;
-    run([&](Communicator& comm) {
+    const auto call = [gathers](Communicator& comm) {
       const auto p = static_cast<std::size_t>(comm.size());
       const std::vector<std::size_t> counts(p, 5);
       std::vector<std::int32_t> part(comm.rank() == 1 ? 6 : 5), whole(5 * p);
       const PartLayout parts = comm.rank() == 0 ? PartLayout(counts) : PartLayout();
-      const Error error = error_of([&] {
-        if (gathers)
-          comm.gather_v(part, comm.rank() == 0 ? Buffer(whole) : Buffer(), parts, 0);
-        else
-          comm.scatter_v(comm.rank() == 0 ? ConstBuffer(whole) : ConstBuffer(), part, parts, 0);
-        comm.barrier();
-      });
-      EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
-      const std::lock_guard lock(mutex);
-      texts.insert(error.what());
-    });
-    ASSERT_EQ(texts.size(), 1u);
-    EXPECT_SAYS(*texts.begin(), gathers ? "rank 1 sends 6 elements to rank 0, which expects 5"
-                                        : "rank 0 sends 5 elements to rank 1, which expects 6");
+      if (gathers)
+        comm.gather_v(part, comm.rank() == 0 ? Buffer(whole) : Buffer(), parts, 0);
+      else
+        comm.scatter_v(comm.rank() == 0 ? ConstBuffer(whole) : ConstBuffer(), part, parts, 0);
+    };
+    EXPECT_SAYS(mismatch_text_of([&](auto&& f) { run(f); }, call),
+                gathers ? "rank 1 sends 6 elements to rank 0, which expects 5"
+                        : "rank 0 sends 5 elements to rank 1, which expects 6");
   }
 }
 
 TEST_P(PartsOfTheRoot, AreReportedAlikeIfTheCountsOfSeveralRanksDiffer) {
   const World& world = std::get<1>(GetParam());
   if (world.ranks() < 2) GTEST_SKIP() << "a rank alone agrees with itself";
-  std::mutex mutex;
-  std::set<std::string> texts;
-  run([&](Communicator& comm) {
+  const auto call = [](Communicator& comm) {
     const auto p = static_cast<std::size_t>(comm.size());
     const std::vector<std::size_t> counts(p, 5);
     std::vector<std::int32_t> part(comm.rank() == 0 ? 5 : 6), whole(5 * p);
     const bool at_root = comm.rank() == 0;
-    const Error error = error_of([&] {
-      comm.scatter_v(at_root ? ConstBuffer(whole) : ConstBuffer(), part, at_root ? PartLayout(counts) : PartLayout(),
-                     0);
-      comm.barrier();
-    });
-    EXPECT_EQ(error.code(), Errc::mismatch) << error.what();
-    const std::lock_guard lock(mutex);
-    texts.insert(error.what());
-  });
-  ASSERT_EQ(texts.size(), 1u) << *texts.begin() << " | " << *texts.rbegin();
-  EXPECT_SAYS(*texts.begin(), "rank 0 sends 5 elements to rank");
+    comm.scatter_v(at_root ? ConstBuffer(whole) : ConstBuffer(), part, at_root ? PartLayout(counts) : PartLayout(), 0);
+  };
+  EXPECT_SAYS(mismatch_text_of([&](auto&& f) { run(f); }, call), "rank 0 sends 5 elements to rank");
 }
 
 std::vector<World> all_to_all_worlds() {

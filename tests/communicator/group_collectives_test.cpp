@@ -188,6 +188,18 @@ TEST(GroupOfCollectives, GathersAndScattersInPlaceAtAnyRoot) {
     });
 }
 
+/// Expects that a group with the operations that `add` adds is refused with a text that contains `why`.
+template <class Add>
+void expect_refused_group(Communicator& comm, Add&& add, std::string_view why) {
+  Group group = comm.group();
+  const Error error = error_of([&] {
+    add(group);
+    group.run();
+  });
+  EXPECT_EQ(error.code(), Errc::invalid_argument);
+  EXPECT_SAYS(error.what(), why);
+}
+
 // ---- displacements ----
 
 /// Sum over `ranks` ranks of their given elements.
@@ -292,15 +304,7 @@ TEST(GroupOfCollectives, RefusesDisplacedPartsThatOverlapAnotherOutputOrLeaveThe
   run_communicators(2, [](Communicator& comm) {
     std::vector<int> mine(3), all(10), other(3);
     const std::vector<std::size_t> counts{3, 3}, apart{6, 1}, overlapping{0, 2}, beyond{0, 8};
-    const auto refused = [&](auto&& add, std::string_view why) {
-      Group group = comm.group();
-      const Error error = error_of([&] {
-        add(group);
-        group.run();
-      });
-      EXPECT_EQ(error.code(), Errc::invalid_argument);
-      EXPECT_SAYS(error.what(), why);
-    };
+    const auto refused = [&](auto&& add, std::string_view why) { expect_refused_group(comm, add, why); };
     refused(
         [&](Group& group) {
           group.all_gather_v(mine, all, {counts, overlapping});
@@ -463,15 +467,7 @@ TEST(GroupOfCollectives, WithABadListIsRefused) {
   run_communicators(2, [](Communicator& comm) {
     std::vector<float> mine(4), a(4), b(4), c(5);
     std::vector<double> wide(4);
-    const auto refused = [&](auto&& add, std::string_view why) {
-      Group group = comm.group();
-      const Error error = error_of([&] {
-        add(group);
-        group.run();
-      });
-      EXPECT_EQ(error.code(), Errc::invalid_argument);
-      EXPECT_SAYS(error.what(), why);
-    };
+    const auto refused = [&](auto&& add, std::string_view why) { expect_refused_group(comm, add, why); };
     refused([&](Group& group) { group.all_gather(mine, std::vector<Buffer>{a}); }, ": 1 outputs for 2 ranks");
     refused(
         [&](Group& group) {
