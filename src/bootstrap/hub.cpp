@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ using namespace std::chrono_literals;
 // Time from the begin of a wait to the first list of missing ranks that rank 0 sends, and from one list to the next.
 // The other ranks log the missing ranks later than that, so that they know a recent list.
 constexpr auto kFirstList = 1s, kNextList = 5s;
+// Maximum number of records that rank 0 keeps of each rank between exchanges. A rank sends at most two: a contribution,
+// and then a farewell or the record that it gives up. While fewer have arrived, rank 0 also notices a lost connection.
+constexpr std::size_t kMostEarly = 3;
 // Time after a failure in which rank 0 still sends the cause to ranks that connect late.
 constexpr auto kAnswersAfterFailure = 1s;
 
@@ -57,14 +61,20 @@ class Hub final : public Member {
     if (leaves_well()) send_to_all(make_record(Kind::farewell));
   }
 
-  /// Throws an error if a rank has left or failed. If a record of another kind arrives during this check, keeps the
-  /// record for the next exchange.
+  /// Throws an error if a rank has ended without a farewell. Keeps the records that arrive during this check for the
+  /// next exchange.
   void check_peers() override {
     rethrow_end();
     for (Rank rank = 1; rank < size(); ++rank) {
       auto& early = early_[static_cast<std::size_t>(rank)];
-      if (!early) early = links_[static_cast<std::size_t>(rank)]->next();
-      if (!early) fail_if_lost(rank);
+      while (early.size() < kMostEarly && (early.empty() || early.back().kind != Kind::farewell)) {
+        auto record = links_[static_cast<std::size_t>(rank)]->next();
+        if (!record) {
+          fail_if_lost(rank);
+          break;
+        }
+        early.push_back(*std::move(record));
+      }
     }
   }
 
@@ -132,8 +142,7 @@ class Hub final : public Member {
     for (Rank rank = 1; rank < size(); ++rank) {
       auto& link = links_[static_cast<std::size_t>(rank)];
       while (link) {
-        auto record = std::exchange(early_[static_cast<std::size_t>(rank)], std::nullopt);
-        if (!record) record = link->next();
+        auto record = next_record(rank);
         if (!record) break;
         const auto seconds = record->kind == Kind::give_up ? read_seconds(record->payload) : std::nullopt;
         if (seconds) too_late(rank, *seconds);
@@ -142,6 +151,15 @@ class Hub final : public Member {
       }
       if (link) fail_if_lost(rank);
     }
+  }
+
+  /// Returns the next record of a member: an early one, or else one that has arrived since.
+  std::optional<Record> next_record(Rank rank) {
+    auto& early = early_[static_cast<std::size_t>(rank)];
+    if (early.empty()) return links_[static_cast<std::size_t>(rank)]->next();
+    Record record = std::move(early.front());
+    early.pop_front();
+    return record;
   }
 
   void fail_if_lost(Rank rank) {
@@ -240,12 +258,11 @@ class Hub final : public Member {
   }
 
   std::vector<std::optional<Link>> links_;  // Connections by rank; empty for rank 0.
-  // Each rank's next record, if it arrived between exchanges.
-  std::vector<std::optional<Record>> early_;
-  std::vector<bool> here_;                 // Whether each rank has arrived at the current wait.
-  Greetings greetings_;                    // Connections that are no members yet.
-  std::optional<Socket> listener_;         // Empty once all ranks have connected.
-  Deadline::Clock::time_point list_at_{};  // Time of the next list of missing ranks.
+  std::vector<std::deque<Record>> early_;   // Each rank's records that arrived between exchanges, in order.
+  std::vector<bool> here_;                  // Whether each rank has arrived at the current wait.
+  Greetings greetings_;                     // Connections that are no members yet.
+  std::optional<Socket> listener_;          // Empty once all ranks have connected.
+  Deadline::Clock::time_point list_at_{};   // Time of the next list of missing ranks.
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 // then connect to rank 0 (rendezvous).
 //
 // The first tests pass variables as literals to the pure function that interprets them. Later tests run the rendezvous
-// over sockets of the loopback. The ranks are threads, except in the last test, where they are processes.
+// over sockets of the loopback. The ranks are threads, except in the last tests, where they are processes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -448,29 +451,59 @@ TEST(Rendezvous, InheritedNumberThatIsNoListenerOfOursIsIgnored) {
   }
 }
 
-TEST(Rendezvous, KilledProcessIsNamed) {
-  const Listener listener;
+/// Starts rank 1 of `listener` in a child, which takes part in an exchange and then calls `work`.
+pid_t start_rank_1(const Listener& listener, const std::function<void(Bootstrap&)>& work) {
   const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    try {
-      const auto bootstrap = rendezvous(listener.place(1, 2), {}, kPatience);
-      bootstrap->all_gather("alive", patient());
-      ::raise(SIGKILL);
-    } catch (...) {
-    }
-    ::_exit(1);
+  if (child != 0) return child;
+  try {
+    const auto bootstrap = rendezvous(listener.place(1, 2), {}, kPatience);
+    bootstrap->all_gather("alive", patient());
+    work(*bootstrap);
+  } catch (...) {
   }
-  const auto bootstrap = rendezvous(listener.place(0, 2), listener.fd(), kPatience);
-  EXPECT_EQ(bootstrap->all_gather("alive", patient()).size(), 2u);
-  const auto error = error_of([&] { bootstrap->all_gather("still there?", patient()); });
+  ::_exit(1);
+}
+
+void expect_killed(pid_t child) {
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+void expect_rank_1_left(const std::optional<Error>& error) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Errc::bootstrap);
   EXPECT_EQ(error->peer(), 1);
   EXPECT_NE(std::string(error->what()).find("rank 1 left the rendezvous"), std::string::npos) << error->what();
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST(Rendezvous, KilledProcessIsNamed) {
+  const Listener listener;
+  const pid_t child = start_rank_1(listener, [](Bootstrap&) { ::raise(SIGKILL); });
+  ASSERT_GE(child, 0);
+  const auto bootstrap = rendezvous(listener.place(0, 2), listener.fd(), kPatience);
+  EXPECT_EQ(bootstrap->all_gather("alive", patient()).size(), 2u);
+  expect_rank_1_left(error_of([&] { bootstrap->all_gather("still there?", patient()); }));
+  expect_killed(child);
+}
+
+TEST(Rendezvous, ProcessKilledAfterItsContributionIsNamedBetweenExchanges) {
+  const Listener listener;
+  const pid_t child = start_rank_1(listener, [](Bootstrap& bootstrap) {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ::raise(SIGKILL);
+    }).detach();
+    bootstrap.all_gather("my contribution", patient());
+  });
+  ASSERT_GE(child, 0);
+  const auto bootstrap = rendezvous(listener.place(0, 2), listener.fd(), kPatience);
+  bootstrap->all_gather("alive", patient());
+  const Deadline deadline = patient();
+  expect_rank_1_left(error_of([&] {
+    while (!deadline.passed()) bootstrap->check_peers();
+  }));
+  expect_killed(child);
 }
 
 }  // namespace
