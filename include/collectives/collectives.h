@@ -421,7 +421,7 @@ COLLECTIVES_EXPORT collectives_error collectives_reduce_async(collectives_commun
 /// Gathers the inputs of all ranks at the root, in rank order. The input has `count` elements, and the root's output
 /// size * count. Other ranks may pass NULL as output. In place at the root: input is part `root` of the output.
 ///
-/// Requires buffers in host memory. The functions for scatters, scans and all-to-alls below require them, too.
+/// The v-forms of gathers, scatters and all-to-alls below require buffers in host memory.
 COLLECTIVES_EXPORT collectives_error collectives_gather(collectives_communicator* comm, const void* input, void* output,
                                                         size_t count, collectives_data_type type, int root,
                                                         const collectives_options* options);

@@ -250,8 +250,8 @@ class COLLECTIVES_EXPORT Communicator {
 
   /// Sends part r of `input` to rank r. Part r of `output` comes from rank r.
   ///
-  /// Shape: input.count == output.count, a multiple of size(). In place: input.data == output.data. Requires host
-  /// memory. The option `deterministic` has no meaning.
+  /// Shape: input.count == output.count, a multiple of size(). In place: input.data == output.data. The option
+  /// `deterministic` has no meaning.
   ///
   /// Cost on the wire: each rank sends (p - 1) / p of its input.
   void all_to_all(ConstBuffer input, Buffer output, const Options& = {});
@@ -260,7 +260,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// this rank. Layouts may differ between ranks. Parts of the output must not overlap.
   ///
   /// Shape: the length of a buffer is the sum of its counts, or with displacements at least the end of every part. In
-  /// place: input.data == output.data, with equal layouts.
+  /// place: input.data == output.data, with equal layouts. Requires host memory.
   void all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output, const PartLayout& output_parts,
                     const Options& = {});
   [[nodiscard]] Work all_to_all_v_async(ConstBuffer input, const PartLayout& input_parts, Buffer output,
@@ -269,14 +269,14 @@ class COLLECTIVES_EXPORT Communicator {
   /// Gathers the inputs of all ranks at the root, in rank order. Other ranks may pass an empty `output`.
   ///
   /// Shape: output.count == size() * input.count at the root. In place at the root: input.data is part rank() of the
-  /// output. Requires host memory. The option `deterministic` has no meaning.
+  /// output. The option `deterministic` has no meaning.
   ///
   /// Cost on the wire: each part once, from its host to the root's. See explain().
   void gather(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   /// Does a gather with parts of unequal length: the input of rank r becomes part r of the root's output. `parts` is
   /// the layout of the output. It matters only at the root, and other ranks may pass an empty one. Parts must not
-  /// overlap.
+  /// overlap. Requires host memory.
   ///
   /// Shape at the root: counts[r] is input.count of rank r. output.count is the sum of the counts, or with
   /// displacements at least the end of every part. In place at the root: input.data is part rank() of the output.
@@ -287,13 +287,13 @@ class COLLECTIVES_EXPORT Communicator {
   /// Copies part r of the root's `input` to `output` of rank r. Ranks other than the root may pass an empty input.
   ///
   /// Shape: input.count == size() * output.count at the root. In place at the root: output.data is part rank() of the
-  /// input. Requires host memory. The option `deterministic` has no meaning.
+  /// input. The option `deterministic` has no meaning.
   ///
   /// Cost on the wire: each part once, from the root's host to its own. See explain().
   void scatter(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, Rank root, const Options& = {});
-  /// Does a scatter with parts of unequal length: rank r receives part r of the root's input. `parts` is the layout of
-  /// the input. It matters only at the root, and other ranks may pass an empty one. Parts may overlap.
+  /// Does a scatter with parts of unequal length, in host memory: rank r receives part r of the root's input. `parts`
+  /// is the layout of the input. It matters only at the root. Other ranks may pass an empty one. Parts may overlap.
   ///
   /// Shape at the root: counts[r] is output.count of rank r. input.count is the sum of the counts, or with
   /// displacements at least the end of every part. In place at the root: output.data is part rank() of the input.
@@ -304,7 +304,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// Reduces the inputs of ranks 0 to r element by element. Rank r receives the result in `output`. The op need not
   /// commute.
   ///
-  /// Shape: input.count == output.count. In place: input.data == output.data. Requires host memory.
+  /// Shape: input.count == output.count. In place: input.data == output.data.
   ///
   /// Order: contributions are combined in rank order. An average divides by r + 1, the number of contributions.
   void scan(ConstBuffer input, Buffer output, ReduceOp op = ReduceOp::sum, const Options& = {});

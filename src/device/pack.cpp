@@ -2,11 +2,13 @@
 // vector. To pack is to copy input tensors into this vector. To unpack is to copy results to the output tensors.
 #include "device/pack.hpp"
 
+#include "core/collective.hpp"
+
 namespace collectives {
 
 void pack_input(Device& device, const DeviceCall& device_call, Rank rank, std::byte* vector, Device::Stream stream) {
   const Call& call = device_call.call;
-  std::size_t at = call.collective == Collective::all_gather ? device_call.mine : 0;
+  std::size_t at = has_part_as_input(call.collective) ? device_call.mine : 0;
   const auto copy = [&](const ConstBuffer& from) {
     if (from.count > 0) device.copy(vector + at * size_of(from.type), from.data, from.bytes(), stream);
     at += from.count;
@@ -18,7 +20,7 @@ void pack_input(Device& device, const DeviceCall& device_call, Rank rank, std::b
 void unpack_output(Device& device, const DeviceCall& device_call, Rank rank, const std::byte* vector, bool coded,
                    Device::Stream stream) {
   const Call& call = device_call.call;
-  std::size_t at = call.collective == Collective::reduce_scatter ? device_call.mine : 0;
+  std::size_t at = has_part_as_output(call.collective) ? device_call.mine : 0;
   const auto copy = [&](const Buffer& to) {
     if (to.count > 0) device.copy(to.data, vector + at * size_of(to.type), to.bytes(), stream);
     at += to.count;

@@ -1,8 +1,9 @@
 // Packs the input buffers of a call on GPU memory into one contiguous vector. Unpacks the result into the output
 // buffers.
 //
-// `vector`: the address of element 0 of the vector, on which the call works in place. In an all-gather, the input of a
-// rank is only one part of the vector. In a reduce-scatter, the output of a rank is only one part.
+// `vector`: the address of element 0 of the vector, on which the call works in place. In an all-gather or a gather, the
+// input of a rank is only one part of the vector. In a reduce-scatter or a scatter, the output of a rank is only one
+// part.
 #pragma once
 
 #include <cstddef>

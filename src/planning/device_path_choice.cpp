@@ -28,6 +28,7 @@ namespace {
 /// Returns why NCCL cannot perform a call. Returns an empty text if NCCL can.
 std::string why_not_nccl(const DevicePathQuery& query) {
   const auto& [request, topology, compressor, wire_frame_bytes] = query;
+  if (!performs_common(request.collective)) return fmt::format("it has no {} here", to_string(request.collective));
   if (!topology.gpus.nccl) return topology.gpus.no_nccl.empty() ? "it connects no GPUs here" : topology.gpus.no_nccl;
   if (compressor != nullptr) return "NCCL carries no indices with values";
   if (request.codec != nullptr && request.deterministic)
@@ -56,6 +57,7 @@ std::string why_no_peer_kernels(const Request& request, const Topology& topology
 
 /// Returns why the path `kernels` cannot perform a call. Returns an empty text if the path can.
 std::string why_not_kernels(const Request& request, const Topology& topology) {
+  if (!performs_common(request.collective)) return fmt::format("no kernel does {}", to_string(request.collective));
   if (!topology.one_host()) return "there are several hosts";
   if (request.backend != "auto" && request.backend != "hierarchical")
     return fmt::format("{} {}", request.backend,
@@ -99,16 +101,12 @@ std::string check_nccl(const DevicePathQuery& query) {
   return why_not;
 }
 
-/// Throws Error{unsupported} if no device path performs the collective or the layout of the parts.
+/// Throws Error{unsupported} if no device path performs the layout of the parts.
 void check_on_device(const Request& request) {
-  const std::string_view collective = to_string(request.collective);
-  if (!performs_common(request.collective))
-    throw Error(Errc::unsupported,
-                fmt::format("{0}: device memory has no {0}: pass buffers in host memory", collective));
   if (!request.displacements.empty())
     throw Error(Errc::unsupported,
                 fmt::format("{}: parts in device memory must lie one after another, without displacements that differ",
-                            collective));
+                            to_string(request.collective)));
 }
 
 /// Returns the device path of a call with top-k.
@@ -129,6 +127,8 @@ bool may_reduce_in_hosts(const Request& request, const Topology& topology, const
 /// Returns why GPUs cannot perform the Steps of the plan. Empty if they can.
 std::string why_not_steps(const Request& request, const Topology& topology, const HostSteps& host) {
   std::string why = why_no_peer_kernels(request, topology);
+  if (why.empty() && !performs_common(request.collective) && host.in_hosts)
+    why = fmt::format("no kernel does the part of {} inside a host", to_string(request.collective));
   if (why.empty() && host.coded) why = fmt::format("{} is coded on the host", request.codec->name());
   if (why.empty() && most_on_a_host(topology) > kMostByMessages)
     why = fmt::format("a GPU shows messages to {} ranks at most", kMostByMessages);

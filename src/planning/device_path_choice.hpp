@@ -31,6 +31,7 @@ struct DevicePathQuery {
 
 /// Properties of the plan for host memory on which the choice depends.
 struct HostSteps {
+  bool in_hosts = false;          ///< whether the ranks of a host perform a part of the call in shared memory
   bool adds_in_hosts = false;     ///< whether an all-reduce adds inside each host before hosts exchange sums
   bool coded = false;             ///< whether messages are encoded
   bool sparse = false;            ///< whether top-k sends selected elements; otherwise the whole vector is sent

@@ -404,7 +404,8 @@ Plan plan_for_host(const Request& request, const Topology& topology, const Tunin
 
 HostSteps host_steps_of(const CallPlan& made) {
   const auto& [plan, sparse] = made;
-  return {.adds_in_hosts = plan.backend == "hierarchical" && plan.partial_sums != PartialSums::forbidden,
+  return {.in_hosts = plan.backend == "hierarchical",
+          .adds_in_hosts = plan.backend == "hierarchical" && plan.partial_sums != PartialSums::forbidden,
           .coded = plan.coded,
           .sparse = sparse && sparse->sparse,
           .selects_in_hosts = sparse && sparse->in_hosts};

@@ -132,13 +132,17 @@ std::optional<HostCall> single_step(const Algorithm& algorithm, const RankView& 
 }
 
 /// In an all_to_all_v, gather_v or scatter_v, a rank knows only the counts of its own blocks. Throws Error{unsupported}
-/// if the backend cannot perform such a call.
+/// if the backend cannot perform such a call, or if the buffers are in GPU memory.
 void check_counted(const PlannedCall& planned) {
   const Signature& signature = planned.signature;
   if (!signature.has_counts || !has_local_counts(signature.collective)) return;
+  const std::string_view collective = to_string(signature.collective);
+  if (signature.memory == Memory::device)
+    throw Error(Errc::unsupported,
+                fmt::format("{0}: device memory has no {0}_v: pass buffers in host memory", collective));
   if (planned.request.backend == "auto" || planned.plan.backend == "hierarchical") return;
   throw Error(Errc::unsupported, fmt::format("backend \"{}\" has no {}_v; backends that have one: hierarchical",
-                                             planned.request.backend, to_string(signature.collective)));
+                                             planned.request.backend, collective));
 }
 
 }  // namespace

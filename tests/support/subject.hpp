@@ -138,6 +138,18 @@ class Subject {
   void all_to_all(ConstBuffer in, Buffer out) {
     perform(in, out, [&](const Buffers& b) { comm_.all_to_all(b.input(), b.output(), b.options({})); });
   }
+  void gather(ConstBuffer in, Buffer out, Rank root) {
+    perform(in, out, [&](const Buffers& b) { comm_.gather(b.input(), b.output(), root, b.options({})); });
+  }
+  void scatter(ConstBuffer in, Buffer out, Rank root) {
+    perform(in, out, [&](const Buffers& b) { comm_.scatter(b.input(), b.output(), root, b.options({})); });
+  }
+  void scan(ConstBuffer in, Buffer out, ReduceOp op = ReduceOp::sum) {
+    perform(in, out, [&](const Buffers& b) { comm_.scan(b.input(), b.output(), op, b.options({})); });
+  }
+  void exclusive_scan(ConstBuffer in, Buffer out, ReduceOp op = ReduceOp::sum) {
+    perform(in, out, [&](const Buffers& b) { comm_.exclusive_scan(b.input(), b.output(), op, b.options({})); });
+  }
   void broadcast(ConstBuffer in, Buffer out, Rank root) {
     perform(in, out, [&](const Buffers& b) { comm_.broadcast(b.input(), b.output(), root, b.options({})); });
   }
