@@ -24,8 +24,7 @@ constexpr int kMostRanksOfPlan = 1 << 20;  // maximum number of ranks of the com
 CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
   CLI::App& explaining =
       *app.add_subcommand("explain", "What a collective would do on a machine that need not be here.");
-  explaining.add_option("collective", question.collective,
-                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce or barrier [all_reduce]");
+  explaining.add_option("collective", question.collective, list_of(kCollectives) + " [all_reduce]");
   explaining.add_option("--bytes", question.bytes, "of the whole vector [1M]");
   explaining.add_option("--ranks", question.ranks, "[2]")->check(CLI::Range(1, kMostRanksOfPlan));
   explaining.add_option("--ranks-per-host", question.ranks_per_host, "[all]")->check(CLI::Range(1, kMostRanksOfPlan));
@@ -40,7 +39,7 @@ CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
   explaining.add_option("--type", question.type, list_of(kDataTypes) + " [f32]");
   explaining.add_option("--op", question.op, list_of(kOps) + " [sum]");
   explaining.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
-  explaining.add_option("--root", question.root, "of broadcast and reduce [0]")
+  explaining.add_option("--root", question.root, "of broadcast, reduce, gather and scatter [0]")
       ->check(CLI::Range(0, kMostRanksOfPlan - 1));
   explaining.add_option("--wire", question.wire, "what f32 values travel as: " + list_of(codecs()) + " [as they are]");
   explaining.add_flag("--force", question.force, "so also where that is slower");
@@ -54,8 +53,7 @@ CLI::App& add_explain(CLI::App& app, ExplainOptions& question) {
 CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   CLI::App& simulating =
       *app.add_subcommand("simulate", "How long a collective would take on a machine that need not be here.");
-  simulating.add_option("collective", question.collective,
-                        "all_reduce, reduce_scatter, all_gather, broadcast, reduce or barrier [all_reduce]");
+  simulating.add_option("collective", question.collective, list_of(kCollectives) + " [all_reduce]");
   simulating.add_option("--bytes", question.bytes, "of the whole vector [1M]");
   simulating.add_option("--hosts", question.hosts, "[2]")->check(CLI::Range(1, SimulateOptions::kMostRanks));
   simulating.add_option("--ranks-per-host", question.ranks_per_host, "[1]")
@@ -69,7 +67,7 @@ CLI::App& add_simulate(CLI::App& app, SimulateOptions& question) {
   simulating.add_option("--type", question.type, list_of(kDataTypes) + " [f32]");
   simulating.add_option("--op", question.op, list_of(kOps) + " [sum]");
   simulating.add_option("--backend", question.backend, fmt::format("{} [auto]", fmt::join(backend_names(), ", ")));
-  simulating.add_option("--root", question.root, "of broadcast and reduce [0]")
+  simulating.add_option("--root", question.root, "of broadcast, reduce, gather and scatter [0]")
       ->check(CLI::Range(0, SimulateOptions::kMostRanks - 1));
   simulating.add_option("--tuning", question.tuning, "a file with numbers [COLLECTIVES_TUNING]");
   simulating.add_option("--wire", question.wire, "what f32 values travel as: " + list_of(codecs()) + " [as they are]");
