@@ -35,7 +35,7 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
       ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
       if (place + bytes - ring_read_ > kMessageRingBytes) return false;
     }
-    if (bytes > 0) std::memcpy(out_.ring + place % kMessageRingBytes, payload, bytes);
+    ring_stores_.copy(out_.ring + place % kMessageRingBytes, payload, bytes);
     ring_sent_ = after(place, bytes);
     header.unused = kInRing;
     // The field `bytes` holds the length of the whole message. The payload may be only a piece of the message. The

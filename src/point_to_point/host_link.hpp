@@ -27,6 +27,7 @@
 
 #include "point_to_point/message_link.hpp"
 #include "shared_memory/arena.hpp"
+#include "shared_memory/staging_stores.hpp"
 
 namespace collectives {
 
@@ -129,6 +130,7 @@ class HostLink final : public MessageLink {
   std::uint64_t ring_sent_ = 0, ring_read_ = 0;  // bytes of the ring used, and released by the peer
   std::uint64_t received_ = 0, published_ = 0;   // lines read, and of these, lines that the peer may use again
   std::uint64_t ring_received_ = 0;
+  StagingStores ring_stores_;
   std::uint64_t received_at_send_ = 0;  // lines read at the last call of peer_has_ended()
   unsigned unanswered_ = 0;             // calls of peer_has_ended() since then in which no further line had been read
   bool open_ = false;                   // whether receive() has returned a message that take() has not ended

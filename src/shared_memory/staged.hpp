@@ -54,6 +54,7 @@
 #include "shared_memory/host_operands.hpp"
 #include "shared_memory/host_task.hpp"
 #include "shared_memory/staging_rings.hpp"
+#include "shared_memory/staging_stores.hpp"
 #include "shared_memory/subgroup_memory.hpp"
 
 namespace collectives {
@@ -109,6 +110,8 @@ class Staged {
   bool owners_ = false;    // whether ranks combine the slices that they own
   bool collects_ = false;  // whether every rank wants all slices
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
+  StagingStores staging_stores_;
+  bool times_stores_ = false;  // whether staging_stores_ chooses the stores that stage values
 
   std::uint64_t chunks_ = 0;             // number of chunks of the current collective
   std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes
