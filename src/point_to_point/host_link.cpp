@@ -24,31 +24,17 @@ bool HostLink::search_end() const noexcept {
 }
 
 bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
-  const bool has_payload = envelope.kind == MessageKind::eager || envelope.kind == MessageKind::data;
   const bool in_lines = envelope.kind == MessageKind::eager && bytes <= kInlineBytes;
-  const std::uint64_t lines = in_lines ? lines_for(bytes) : 1;
-  if (!has_lines(lines)) return false;
-  Envelope header = envelope;
-  if (has_payload && !in_lines) {
-    const std::uint64_t place = place_in_ring(ring_sent_, bytes);
-    if (place + bytes - ring_read_ > kMessageRingBytes) {
-      ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
-      if (place + bytes - ring_read_ > kMessageRingBytes) return false;
-    }
-    ring_stores_.copy(out_.ring + place % kMessageRingBytes, payload, bytes);
-    ring_sent_ = after(place, bytes);
-    header.unused = kInRing;
-    // The field `bytes` holds the length of the whole message. The payload may be only a piece of the message. The
-    // field `name`, which is otherwise unused here, therefore holds the length of the payload.
-    header.name = bytes;
-  }
+  if (!in_lines && (envelope.kind == MessageKind::eager || envelope.kind == MessageKind::data))
+    return send_in_ring(envelope, payload, bytes);
+  if (!has_lines(in_lines ? lines_for(bytes) : 1)) return false;
   MessageLine* line = &out_.lines[sent_ % kMessageLines];
   if (!in_lines) {
-    std::memcpy(line->payload, &header, sizeof header);
+    std::memcpy(line->payload, &envelope, sizeof envelope);
     line->stamp.store(++sent_, std::memory_order_release);
     return true;
   }
-  std::memcpy(line->payload, &header, kHeader);
+  std::memcpy(line->payload, &envelope, kHeader);
   std::size_t done = std::min(bytes, kInFirst);
   if (done > 0) std::memcpy(line->payload + kHeader, payload, done);
   line->stamp.store(++sent_, std::memory_order_release);
@@ -62,6 +48,33 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
   return true;
 }
 
+/// Sends a message whose payload lies in the ring. After each piece of the payload, writes a line. The first line holds
+/// the envelope, and the others are empty.
+bool HostLink::send_in_ring(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
+  const std::uint64_t lines = ring_lines(bytes);
+  if (!has_lines(lines)) return false;
+  const std::uint64_t place = place_in_ring(ring_sent_, bytes);
+  if (place + bytes - ring_read_ > kMessageRingBytes) {
+    ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
+    if (place + bytes - ring_read_ > kMessageRingBytes) return false;
+  }
+  ring_sent_ = after(place, bytes);
+  Envelope header = envelope;
+  header.unused = kInRing;
+  // The field `bytes` holds the length of the whole message. The payload may be only a part of the message. The field
+  // `name`, which is otherwise unused here, therefore holds the length of the payload.
+  header.name = bytes;
+  std::memcpy(out_.lines[sent_ % kMessageLines].payload, &header, sizeof header);
+  for (std::uint64_t piece = 0; piece < lines; ++piece) {
+    const std::size_t first = piece * kRingPiece;
+    ring_stores_.copy(out_.ring + place % kMessageRingBytes + first, payload + first,
+                      std::min(bytes - first, kRingPiece));
+    out_.lines[sent_ % kMessageLines].stamp.store(sent_ + 1, std::memory_order_release);
+    ++sent_;
+  }
+  return true;
+}
+
 /// Reads the envelope of the next message. Returns false if the sender has not yet written all lines of the payload.
 bool HostLink::read_header() {
   const MessageLine& line = in_.lines[received_ % kMessageLines];
@@ -70,8 +83,7 @@ bool HostLink::read_header() {
   if (in_lines) {
     payload_ = envelope_.bytes;
     const std::uint64_t last = received_ + lines_for(payload_);
-    if (last > received_ + 1 && in_.lines[(last - 1) % kMessageLines].stamp.load(std::memory_order_acquire) != last)
-      return false;
+    if (last > received_ + 1 && !has_arrived(last)) return false;
   } else {
     std::memcpy(static_cast<void*>(&envelope_), line.payload, sizeof envelope_);
     payload_ = envelope_.unused == kInRing ? envelope_.name : 0;
@@ -80,11 +92,13 @@ bool HostLink::read_header() {
   return true;
 }
 
-void HostLink::take(std::byte* to) {
-  if (envelope_.kind == MessageKind::eager && envelope_.unused != kInRing) {
+bool HostLink::take(std::byte* to) {
+  if (in_ring()) return take_from_ring(to);
+  std::uint64_t lines = 1;
+  if (envelope_.kind == MessageKind::eager) {
+    lines = lines_for(payload_);
     std::size_t done = std::min(payload_, kInFirst);
     const std::byte* const first = in_.lines[received_ % kMessageLines].payload + kHeader;
-    const std::uint64_t lines = lines_for(payload_);
     if (to != nullptr && done > 0) {
       if (done == 8)
         std::memcpy(to, first, 8);
@@ -96,15 +110,23 @@ void HostLink::take(std::byte* to) {
         done += part;
       }
     }
-    return release_lines(lines);
   }
-  if (envelope_.unused == kInRing) {
-    const std::uint64_t place = place_in_ring(ring_received_, payload_);
-    if (to != nullptr && payload_ > 0) std::memcpy(to, in_.ring + place % kMessageRingBytes, payload_);
-    ring_received_ = after(place, payload_);
-    in_.ring_read.value.store(ring_received_, std::memory_order_release);
+  release_lines(lines);
+  return true;
+}
+
+bool HostLink::take_from_ring(std::byte* to) {
+  const std::uint64_t place = place_in_ring(ring_received_, payload_), lines = ring_lines(payload_);
+  for (; pieces_taken_ < lines; ++pieces_taken_) {
+    if (!has_arrived(received_ + pieces_taken_ + 1)) return false;
+    const std::size_t first = pieces_taken_ * kRingPiece, bytes = std::min(payload_ - first, kRingPiece);
+    if (to != nullptr && bytes > 0) std::memcpy(to + first, in_.ring + place % kMessageRingBytes + first, bytes);
   }
-  release_lines(1);
+  pieces_taken_ = 0;
+  ring_received_ = after(place, payload_);
+  in_.ring_read.value.store(ring_received_, std::memory_order_release);
+  release_lines(lines);
+  return true;
 }
 
 }  // namespace collectives

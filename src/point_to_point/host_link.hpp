@@ -2,7 +2,8 @@
 //
 // Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and a ring of
 // 128 KiB. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
-// that follow. A longer payload lies in the ring.
+// that follow. A longer payload lies in the ring. The sender writes it in pieces of 8 KiB, and a line after each piece.
+// The receiver copies a piece while the sender writes the next one.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
@@ -48,7 +49,8 @@ class HostLink final : public MessageLink {
   }
   const Envelope* receive(std::byte*, std::size_t) override { return arrived(); }
   std::size_t payload_bytes() const noexcept override { return payload_; }
-  void take(std::byte* to) override;
+  bool is_complete() const noexcept override { return !in_ring() || has_arrived(received_ + ring_lines(payload_)); }
+  bool take(std::byte* to) override;
 
   /// Returns whether the peer has left or is known to have ended. Costs one load if this rank has read a message of the
   /// peer since the last call. Otherwise sometimes searches for ended ranks.
@@ -70,7 +72,7 @@ class HostLink final : public MessageLink {
   /// Returns the envelope of the next message, or null. Costs one load if there is none.
   const Envelope* arrived() {
     if (open_) return &envelope_;
-    if (in_.lines[received_ % kMessageLines].stamp.load(std::memory_order_acquire) != received_ + 1) return nullptr;
+    if (!has_arrived(received_ + 1)) return nullptr;
     return read_header() ? &envelope_ : nullptr;
   }
 
@@ -79,12 +81,26 @@ class HostLink final : public MessageLink {
   static constexpr std::size_t kHeader = 16, kInFirst = kLinePayload - kHeader;
   static constexpr std::uint16_t kInRing = 1;  // value of Envelope::unused: the payload lies in the ring
 
+  // Maximum length in bytes of a piece of a payload in the ring. Each piece has a line, so that the receiver copies a
+  // piece while the sender copies the next one. With shorter pieces, the transfer of the lines takes longer than it
+  // saves.
+  static constexpr std::size_t kRingPiece = 8 << 10;
+
   // Number of unanswered sends per reading of the clock, which tells whether a search is due. A reading takes some 4
   // ns, so it costs such a send 1 ns.
   static constexpr unsigned kSendsPerSearch = 4;
 
   static std::uint64_t lines_for(std::size_t bytes) noexcept {
     return bytes <= kInFirst ? 1 : 1 + (bytes - kInFirst + kLinePayload - 1) / kLinePayload;
+  }
+  /// Returns the number of lines of a payload in the ring.
+  static std::uint64_t ring_lines(std::size_t bytes) noexcept {
+    return std::max<std::uint64_t>(1, (bytes + kRingPiece - 1) / kRingPiece);
+  }
+  bool in_ring() const noexcept { return envelope_.unused == kInRing; }
+  /// Returns whether the line with this number has arrived. Numbers begin with 1.
+  bool has_arrived(std::uint64_t number) const noexcept {
+    return in_.lines[(number - 1) % kMessageLines].stamp.load(std::memory_order_acquire) == number;
   }
   bool has_lines(std::uint64_t lines) {
     if (sent_ + lines - lines_read_ <= kMessageLines) return true;
@@ -104,6 +120,8 @@ class HostLink final : public MessageLink {
     return true;
   }
   bool send_long(const Envelope& envelope, const std::byte* payload, std::size_t bytes);
+  bool send_in_ring(const Envelope& envelope, const std::byte* payload, std::size_t bytes);
+  bool take_from_ring(std::byte* to);
   /// Searches for ended ranks, unless a rank of this host has just done so. Returns whether the peer has ended.
   bool search_end() const noexcept;
   bool read_header();
@@ -136,6 +154,7 @@ class HostLink final : public MessageLink {
   bool open_ = false;                   // whether receive() has returned a message that take() has not ended
   Envelope envelope_;
   std::size_t payload_ = 0;
+  std::uint64_t pieces_taken_ = 0;  // pieces of this payload that take() has copied from the ring
 };
 
 }  // namespace collectives

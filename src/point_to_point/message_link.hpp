@@ -27,9 +27,12 @@ class MessageLink {
   virtual const Envelope* receive(std::byte* place, std::size_t bytes) = 0;
   /// Returns the length of the payload of the message that receive() has returned.
   virtual std::size_t payload_bytes() const noexcept = 0;
+  /// Returns whether the whole payload of the message that receive() has returned has arrived.
+  virtual bool is_complete() const noexcept { return true; }
   /// Copies the payload of the message that receive() has returned to `to`, unless `to` is null or receive() has stored
-  /// it there. Ends the message.
-  virtual void take(std::byte* to) = 0;
+  /// it there. Ends the message and returns true if the whole payload has arrived. Otherwise copies the bytes that have
+  /// arrived and returns false. The caller then calls the function again later, with the same address.
+  virtual bool take(std::byte* to) = 0;
   /// Returns whether no further message can arrive, because the peer is lost.
   virtual bool ended() const noexcept { return false; }
 };

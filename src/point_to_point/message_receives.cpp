@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/wait.hpp"
 #include "collectives/error.hpp"
@@ -47,7 +48,7 @@ void MessageReceives::take_stored(MessageOperation& receive, StoredMessage& stor
 
 bool MessageReceives::end_at_once(MessageOperation& receive, int polls) {
   const MessageCall& call = receive.call;
-  if (call.peer < 0 || !matching_.is_clear(call.peer)) return false;
+  if (call.peer < 0 || !matching_.is_clear(call.peer) || sender(call.peer).filling != nullptr) return false;
   HostLink* const link = links_[call.peer].host;
   if (link == nullptr) return false;
   const Envelope* arrived = link->arrived();
@@ -55,8 +56,14 @@ bool MessageReceives::end_at_once(MessageOperation& receive, int polls) {
   if (arrived == nullptr || arrived->kind != MessageKind::eager || arrived->tag != call.tag ||
       arrived->bytes != receive.bytes || arrived->type != call.type)
     return false;
-  link->take(call.data);
   receive.source = call.peer;
+  bool whole = link->take(call.data);
+  for (; !whole && --polls > 0; whole = link->take(call.data)) relax();
+  if (!whole) {
+    sender(call.peer).filling = &receive;
+    calls_.add(receive);
+    return true;
+  }
   give_credit(call.peer, receive.bytes);
   calls_.complete(receive);
   return true;
@@ -81,24 +88,31 @@ const Envelope* MessageReceives::next_from_host(Rank from) {
   return link.receive(stream->call.data + stream->moved, std::min(link.longest_piece(), stream->bytes - stream->moved));
 }
 
-void MessageReceives::take(Rank from, const Envelope& arrived) {
+bool MessageReceives::take(Rank from, const Envelope& arrived) {
   if (arrived.kind == MessageKind::eager) return take_eager(from, arrived);
   if (arrived.kind == MessageKind::data) return take_data(from, arrived);
   const Envelope request = arrived;  // copied, because the link may reuse its memory after take()
   links_[from].link->take(nullptr);
   take_request(from, request);
+  return true;
 }
 
-void MessageReceives::take_eager(Rank from, const Envelope& envelope) {
+bool MessageReceives::take_eager(Rank from, const Envelope& envelope) {
   MessageLink& link = *links_[from].link;
   const std::size_t bytes = envelope.bytes;
-  MessageOperation* const receive = matching_.take_receive(from, envelope.tag);
-  if (receive == nullptr) return link.take(matching_.store(from, envelope, bytes).payload.data());
-  check_shape(*receive, from, envelope);
-  link.take(receive->call.data);
-  receive->source = from;
+  MessageOperation*& filling = sender(from).filling;
+  if (filling == nullptr) {
+    MessageOperation* const receive = matching_.take_receive(from, envelope.tag);
+    if (receive == nullptr)
+      return link.is_complete() && link.take(matching_.store(from, envelope, bytes).payload.data());
+    check_shape(*receive, from, envelope);
+    receive->source = from;
+    filling = receive;
+  }
+  if (!link.take(filling->call.data)) return false;
   give_credit(from, bytes);
-  calls_.complete(*receive);
+  calls_.complete(*std::exchange(filling, nullptr));
+  return true;
 }
 
 void MessageReceives::take_request(Rank from, const Envelope& envelope) {
@@ -112,17 +126,18 @@ void MessageReceives::take_request(Rank from, const Envelope& envelope) {
   accept(*receive, from, envelope);
 }
 
-void MessageReceives::take_data(Rank from, const Envelope& envelope) {
+bool MessageReceives::take_data(Rank from, const Envelope& envelope) {
   MessageLink& link = *links_[from].link;
   MessageOperation* const receive = sender(from).streams.front();
   const std::size_t bytes = link.payload_bytes();
   if (receive == nullptr || receive->id != envelope.id || bytes > receive->bytes - receive->moved)
     throw Error(Errc::mismatch, "data of a point-to-point message have arrived that no receive wants", self_, from);
-  link.take(receive->call.data + receive->moved);
+  if (!link.take(receive->call.data + receive->moved)) return false;
   receive->moved += bytes;
-  if (receive->moved < receive->bytes) return;
+  if (receive->moved < receive->bytes) return true;
   sender(from).streams.remove(*receive);
   calls_.complete(*receive);
+  return true;
 }
 
 void MessageReceives::give_credit(Rank from, std::uint64_t bytes) {
@@ -174,6 +189,7 @@ void MessageReceives::forget() noexcept {
   for (Sender& one : senders_) {
     one.copies.clear();
     one.streams.clear();
+    one.filling = nullptr;
   }
   matching_.forget_posted();
 }

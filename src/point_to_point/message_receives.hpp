@@ -44,8 +44,10 @@ class MessageReceives {
     const MessageLinks::End& end = links_[from];
     return end.host != nullptr ? end.host->arrived() : next_from_host(from);
   }
-  /// Takes a message that next_from() has returned: eager, request or data. Throws Error{mismatch}.
-  void take(Rank from, const Envelope& arrived);
+  /// Takes a message that next_from() has returned: eager, request or data. Returns whether the message has ended. If
+  /// not, a part of its payload has not arrived yet, and next_from() returns the message again. Throws
+  /// Error{mismatch}.
+  bool take(Rank from, const Envelope& arrived);
   /// Copies one piece of the oldest message from a rank whose memory this rank reads.
   void progress(Rank from) {
     if (!sender(from).copies.empty()) copy_piece(from);
@@ -63,14 +65,15 @@ class MessageReceives {
   struct Sender {
     MessageList copies;                                  // receives that copy data themselves; the first has begun
     MessageList streams;                                 // receives that wait for data, in the order of the data
+    MessageOperation* filling = nullptr;                 // receive with a part of the payload of an eager message
     std::uint64_t eager_taken = 0, taken_published = 0;  // credit of the sender
   };
   Sender& sender(Rank rank) noexcept { return senders_[static_cast<std::size_t>(rank)]; }
 
   const Envelope* next_from_host(Rank from);
-  void take_eager(Rank from, const Envelope& envelope);
+  bool take_eager(Rank from, const Envelope& envelope);
   void take_request(Rank from, const Envelope& envelope);
-  void take_data(Rank from, const Envelope& envelope);
+  bool take_data(Rank from, const Envelope& envelope);
   void take_stored(MessageOperation& receive, StoredMessage& stored);
   /// Begins to receive a long message that `receive` has matched.
   void accept(MessageOperation& receive, Rank from, const Envelope& request);

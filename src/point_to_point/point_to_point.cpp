@@ -142,11 +142,12 @@ void PointToPoint::take_arrived(Rank from) {
   for (int taken = 0; taken < kMessagesPerTurn; ++taken) {
     const Envelope* const arrived = receives_.next_from(from);
     if (arrived == nullptr) return;
-    calls_.note_move();
     if (!is_answer(arrived->kind)) {
-      receives_.take(from, *arrived);
+      if (!receives_.take(from, *arrived)) return;
+      calls_.note_move();
       continue;
     }
+    calls_.note_move();
     const Envelope answer = *arrived;  // copied, because the link may reuse its memory after take()
     links_[from].link->take(nullptr);
     sends_.take_answer(from, answer);

@@ -56,10 +56,11 @@ const Envelope* WireLink::receive(std::byte* place, std::size_t bytes) {
   return &envelope_;
 }
 
-void WireLink::take(std::byte* to) {
+bool WireLink::take(std::byte* to) {
   if (to != nullptr && to != data_ && payload_ > 0) std::memmove(to, data_, payload_);
   open_ = false;
   wire_.release(peer_);
+  return true;
 }
 
 }  // namespace collectives

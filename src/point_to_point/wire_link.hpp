@@ -30,7 +30,7 @@ class WireLink final : public MessageLink {
   bool lends(const std::byte* data, std::size_t bytes) const noexcept override { return wire_.lent(data, bytes); }
   const Envelope* receive(std::byte* place, std::size_t bytes) override;
   std::size_t payload_bytes() const noexcept override { return payload_; }
-  void take(std::byte* to) override;
+  bool take(std::byte* to) override;
   bool ended() const noexcept override { return wire_.is_blocked_on_failed_peer(peer_); }
 
  private:

@@ -52,7 +52,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 23;
+inline constexpr std::uint64_t kProtocol = 24;
 
 /// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
 inline constexpr std::size_t kPolledBytes = 128;
