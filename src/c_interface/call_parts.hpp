@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "c_interface/calls.hpp"
 
@@ -39,8 +40,10 @@ struct Buffers {
 
 inline Buffers buffers_of_all_to_all(const Communicator& comm, const void* input, void* output, std::size_t count,
                                      DataType type) {
-  const std::size_t whole = equal(comm, count).whole;
-  return {{input, whole, type}, {output, whole, type}};
+  const std::size_t whole = equal(comm, count).whole, ranks = static_cast<std::size_t>(comm.size());
+  // Both buffers would shrink alike if the product overflowed, so the C++ function could not notice it.
+  const std::size_t checked = whole / ranks == count ? whole : std::numeric_limits<std::size_t>::max();
+  return {{input, checked, type}, {output, checked, type}};
 }
 /// Returns the buffers of a gather. Only the root has an output.
 inline Buffers buffers_of_gather(const Communicator& comm, const void* input, void* output, std::size_t count,

@@ -50,6 +50,19 @@ DataType type_of(const Call& call) {
 
 std::size_t bytes_of(const GroupMember& member) { return member.count() * size_of(type_of(member.call)); }
 
+/// Returns a hash of the number of members, of their lengths in order, and of their parts and displacements. It is part
+/// of the signature, which ranks compare. If the packs of two ranks have different members, all ranks therefore get an
+/// error. The sums of the parts would not suffice: another member may even out a difference between two ranks.
+std::uint64_t layout_of(std::span<const GroupMember> members, std::span<const std::size_t> lengths) {
+  const auto with = [](std::span<const std::size_t> list, std::uint64_t hash) {
+    return hash_bytes(list.data(), list.size_bytes(), hash);
+  };
+  std::uint64_t hash = with(lengths, lengths.size());
+  if (!is_divided(members.front().call.collective)) return hash;
+  for (const GroupMember& member : members) hash = with(member.lists.displacements, with(member.parts, hash));
+  return hash;
+}
+
 }  // namespace
 
 GroupPack::GroupPack(GroupMember member, const Options& options, std::exception_ptr refused)
@@ -180,14 +193,7 @@ Call GroupPack::prepare(const std::shared_ptr<ScratchPool>& pool, Rank rank) {
     call.counts = parts_;
     call.has_counts = true;
   }
-  // The field `layout` is a hash of the number of members, of their lengths in order, and of their displacements. It is
-  // part of the signature, which ranks compare. If the packs of two ranks have different members, all ranks therefore
-  // get an error.
-  call.layout = hash_bytes(lengths_.data(), lengths_.size() * sizeof lengths_[0], lengths_.size());
-  for (const GroupMember& member : members_) {
-    const std::span<const std::size_t> displacements = member.lists.displacements;
-    if (!displacements.empty()) call.layout = hash_bytes(displacements.data(), displacements.size_bytes(), call.layout);
-  }
+  call.layout = layout_of(members_, lengths_);
   if (!call.has_counts) call.lengths = lengths_;
   const bool fused = members_.size() > 1;
   if (fused && any_named_) call.names = names_;

@@ -246,8 +246,8 @@ void check_countable(const Call& call, Rank rank, int size, const NamedCount& mi
   if (!call.has_counts) bytes_of(call, rank, mine.count * static_cast<std::size_t>(size), type_of(call));
 }
 
-/// Checks that the part of this rank overlaps no other part of the input, if the result replaces that part. Peers read
-/// the other parts, also after the result is written.
+/// Checks that the part of this rank in a reduce-scatter overlaps no other part of the input, if the result replaces
+/// that part. Peers read the other parts, also after the result is written. A scatter in place writes nothing there.
 void check_part_in_place(const Call& call, Rank rank) {
   const auto self = static_cast<std::size_t>(rank);
   for (std::size_t r = 0; r < call.displacements.size(); ++r) {
@@ -300,7 +300,8 @@ std::uintptr_t check_shape(const Call& call, Rank rank, int size) {
       [[fallthrough]];
     case Collective::reduce_scatter: {
       const std::uintptr_t mine = input + check_parts(call, rank, size, in, out) * element;
-      if (reinterpret_cast<std::uintptr_t>(call.output.data) == mine) check_part_in_place(call, rank);
+      if (call.collective == Collective::reduce_scatter && reinterpret_cast<std::uintptr_t>(call.output.data) == mine)
+        check_part_in_place(call, rank);
       return mine;
     }
     case Collective::gather:

@@ -223,8 +223,8 @@ std::string first_length_text(const std::vector<Alike>& groups) {
     };
     const std::string_view what = displaced ? "displacements" : a.signature.has_counts ? "counts" : "lengths";
     const std::string_view place = a.signature.has_counts ? "rank" : "tensor";
-    if (at == x.size() && at == y.size())  // a record keeps the first lengths of a group, and no displacements
-      return at < kDetailLengths / 2 ? "; displacements differ"
+    if (at == x.size() && at == y.size())  // a record of a group keeps neither the parts of a tensor nor displacements
+      return at < kDetailLengths / 2 ? "; counts or displacements of a tensor differ"
                                      : fmt::format("; {} differ after {} {}", what, place, at - 1);
     return fmt::format("; {} differ first at {} {}: {} and {}", what, place, at, value(x), value(y));
   }

@@ -85,6 +85,9 @@ void SendABlockToEachRank(Comm* comm) {
   }
   INVALID("input_counts is null",
           collectives_all_to_all_v(comm, NULL, NULL, NULL, NULL, NULL, NULL, COLLECTIVES_I32, NULL));
+  const size_t p = size_of(comm), too_many = SIZE_MAX / p + 1;  // p times as many are 0 to p - 1, modulo 2^64
+  int32_t data[3] = {0}, other[3];
+  if (p > 1) INVALID("overflow", collectives_all_to_all(comm, data, other, too_many, COLLECTIVES_I32, NULL));
 }
 
 void SendABlockToEachRankApart(Comm* comm) { SendABlockToEachRank(comm); }

@@ -233,6 +233,27 @@ TEST_P(PartsOfTheRoot, AreGatheredAndScatteredWithCountsOfTheirOwn) {
   });
 }
 
+TEST_P(PartsOfTheRoot, AreScatteredInPlaceAlsoIfTheyOverlapTheRootsOwn) {
+  run([](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+    for (const std::size_t each : {2u, 600u, 9'000u})
+      for (const Rank root : {0, comm.size() - 1}) {
+        std::vector<std::size_t> counts(p, each), displacements(p);
+        for (std::size_t r = 0; r < p; ++r) displacements[r] = r * each / 2;
+        std::vector<std::int32_t> whole(displacements.back() + each), part(each);
+        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = element(root, 0, i);
+        const auto before = whole;
+        const std::span<std::int32_t> own = std::span(whole).subspan(displacements[self], each);
+        if (comm.rank() == root)
+          comm.scatter_v(whole, own, {counts, displacements}, root);
+        else
+          comm.scatter_v(ConstBuffer(), part, {}, root);
+        EXPECT_EQ(whole, before) << each;
+        EXPECT_TRUE(comm.rank() == root || std::ranges::equal(part, own)) << each;
+      }
+  });
+}
+
 /// Makes a call that must fail with a mismatch, at the latest in the barrier after it. `run` runs a function on all
 /// ranks. Returns the text of the error, which must be equal on all ranks.
 template <class Run, class Call>

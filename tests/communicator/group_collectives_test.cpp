@@ -349,7 +349,33 @@ TEST(GroupOfCollectives, WithDisplacementsThatDifferBetweenRanksIsAMismatch) {
           comm.barrier();
         });
         EXPECT_EQ(error.code(), Errc::mismatch);
-        EXPECT_SAYS(error.what(), "displacements differ");
+        EXPECT_SAYS(error.what(), "displacements of a tensor differ");
+      });
+}
+
+TEST(GroupOfCollectives, WithPartsThatDifferBetweenRanksIsAMismatchAlsoIfSumsOfPartsAreEqual) {
+  const std::vector<std::size_t> rising{1, 2}, falling{2, 1}, turned{2, 0};
+  const PartLayout pairs[][2] = {{rising, falling}, {{rising, turned}, rising}};  // rank 1 swaps the two layouts
+  for (const bool gathers : {true, false})
+    for (const auto& layouts : pairs)
+      run_communicators(2, [&](Communicator& comm) {
+        std::vector<float> mine[2], all[2];
+        Group group = comm.group();
+        for (std::size_t tensor = 0; tensor < 2; ++tensor) {
+          const PartLayout& parts = layouts[tensor ^ static_cast<std::size_t>(comm.rank())];
+          mine[tensor].resize(parts.counts[static_cast<std::size_t>(comm.rank())]);
+          all[tensor].resize(3);
+          if (gathers)
+            group.all_gather_v(mine[tensor], all[tensor], parts);
+          else
+            group.reduce_scatter_v(all[tensor], mine[tensor], parts);
+        }
+        const Error error = error_of([&] {
+          group.run();
+          comm.barrier();
+        });
+        EXPECT_EQ(error.code(), Errc::mismatch);
+        EXPECT_SAYS(error.what(), "; counts or displacements of a tensor differ");
       });
 }
 

@@ -111,7 +111,7 @@ TEST(DescribeMismatch, NamesDetailsInWords) {
   Signature displaced = group;
   displaced.counts_hash = 2;
   EXPECT_NE(text_of({arrived(0, group, {.lengths = {4, 6}}), arrived(1, displaced, {.lengths = {4, 6}})})
-                .find("; displacements differ"),
+                .find("; counts or displacements of a tensor differ"),
             std::string::npos);
   const Signature top{.count = 10, .wire = WireName("top 5", 1)};
   Signature pot = top;

@@ -78,6 +78,10 @@ TEST(Parts, OfAnInputAreRefusedIfTheOutputReplacesOneThatOverlapsAnother) {
   EXPECT_SAYS(refusal(call, 2), "the output replaces part 2 of the input, which overlaps part 1");
   call.output = out(3, 8);
   EXPECT_EQ(refusal(call, 0), "accepted") << "parts 1 and 2 overlap, and part 0 does not";
+  call.collective = Collective::scatter;
+  call.root = 1;
+  call.output = out(4, 1);
+  EXPECT_EQ(refusal(call, 1), "accepted") << "a scatter in place writes nothing at the root";
 }
 
 TEST(Parts, AreRefusedIfTheirListsHaveAnotherLength) {
