@@ -1,7 +1,7 @@
 // Implementation of the host link, which carries point-to-point messages between two ranks of one host. Each direction
-// has a channel in shared memory, which consists of 64 cache lines, called lines, and a ring of bytes. An envelope is
-// the header of a message. An envelope takes less than one line. A short payload follows in the same line and in the
-// next lines. A longer payload lies in the ring.
+// has a channel in shared memory, which consists of 64 cache lines, called lines, and two rings of bytes. An envelope
+// is the header of a message. An envelope takes less than one line. A short payload follows in the same line and in
+// the next lines. A longer payload lies in a ring.
 #include "point_to_point/host_link.hpp"
 
 #include <chrono>
@@ -14,7 +14,15 @@ HostLink::HostLink(const Arena& arena, int peer)
     : arena_(arena),
       departed_(arena.block(peer).departed),
       out_(arena.messages(arena.self(), peer)),
-      in_(arena.messages(peer, arena.self())) {}
+      in_(arena.messages(peer, arena.self())),
+      out_rings_(rings_of(arena, arena.self(), peer)),
+      in_rings_(rings_of(arena, peer, arena.self())) {}
+
+HostLink::Rings HostLink::rings_of(const Arena& arena, int from, int to) {
+  MessageChannel& channel = arena.messages(from, to);
+  return {Ring{channel.ring, &channel.ring_read[0].value},
+          Ring{arena.long_ring(from, to), &channel.ring_read[1].value}};
+}
 
 bool HostLink::search_end() const noexcept {
   // Minimum time between searches for ended ranks of this host. Checks of collectives have the same minimum.
@@ -53,12 +61,10 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
 bool HostLink::send_in_ring(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
   const std::uint64_t lines = ring_lines(bytes);
   if (!has_lines(lines)) return false;
-  const std::uint64_t place = place_in_ring(ring_sent_, bytes);
-  if (place + bytes - ring_read_ > kMessageRingBytes) {
-    ring_read_ = out_.ring_read.value.load(std::memory_order_acquire);
-    if (place + bytes - ring_read_ > kMessageRingBytes) return false;
-  }
-  ring_sent_ = after(place, bytes);
+  Ring& ring = ring_of(out_rings_, bytes);
+  const std::uint64_t place = ring.place(bytes);
+  if (!ring.has_space(place, bytes)) return false;
+  ring.use(place, bytes);
   Envelope header = envelope;
   header.unused = kInRing;
   // The field `bytes` holds the length of the whole message. The payload may be only a part of the message. The field
@@ -67,8 +73,7 @@ bool HostLink::send_in_ring(const Envelope& envelope, const std::byte* payload, 
   std::memcpy(out_.lines[sent_ % kMessageLines].payload, &header, sizeof header);
   for (std::uint64_t piece = 0; piece < lines; ++piece) {
     const std::size_t first = piece * kRingPiece;
-    ring_stores_.copy(out_.ring + place % kMessageRingBytes + first, payload + first,
-                      std::min(bytes - first, kRingPiece));
+    ring_stores_.copy(ring.at(place) + first, payload + first, std::min(bytes - first, kRingPiece));
     out_.lines[sent_ % kMessageLines].stamp.store(sent_ + 1, std::memory_order_release);
     ++sent_;
   }
@@ -116,15 +121,16 @@ bool HostLink::take(std::byte* to) {
 }
 
 bool HostLink::take_from_ring(std::byte* to) {
-  const std::uint64_t place = place_in_ring(ring_received_, payload_), lines = ring_lines(payload_);
+  Ring& ring = ring_of(in_rings_, payload_);
+  const std::uint64_t place = ring.place(payload_), lines = ring_lines(payload_);
   for (; pieces_taken_ < lines; ++pieces_taken_) {
     if (!has_arrived(received_ + pieces_taken_ + 1)) return false;
     const std::size_t first = pieces_taken_ * kRingPiece, bytes = std::min(payload_ - first, kRingPiece);
-    if (to != nullptr && bytes > 0) std::memcpy(to + first, in_.ring + place % kMessageRingBytes + first, bytes);
+    if (to != nullptr && bytes > 0) std::memcpy(to + first, ring.at(place) + first, bytes);
   }
   pieces_taken_ = 0;
-  ring_received_ = after(place, payload_);
-  in_.ring_read.value.store(ring_received_, std::memory_order_release);
+  ring.use(place, payload_);
+  ring.read->store(ring.used, std::memory_order_release);
   release_lines(lines);
   return true;
 }

@@ -1,9 +1,14 @@
 // Host link: message link between two ranks of one host.
 //
-// Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and a ring of
-// 128 KiB. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
-// that follow. A longer payload lies in the ring. The sender writes it in pieces of 8 KiB, and a line after each piece.
+// Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and two rings
+// of bytes. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
+// that follow. A longer payload lies in a ring. The sender writes it in pieces of 8 KiB, and a line after each piece.
 // The receiver copies a piece while the sender writes the next one.
+//
+// A channel has two rings, because a payload passes through the caches. The short ring fits into the second-level cache
+// of both cores. Payloads from 8 KiB on lie in the long ring, of 2 MiB on hosts of four ranks or fewer. When the sender
+// uses a line of that ring again, the core of the receiver no longer caches the line. Otherwise each line must first be
+// taken from that core, and a payload of 32 KiB takes twice the time.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
@@ -14,8 +19,8 @@
 // `departed` of the peer. A rank finds ended processes of peers by a search, which takes one system call per rank. A
 // rank searches if it waits, or if a peer to which it sends does not answer.
 //
-// Price: the lines of a channel take 17 KiB of address space, and its ring takes 128 KiB. The kernel allocates a page
-// when the first message uses it. A pair that exchanges only short messages takes three pages per direction.
+// Price: a channel takes 145 KiB of address space and its long ring. The kernel allocates a page when the first message
+// uses it. A pair that exchanges only short messages takes three pages per direction.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "point_to_point/message_link.hpp"
@@ -93,7 +99,35 @@ class HostLink final : public MessageLink {
   static std::uint64_t lines_for(std::size_t bytes) noexcept {
     return bytes <= kInFirst ? 1 : 1 + (bytes - kInFirst + kLinePayload - 1) / kLinePayload;
   }
-  /// Returns the number of lines of a payload in the ring.
+  /// Length in bytes from which on a payload lies in the long ring.
+  static constexpr std::size_t kLongPayload = 8 << 10;
+
+  /// One ring of a channel, as the sender or the receiver uses it.
+  struct Ring {
+    std::span<std::byte> memory;
+    std::atomic<std::uint64_t>* read;  // bytes that the receiver has read, ever
+    std::uint64_t used = 0;            // bytes that this rank has written or read, ever
+    std::uint64_t released = 0;        // on the sender: last known value of `read`
+
+    /// Returns the position of the next payload of `bytes` bytes, counted since construction. A payload does not wrap
+    /// around.
+    std::uint64_t place(std::size_t bytes) const noexcept {
+      const std::uint64_t left = memory.size() - used % memory.size();
+      return left < bytes ? used + left : used;
+    }
+    std::byte* at(std::uint64_t place) const noexcept { return memory.data() + place % memory.size(); }
+    bool has_space(std::uint64_t place, std::size_t bytes) {
+      if (place + bytes - released <= memory.size()) return true;
+      released = read->load(std::memory_order_acquire);
+      return place + bytes - released <= memory.size();
+    }
+    void use(std::uint64_t place, std::size_t bytes) noexcept { used = (place + bytes + 63) / 64 * 64; }
+  };
+  using Rings = std::array<Ring, 2>;
+  static Rings rings_of(const Arena& arena, int from, int to);
+  static Ring& ring_of(Rings& rings, std::size_t bytes) noexcept { return rings[bytes >= kLongPayload ? 1 : 0]; }
+
+  /// Returns the number of lines of a payload in a ring.
   static std::uint64_t ring_lines(std::size_t bytes) noexcept {
     return std::max<std::uint64_t>(1, (bytes + kRingPiece - 1) / kRingPiece);
   }
@@ -133,21 +167,13 @@ class HostLink final : public MessageLink {
       published_ = received_;
     }
   }
-  /// Returns the offset in bytes, since construction, of the next payload of `bytes` bytes in a ring that is used up to
-  /// `used`. A payload does not wrap around.
-  static std::uint64_t place_in_ring(std::uint64_t used, std::size_t bytes) noexcept {
-    const std::uint64_t left = kMessageRingBytes - used % kMessageRingBytes;
-    return left < bytes ? used + left : used;
-  }
-  static std::uint64_t after(std::uint64_t place, std::size_t bytes) noexcept { return (place + bytes + 63) / 64 * 64; }
 
   const Arena& arena_;
   const PolledWord& departed_;  // whether the peer has left or ended
   MessageChannel &out_, &in_;
-  std::uint64_t sent_ = 0, lines_read_ = 0;      // lines sent, and of these, lines that the peer is known to have read
-  std::uint64_t ring_sent_ = 0, ring_read_ = 0;  // bytes of the ring used, and released by the peer
-  std::uint64_t received_ = 0, published_ = 0;   // lines read, and of these, lines that the peer may use again
-  std::uint64_t ring_received_ = 0;
+  std::uint64_t sent_ = 0, lines_read_ = 0;  // lines sent, and of these, lines that the peer is known to have read
+  Rings out_rings_, in_rings_;
+  std::uint64_t received_ = 0, published_ = 0;  // lines read, and of these, lines that the peer may use again
   StagingStores ring_stores_;
   std::uint64_t received_at_send_ = 0;  // lines read at the last call of peer_has_ended()
   unsigned unanswered_ = 0;             // calls of peer_has_ended() since then in which no further line had been read

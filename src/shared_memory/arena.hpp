@@ -42,6 +42,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -240,16 +241,16 @@ struct SharedCopy {
 };
 
 inline constexpr std::uint64_t kMessageLines = 64;           ///< lines of one message channel
-inline constexpr std::size_t kMessageRingBytes = 128 << 10;  ///< bytes of the ring of one message channel
+inline constexpr std::size_t kMessageRingBytes = 128 << 10;  ///< bytes of the short ring of one message channel
 
 /// Memory of the point-to-point messages from one rank to another.
 struct MessageChannel {
-  PolledWord lines_read;  ///< lines read, ever; written by the receiver
-  PolledWord ring_read;   ///< bytes of the ring read, ever; written by the receiver
-  PolledWord matched;     ///< bytes of eager messages that receives have taken, ever; written by the receiver
+  PolledWord lines_read;    ///< lines read, ever; written by the receiver
+  PolledWord ring_read[2];  ///< bytes of the short and of the long ring read, ever; written by the receiver
+  PolledWord matched;       ///< bytes of eager messages that receives have taken, ever; written by the receiver
   SharedCopy copy;
   MessageLine lines[kMessageLines];
-  alignas(4096) std::byte ring[kMessageRingBytes];  ///< payloads that are too long for lines
+  alignas(4096) std::byte ring[kMessageRingBytes];  ///< short ring: payloads that are too long for lines
 };
 
 /// Numbers that determine the layout of an arena. They are equal on all ranks of the host.
@@ -322,7 +323,11 @@ class Arena {
            number % kFrames * frame_stride_;
   }
   MessageChannel& messages(int from, int to) const noexcept {
-    return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + place(from, to) * sizeof(MessageChannel));
+    return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + place(from, to) * message_stride_);
+  }
+  /// Returns the long ring of a message channel.
+  std::span<std::byte> long_ring(int from, int to) const noexcept {
+    return {reinterpret_cast<std::byte*>(&messages(from, to) + 1), message_stride_ - sizeof(MessageChannel)};
   }
 
   /// Returns the process id of a local rank.
@@ -360,7 +365,8 @@ class Arena {
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
   std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
               gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, total_ = 0;
+              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, message_stride_ = 0,
+              total_ = 0;
 };
 
 /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls this

@@ -51,14 +51,30 @@ TEST_F(HostLinkTest, CarriesPayloadsOfEveryLength) {
 }
 
 TEST_F(HostLinkTest, RefusesAMessageWithoutSpaceAndTakesItLater) {
-  const auto payload = pattern(40'000, 1);
-  int sent = 0;
-  while (send(payload)) ++sent;
-  EXPECT_EQ(sent, 3) << "the ring has 128 KiB";
-  expect_next(payload);
-  EXPECT_TRUE(send(payload));
-  for (int i = 0; i < sent; ++i) expect_next(payload);
-  EXPECT_EQ(from_.arrived(), nullptr);
+  struct Case {
+    std::size_t bytes;
+    int sent;
+  };
+  // The short ring has space for 18 payloads of 7,000 bytes. The channel has lines for 12 payloads of 5 pieces.
+  for (const auto& [bytes, most] : {Case{7'000, 18}, Case{40'000, 12}}) {
+    const auto payload = pattern(bytes, 1);
+    int sent = 0;
+    while (send(payload)) ++sent;
+    EXPECT_EQ(sent, most) << bytes;
+    for (int i = 0; i < most; ++i) expect_next(payload);
+    EXPECT_EQ(from_.arrived(), nullptr);
+    EXPECT_TRUE(send(payload));
+    expect_next(payload);
+  }
+}
+
+TEST_F(HostLinkTest, UsesBothRingsInTurnManyTimes) {
+  for (unsigned turn = 0; turn < 200; ++turn) {
+    const auto longer = pattern(30'000 + turn, turn), shorter = pattern(5'000 + turn, turn);
+    ASSERT_TRUE(send(longer) && send(shorter)) << turn;
+    expect_next(longer);
+    expect_next(shorter);
+  }
 }
 
 TEST_F(HostLinkTest, TakesTheArrivedPartOfAPayload) {
@@ -67,7 +83,7 @@ TEST_F(HostLinkTest, TakesTheArrivedPartOfAPayload) {
   Envelope envelope{.kind = MessageKind::eager, .unused = 1, .tag = 5, .bytes = payload.size()};
   envelope.name = payload.size();
   std::memcpy(channel.lines[0].payload, &envelope, sizeof envelope);
-  std::memcpy(channel.ring, payload.data(), payload.size());
+  std::ranges::copy(payload, first_->long_ring(0, 1).begin());
   EXPECT_EQ(from_.arrived(), nullptr);
 
   constexpr std::size_t kPiece = 8 << 10;
