@@ -2,7 +2,7 @@
 //
 // A normal store needs its cache line in the cache of this core. The core of the reader often holds the line, because
 // it has read earlier data there. The line then moves from that core to this one. Between cores with a common cache,
-// this takes about one nanosecond per line, if many lines move. Between other cores, it took 25 ns per line on the
+// this takes two to eight nanoseconds per line, if many move. Between other cores, it took 25 ns per line on the
 // machines that were measured. A streaming store bypasses the caches and waits for no line. A message of 8 KiB between
 // such cores took 1.4 us by streaming stores, and 5 us by normal ones.
 //
