@@ -32,8 +32,8 @@ using namespace std::chrono_literals;
 // Time from the begin of a wait to the first list of missing ranks that rank 0 sends, and from one list to the next.
 // The other ranks log the missing ranks later than that, so that they know a recent list.
 constexpr auto kFirstList = 1s, kNextList = 5s;
-// Maximum number of records that rank 0 keeps of each rank between exchanges. A rank sends at most two: a contribution,
-// and then a farewell or the record that it gives up. While fewer have arrived, rank 0 also notices a lost connection.
+// Maximum number of records that rank 0 keeps of each rank between exchanges. A rank sends at most two. The first is a
+// contribution. The second is a farewell, or tells that the rank gives up. Rank 0 then still notices a lost connection.
 constexpr std::size_t kMostEarly = 3;
 // Time after a failure in which rank 0 still sends the cause to ranks that connect late.
 constexpr auto kAnswersAfterFailure = 1s;

@@ -1,7 +1,7 @@
 // Implementation of the host link, which carries point-to-point messages between two ranks of one host. Each direction
-// has a channel in shared memory, which consists of 64 cache lines, called lines, and two rings of bytes. An envelope
-// is the header of a message. An envelope takes less than one line. A short payload follows in the same line and in
-// the next lines. A longer payload lies in a ring.
+// has a channel in shared memory. A channel has 64 cache lines, called lines, and two rings of bytes. An envelope is
+// the header of a message. It takes less than one line. A short payload follows in the same line and in the next ones.
+// A longer payload lies in a ring.
 #include "point_to_point/host_link.hpp"
 
 #include <chrono>
@@ -21,7 +21,7 @@ HostLink::HostLink(const Arena& arena, int peer)
 HostLink::Rings HostLink::rings_of(const Arena& arena, int from, int to) {
   MessageChannel& channel = arena.messages(from, to);
   return {Ring{channel.ring, &channel.ring_read[0].value},
-          Ring{arena.long_ring(from, to), &channel.ring_read[1].value}};
+          Ring{channel.long_ring(arena.ranks()), &channel.ring_read[1].value}};
 }
 
 bool HostLink::search_end() const noexcept {
@@ -56,8 +56,8 @@ bool HostLink::send_long(const Envelope& envelope, const std::byte* payload, std
   return true;
 }
 
-/// Sends a message whose payload lies in the ring. After each piece of the payload, writes a line. The first line holds
-/// the envelope, and the others are empty.
+/// Sends a message whose payload lies in a ring. Writes a line after each piece. The first line holds the envelope. The
+/// others are empty.
 bool HostLink::send_in_ring(const Envelope& envelope, const std::byte* payload, std::size_t bytes) {
   const std::uint64_t lines = ring_lines(bytes);
   if (!has_lines(lines)) return false;
@@ -67,8 +67,8 @@ bool HostLink::send_in_ring(const Envelope& envelope, const std::byte* payload, 
   ring.use(place, bytes);
   Envelope header = envelope;
   header.unused = kInRing;
-  // The field `bytes` holds the length of the whole message. The payload may be only a part of the message. The field
-  // `name`, which is otherwise unused here, therefore holds the length of the payload.
+  // The payload may be only a part of the message. The field `bytes` holds the length of the message. The field `name`
+  // is otherwise unused here. It holds the length of the payload.
   header.name = bytes;
   std::memcpy(out_.lines[sent_ % kMessageLines].payload, &header, sizeof header);
   for (std::uint64_t piece = 0; piece < lines; ++piece) {

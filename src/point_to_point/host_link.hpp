@@ -2,13 +2,13 @@
 //
 // Each direction has a channel in the arena, the shared memory of the host. A channel has 64 cache lines and two rings
 // of bytes. An envelope, a message's header, lies in one line. A short payload lies in the same line and in the lines
-// that follow. A longer payload lies in a ring. The sender writes it in pieces of 8 KiB, and a line after each piece.
-// The receiver copies a piece while the sender writes the next one.
+// that follow. A longer payload lies in a ring. The sender writes it in pieces of 8 KiB. After each piece, it writes a
+// line. The receiver copies a piece while the sender writes the next one.
 //
-// A channel has two rings, because a payload passes through the caches. The short ring fits into the second-level cache
-// of both cores. Payloads from 8 KiB on lie in the long ring, of 2 MiB on hosts of four ranks or fewer. When the sender
-// uses a line of that ring again, the core of the receiver no longer caches the line. Otherwise each line must first be
-// taken from that core, and a payload of 32 KiB takes twice the time.
+// The short ring fits into the second-level cache of a core. Payloads from 8 KiB on lie in the long ring. Its length is
+// 2 MiB on hosts of up to four ranks. The sender thus uses a line again only after a long time. By then, the receiver's
+// core no longer caches the line. Otherwise, each line must first leave that core. A payload of 32 KiB then takes twice
+// the time.
 //
 // A line holds 56 bytes of payload and then a stamp, which is written last. The stamp is the number of the line since
 // construction, so a line from an earlier use never has the expected stamp. One cache miss of the receiver therefore
@@ -87,9 +87,7 @@ class HostLink final : public MessageLink {
   static constexpr std::size_t kHeader = 16, kInFirst = kLinePayload - kHeader;
   static constexpr std::uint16_t kInRing = 1;  // value of Envelope::unused: the payload lies in the ring
 
-  // Maximum length in bytes of a piece of a payload in the ring. Each piece has a line, so that the receiver copies a
-  // piece while the sender copies the next one. With shorter pieces, the transfer of the lines takes longer than it
-  // saves.
+  // Maximum bytes of a piece of a payload in a ring. With shorter pieces, their lines take longer than they save.
   static constexpr std::size_t kRingPiece = 8 << 10;
 
   // Number of unanswered sends per reading of the clock, which tells whether a search is due. A reading takes some 4
@@ -99,7 +97,7 @@ class HostLink final : public MessageLink {
   static std::uint64_t lines_for(std::size_t bytes) noexcept {
     return bytes <= kInFirst ? 1 : 1 + (bytes - kInFirst + kLinePayload - 1) / kLinePayload;
   }
-  /// Length in bytes from which on a payload lies in the long ring.
+  /// Minimum bytes of a payload in the long ring.
   static constexpr std::size_t kLongPayload = 8 << 10;
 
   /// One ring of a channel, as the sender or the receiver uses it.
@@ -109,8 +107,7 @@ class HostLink final : public MessageLink {
     std::uint64_t used = 0;            // bytes that this rank has written or read, ever
     std::uint64_t released = 0;        // on the sender: last known value of `read`
 
-    /// Returns the position of the next payload of `bytes` bytes, counted since construction. A payload does not wrap
-    /// around.
+    /// Returns the position of the next payload, in bytes since construction. A payload does not wrap around.
     std::uint64_t place(std::size_t bytes) const noexcept {
       const std::uint64_t left = memory.size() - used % memory.size();
       return left < bytes ? used + left : used;

@@ -30,8 +30,8 @@ class MessageLink {
   /// Returns whether the whole payload of the message that receive() has returned has arrived.
   virtual bool is_complete() const noexcept { return true; }
   /// Copies the payload of the message that receive() has returned to `to`, unless `to` is null or receive() has stored
-  /// it there. Ends the message and returns true if the whole payload has arrived. Otherwise copies the bytes that have
-  /// arrived and returns false. The caller then calls the function again later, with the same address.
+  /// it there. Ends the message and returns true if the whole payload has arrived. Otherwise copies the arrived bytes
+  /// and returns false. The caller then calls it again later with the same address.
   virtual bool take(std::byte* to) = 0;
   /// Returns whether no further message can arrive, because the peer is lost.
   virtual bool ended() const noexcept { return false; }

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -81,13 +80,6 @@ std::optional<ArenaHandle> parse_handle(std::string_view text) {
                     number(handle.token.high, 16, 16, 0) && number(handle.token.low, 16, 16, 0) && at == end;
   if (!read || handle.pid <= 0 || handle.fd < 0) return std::nullopt;
   return handle;
-}
-
-/// Returns the length in bytes of the long ring of a message channel. The long rings to one rank take 8 MiB together,
-/// unless the host has more than 64 ranks. A ring of more than 2 MiB saves no more time.
-std::size_t long_ring_bytes(std::size_t ranks) {
-  constexpr std::size_t kToOneRank = 8 << 20, kShortest = 128 << 10, kLongest = 2 << 20;
-  return std::clamp(std::bit_floor(kToOneRank / ranks), kShortest, kLongest);
 }
 
 [[noreturn]] void fail(std::string_view what) {

@@ -37,7 +37,9 @@
 // handlers, which close the descriptor.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -243,6 +245,13 @@ struct SharedCopy {
 inline constexpr std::uint64_t kMessageLines = 64;           ///< lines of one message channel
 inline constexpr std::size_t kMessageRingBytes = 128 << 10;  ///< bytes of the short ring of one message channel
 
+/// Returns the length in bytes of the long ring of a message channel. The long rings to one rank take 8 MiB, unless the
+/// host has more than 64 ranks. A ring of more than 2 MiB saves no more time.
+constexpr std::size_t long_ring_bytes(std::size_t ranks) {
+  constexpr std::size_t kToOneRank = 8 << 20, kShortest = 128 << 10, kLongest = 2 << 20;
+  return std::clamp(std::bit_floor(kToOneRank / ranks), kShortest, kLongest);
+}
+
 /// Memory of the point-to-point messages from one rank to another.
 struct MessageChannel {
   PolledWord lines_read;    ///< lines read, ever; written by the receiver
@@ -251,6 +260,11 @@ struct MessageChannel {
   SharedCopy copy;
   MessageLine lines[kMessageLines];
   alignas(4096) std::byte ring[kMessageRingBytes];  ///< short ring: payloads that are too long for lines
+
+  /// Returns the long ring, which lies behind the channel. `ranks`: number of ranks of the host.
+  std::span<std::byte> long_ring(int ranks) noexcept {
+    return {reinterpret_cast<std::byte*>(this + 1), long_ring_bytes(static_cast<std::size_t>(ranks))};
+  }
 };
 
 /// Numbers that determine the layout of an arena. They are equal on all ranks of the host.
@@ -324,10 +338,6 @@ class Arena {
   }
   MessageChannel& messages(int from, int to) const noexcept {
     return *reinterpret_cast<MessageChannel*>(base_ + messages_at_ + place(from, to) * message_stride_);
-  }
-  /// Returns the long ring of a message channel.
-  std::span<std::byte> long_ring(int from, int to) const noexcept {
-    return {reinterpret_cast<std::byte*>(&messages(from, to) + 1), message_stride_ - sizeof(MessageChannel)};
   }
 
   /// Returns the process id of a local rank.

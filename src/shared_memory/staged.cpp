@@ -102,7 +102,7 @@ void Staged::choose_stores() {
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
-  // If ranks share cores, the time of a copy often contains the time of another rank.
+  // If ranks share cores, a timed copy often contains the time of another rank.
   times_stores_ = !oversubscribed_ && to_staging_ == Stores::cached;
   if (times_stores_ && staging_stores_.streams() && collects_ && task_->combines()) to_staging_ = Stores::streaming;
 }

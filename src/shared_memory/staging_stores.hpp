@@ -1,14 +1,13 @@
 // Staging stores: chooses between normal and streaming stores for copies to shared memory that another core reads next.
 //
-// A normal store needs its cache line in the cache of this core. The core of the reader often holds the line, because
-// it has read earlier data there. The line then moves from that core to this one. Between cores with a common cache,
-// this takes two to eight nanoseconds per line, if many move. Between other cores, it took 25 ns per line on the
-// machines that were measured. A streaming store bypasses the caches and waits for no line. A message of 8 KiB between
-// such cores took 1.4 us by streaming stores, and 5 us by normal ones.
+// A normal store needs its cache line in the cache of this core. The reader's core often holds the line from earlier
+// data. The line then moves between the cores. With a common cache, this takes 2 to 8 ns per line. Without one, it took
+// 25 ns on the measured machines. A streaming store bypasses the caches and waits for no line. Between distant cores, a
+// message of 8 KiB took 1.4 us by streaming stores. Normal stores took 5 us.
 //
-// The distance between two cores may change, because the system moves processes, and a hypervisor moves virtual cores.
-// Therefore no choice lasts. The class times some of its normal copies. After two slow copies in a row, it uses
-// streaming stores. Now and then it then times a normal copy, and returns to normal stores if the copy was fast.
+// The distance of two cores may change. The system moves processes, and a hypervisor moves virtual cores. Therefore no
+// choice lasts. The class times some of its normal copies. After two slow ones in a row, it uses streaming stores. Now
+// and then, it times a normal copy again. If that copy was fast, it returns to normal stores.
 #pragma once
 
 #include <algorithm>
@@ -43,17 +42,14 @@ class StagingStores {
   bool streams() const noexcept { return streams_; }
 
  private:
-  /// Length in bytes of the shortest copy that may be timed or streamed. copy() in reduction.hpp streams no shorter
-  /// one.
+  /// Length in bytes of the shortest copy that may be timed. copy() in reduction.hpp streams no shorter one.
   static constexpr std::size_t kShortest = 4 << 10;
-  /// Time per cache line, in nanoseconds, from which on a normal copy is slow. It lies between the two times above.
+  /// Maximum nanoseconds per cache line of a fast copy. The number lies between the two times above.
   static constexpr std::uint64_t kSlow = 12;
-  /// Number of copies from one timed copy to the next while normal stores are used. Two readings of the clock take 50
-  /// ns, so each copy pays 3 ns.
+  /// Number of normal copies per timed one. Two readings of the clock take 50 ns. Each copy thus pays 3 ns.
   static constexpr unsigned kApart = 16;
-  /// Minimum and maximum number of copies from one timed copy to the next while streaming stores are used. The number
-  /// doubles after each slow copy. A slow copy takes four times as long, so each copy pays 5 % at first and 0.3 %
-  /// later.
+  /// Minimum and maximum number of streamed copies per timed one. The number doubles after each slow copy. A slow copy
+  /// takes four times as long. Each copy thus pays 5 % at first, and 0.3 % later.
   static constexpr unsigned kFirstTrial = 64, kLastTrial = 1024;
 
   void copy_timed(std::byte* to, const std::byte* from, std::size_t bytes) {

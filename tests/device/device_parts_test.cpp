@@ -1,7 +1,7 @@
-// Tests of gather, scatter and scans on buffers in GPU memory, with every backend that has a form of the collective.
-// The GPUs are fakes. A backend that exchanges messages uses the device path `steps`, and all others use `host_copy`.
+// Tests of gather, scatter and scans on buffers in GPU memory. The GPUs are fakes. The tests run for each backend that
+// has a form of the collective. Backends that exchange messages use the device path `steps`. Others use `host_copy`.
 //
-// Expected results are computed element by element from the inputs of all ranks. A world is a layout of ranks on hosts
+// The expected results are computed from the inputs of all ranks. A world is a layout of ranks on hosts
 // (support/worlds.hpp). backend_conformance.hpp tests all_to_all.
 #include <gtest/gtest.h>
 

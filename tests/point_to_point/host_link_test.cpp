@@ -83,7 +83,7 @@ TEST_F(HostLinkTest, TakesTheArrivedPartOfAPayload) {
   Envelope envelope{.kind = MessageKind::eager, .unused = 1, .tag = 5, .bytes = payload.size()};
   envelope.name = payload.size();
   std::memcpy(channel.lines[0].payload, &envelope, sizeof envelope);
-  std::ranges::copy(payload, first_->long_ring(0, 1).begin());
+  std::ranges::copy(payload, channel.long_ring(first_->ranks()).begin());
   EXPECT_EQ(from_.arrived(), nullptr);
 
   constexpr std::size_t kPiece = 8 << 10;
