@@ -252,7 +252,7 @@ COLLECTIVES_EXPORT collectives_error collectives_split(collectives_communicator*
 ///
 /// Fails with INVALID_ARGUMENT if a rank is out of range or listed twice, or if the caller is not listed. Fails with
 /// MISMATCH if another member passed another list with this name, with TIMEOUT and PEER_LOST as a call does. `comm`
-/// then stays usable. After a failed call, members use another name, or synchronise before they use the name again.
+/// then stays usable. All members may call again at once, also with this name.
 COLLECTIVES_EXPORT collectives_error collectives_create_group(collectives_communicator* comm, const int* ranks,
                                                               size_t count, const char* name,
                                                               const collectives_communicator_options* options,

@@ -413,7 +413,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// if another thread is in a create_group() of this communicator.
   /// Throws Error{mismatch} that names both ranks and lists, if another member passed another list with this name.
   /// Throws Error{timeout} that names the members that did not come, and Error{peer_lost} for a member that has ended.
-  /// This communicator stays usable after these errors. Its next call needs another name, or a synchronisation before.
+  /// This communicator stays usable after these errors. All members may call again at once, also with this name.
   Communicator create_group(std::span<const Rank> ranks, std::string_view name = {},
                             const CommunicatorOptions& options = {});
 

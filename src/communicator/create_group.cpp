@@ -58,11 +58,17 @@ Communicator Communicator::create_group(std::span<const Rank> ranks, std::string
   };
   const std::shared_ptr<Device>& device = parent.context.device;
   std::optional<Communicator> made;
-  // The new communicator uses the GPU of its parent, even if another GPU is the current one of this thread.
-  if (device == nullptr)
-    made = make();
-  else
-    device->while_current([&] { made = make(); });
+  try {
+    // The new communicator uses the GPU of its parent, even if another GPU is the current one of this thread.
+    if (device == nullptr)
+      made = make();
+    else
+      device->while_current([&] { made = make(); });
+  } catch (const Error& error) {
+    // A member whose call has failed closes its connections. The others then find it lost, although it runs.
+    if (error.code() == Errc::peer_lost) members.check(true);
+    throw;
+  }
   members.complete();
   return *std::move(made);
 }

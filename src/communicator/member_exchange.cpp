@@ -1,17 +1,15 @@
 // Implementation of MemberExchange, by which some ranks of a communicator exchange texts without the other ranks. These
 // ranks are the members. They exchange texts in order to make a new communicator.
 //
-// Members of one host write their texts into shared memory. Each rank has space for one piece of 4 KiB. Each member
-// counts the pieces that it has written (`shown`) and read (`taken`). A member writes its next piece when all other
-// members of the host have read its previous piece. Members of different hosts send their texts in control messages,
-// which travel between hosts beside the data of collectives.
+// A member reads the calls of members of its host from the arena at any time. The fields of a block belong to the call
+// whose number (MemberBlock::call) a reader finds before and after it reads them. A member stores 0 there when its call
+// ends, and the next number after all fields of its next call.
 #include "communicator/member_exchange.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <span>
 #include <sstream>
@@ -21,24 +19,22 @@
 #include "base/reported_wait.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
-#include "collectives/error.hpp"
 
 namespace collectives {
 namespace {
 
+using Words = std::span<std::atomic<std::uint64_t>>;
+
 constexpr std::size_t kPieceBytes = kMemberPieceWords * sizeof(std::uint64_t);
-constexpr std::size_t kListBytes = kMemberListWords * sizeof(std::uint64_t);
+// Maximum bytes of the sentence of a refusal. The rest of its record holds the numbers of the two ranks.
+constexpr std::size_t kMostSentence = (kMemberTextWords - 4) * sizeof(std::uint64_t);
 
-// Time from the discovery that a member has left the communicator until this rank reports it. During this time, this
-// rank looks for a member whose process has ended. This end may be the reason why the first member has left. The time
-// must be long enough for the host of the ended process to close its connections.
-constexpr auto kLookForEnd = std::chrono::milliseconds(300);
+// Time from the discovery of a failure until this rank throws it. During this time, this rank looks for a member whose
+// process has ended, and for a refusal of lower ranks. The time must be long enough for the host of the ended process
+// to close its connections.
+constexpr auto kLookForCause = std::chrono::milliseconds(300);
 
-std::uint64_t time_now() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-void store_text(std::span<std::atomic<std::uint64_t>> words, std::string_view text) {
+void store_text(Words words, std::string_view text) {
   for (std::size_t at = 0; at < text.size(); at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, text.data() + at, std::min(sizeof word, text.size() - at));
@@ -46,7 +42,7 @@ void store_text(std::span<std::atomic<std::uint64_t>> words, std::string_view te
   }
 }
 
-std::string load_text(std::span<const std::atomic<std::uint64_t>> words, std::size_t bytes) {
+std::string load_text(Words words, std::size_t bytes) {
   std::string text(bytes, '\0');
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
     const std::uint64_t word = words[at / sizeof word].load(std::memory_order_acquire);
@@ -55,23 +51,19 @@ std::string load_text(std::span<const std::atomic<std::uint64_t>> words, std::si
   return text;
 }
 
-/// Stores a list of ranks as a text that ends with a zero byte. Cuts a list that is longer than `words`.
-void store_list(std::span<std::atomic<std::uint64_t>> words, std::string_view list) {
-  store_text(words, std::string(list.substr(0, kListBytes - 1)) + '\0');
-}
+/// Stores a text that ends with a zero byte. Requires that `text` is shorter than `words`.
+void store_line(Words words, const std::string& text) { store_text(words, text + '\0'); }
 
-std::string load_list(std::span<const std::atomic<std::uint64_t>> words) {
-  return load_text(words, kListBytes).c_str();
-}
+std::string load_line(Words words) { return load_text(words, words.size_bytes()).c_str(); }
 
-/// Returns whether a list of ranks as text, such as "0,3,1", contains a rank.
-bool list_contains(std::string_view list, Rank rank) {
-  return fmt::format(",{},", list).find(fmt::format(",{},", rank)) != std::string::npos;
+/// Returns a list that another process has sent, or the begin of a list that is too long for a MemberBlock.
+std::string printable_list(std::string_view list) {
+  return printable_text(list, kMemberListWords * sizeof(std::uint64_t) - sizeof "...");
 }
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   const std::uint64_t hash = hash_bytes(text.data(), text.size(), seed);
-  return hash != 0 ? hash : 1;  // 0 means none
+  return hash != 0 ? hash : 1;  // 0 means unknown
 }
 
 }  // namespace
@@ -82,180 +74,270 @@ MemberExchange::MemberExchange(const RankView& view, Arena& arena, FailureDetect
       arena_(arena),
       failure_detector_(failure_detector),
       guard_(std::move(guard)),
-      members_(std::move(members)),
       label_(name.empty() ? "create_group" : fmt::format("create_group \"{}\"", name)),
-      list_(fmt::format("{}", fmt::join(members_, ","))),
+      list_(fmt::format("{}", fmt::join(members, ","))),
       name_(hash_text(name, 1)),
       creation_(hash_text(list_, name_)),
       state_(state),
-      begun_(time_now()),
-      calls_(failure_detector.arrivals().arrived()),
-      read_from_(view_.world.members.size()),
-      call_numbers_(view_.world.members.size()) {
-  for (const Rank rank : members_)
-    if (rank != view_.world.self) (is_here(rank) ? here_ : remote_).push_back(rank);
-  drop_old_messages();
+      seen_(view_.world.members.size()) {
+  {
+    const auto lock = guard_();
+    failure_detector_.check_control();
+  }
+  std::ranges::sort(members);
   MemberBlock& mine = block_of(view_.world.self);
   mine.shown.value.store(0, std::memory_order_release);
-  mine.taken.value.store(0, std::memory_order_relaxed);
-  mine.name.store(name_, std::memory_order_relaxed);
-  mine.call_number.fetch_add(1, std::memory_order_relaxed);
-  store_list(mine.list, list_);
-  mine.creation.value.store(creation_, std::memory_order_release);
+  mine.taken.value.store(0, std::memory_order_release);
+  mine.name.store(name_, std::memory_order_release);
+  mine.creation.store(creation_, std::memory_order_release);
+  store_line(mine.list, printable_list(list_));
+  ++state_.calls;
+  state_.numbers.resize(seen_.size());
+  for (const Rank rank : members)
+    if (rank != view_.world.self) begin_call_with(rank);
+  mine.call.value.store(state_.calls, std::memory_order_release);
 }
 
-/// Deletes stored control messages of members that have sent a message with round 0, which means that they gave up.
-/// Keeps refusals that can concern this call or a later one.
-void MemberExchange::drop_old_messages() {
-  const auto lock = guard_();
-  failure_detector_.check_control();
-  if (control() == nullptr) return;
-  auto& messages = control()->member_messages();
-  std::vector<bool> is_making(view_.world.members.size());  // by rank: whether it makes the creation of this rank now
-  for (std::size_t i = messages.size(); i-- > 0;) {
-    const auto& [from, end] = messages[i];
-    if (end.round != 0) {
-      if (end.creation == creation_) is_making[static_cast<std::size_t>(from)] = true;
-      continue;
-    }
-    const bool is_old =
-        end.name == name_ && (state_.failed.contains(name_) || is_making[static_cast<std::size_t>(from)]);
-    const bool is_kept = !is_old && read_refusal(from, end).has_value();
-    const auto last = messages.begin() + static_cast<std::ptrdiff_t>(i) + (is_kept ? 0 : 1);
-    const auto is_dropped = [rank = from, creation = end.creation](const auto& one) {
-      return one.first == rank && one.second.creation == creation;
-    };
-    const auto kept = std::remove_if(messages.begin(), last, is_dropped);
-    messages.erase(kept, last);
-    i = std::min(i, messages.size());
+/// Publishes the number of this call for another member. A call that this rank has not made yet may belong to it.
+void MemberExchange::begin_call_with(Rank rank) {
+  others_.push_back(rank);
+  (is_here(rank) ? here_ : remote_).push_back(rank);
+  std::uint64_t& number = number_of(rank);
+  number = std::max(number + 1, call_of(rank).number);
+  if (is_here(rank)) {
+    MemberCall& call = call_from(view_.world.self, rank);
+    call.number.store(number, std::memory_order_release);
+    call.call.store(state_.calls, std::memory_order_release);
+  } else {
+    const auto lock = guard_();
+    std::erase_if(control()->member_messages(rank), [&](const auto& one) { return one.number < number; });
   }
 }
 
 MemberExchange::~MemberExchange() {
-  MemberBlock& mine = block_of(view_.world.self);
-  mine.shown.value.store(0, std::memory_order_release);
-  mine.creation.value.store(0, std::memory_order_release);
-  const auto lock = guard_();
+  block_of(view_.world.self).call.value.store(0, std::memory_order_release);
+  if (complete_) return;
   try {
-    note_end();
-    ControlProtocol* const messages_of_hosts = control();
-    if (messages_of_hosts == nullptr) return;
-    std::erase_if(messages_of_hosts->member_messages(), [&](const auto& one) {
-      const auto& [from, message] = one;
-      return message.creation == creation_ ||
-             (complete_ && message.round == 0 && std::ranges::count(remote_, from) != 0);
-    });
-    if (!complete_) send_to_remote(0, refusal_);
+    for (const Rank rank : remote_) send(rank, MemberMessage::kFailed, {});
   } catch (const std::exception&) {  // if this message is not sent, members of other hosts wait until their deadline
   }
 }
 
-/// Stores the result of this call in the state of the communicator.
-void MemberExchange::note_end() {
-  if (!complete_) {
-    state_.failed.insert(name_);
-    return;
-  }
-  state_.failed.erase(name_);
-  for (const Rank rank : members_) state_.made[rank] = {begun_, call_numbers_[static_cast<std::size_t>(rank)]};
-}
+// ---- calls of other members ----
 
-std::optional<MemberExchange::LostMember> MemberExchange::find_lost(bool search) const {
-  const auto lock = guard_();
-  failure_detector_.check_control();
-  if (ControlProtocol* const of_hosts = control()) of_hosts->note_lost();
-  arena_.search_ended(coarse_now(), std::chrono::milliseconds(search ? 0 : 10));
-  std::optional<LostMember> leaver;
-  for (const Rank rank : members_) {
-    if (rank == view_.world.self) continue;
-    LostMember member{rank, {}, false};
-    if (!is_here(rank)) {
-      member.how = control()->end_of(rank);
-      member.left = control()->has_left(rank);
-    } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
-      const RankBlock& block = arena_.block(local);
-      member.left = block.departed.value.load() == kHasLeft;
-      member.how = fmt::format("{} after its call #{}", member.left ? "it left the communicator" : "its process ended",
-                               block.completed.value.load());
+MemberExchange::PeerCall MemberExchange::call_of(Rank rank) const {
+  using State = PeerCall::State;
+  PeerCall peer;
+  if (!is_here(rank)) {
+    const auto lock = guard_();
+    const auto& messages = control()->member_messages(rank);
+    if (messages.empty()) return peer;
+    const MemberMessage& last = messages.back();
+    peer = {State::open, last.number, last.name, last.creation, last.answered, {}};
+    if (last.round == MemberMessage::kFailed) {
+      peer.state = last.text.empty() ? State::over : State::refused;
+      peer.text = last.text;
+    } else if (last.creation != creation_) {
+      peer.text = last.list;
     }
-    if (member.how.empty()) continue;
-    if (!member.left) return member;
-    if (!leaver) leaver = std::move(member);
+    return peer;
   }
-  return leaver;
+  const MemberCall& pair = call_from(rank, view_.world.self);
+  MemberBlock& block = block_of(rank);
+  const std::uint64_t call = pair.call.load(std::memory_order_acquire);
+  peer.number = pair.number.load(std::memory_order_acquire);
+  if (call == 0) return peer;
+  for (RefusalRecord& record : block.refused) {
+    if (record.call.load(std::memory_order_acquire) != call) continue;
+    peer.name = record.name.load(std::memory_order_acquire);
+    peer.text = load_line(record.text);
+    peer.state = record.call.load(std::memory_order_acquire) == call ? State::refused : State::over;
+    return peer;
+  }
+  peer.name = block.name.load(std::memory_order_acquire);
+  peer.creation = block.creation.load(std::memory_order_acquire);
+  if (peer.creation != creation_) peer.text = load_line(block.list);
+  peer.state = block.call.value.load(std::memory_order_acquire) == call ? State::open : State::over;
+  return peer;
 }
 
-void MemberExchange::throw_lost(const LostMember& lost) const {
-  throw Error(Errc::peer_lost, fmt::format("{}: rank {} was lost: {}", label_, lost.rank, lost.how), view_.world.self,
-              lost.rank, "create_group");
+bool MemberExchange::is_in_call(Rank rank) const {
+  const PeerCall peer = call_of(rank);
+  return peer.state == PeerCall::State::open && peer.number == number_of(rank);
 }
 
-void MemberExchange::check() {
-  const auto lost = find_lost(leaver_found_.has_value());
-  if (!lost) return;
+bool MemberExchange::has_ended(Rank rank) const {
+  const PeerCall peer = call_of(rank);
+  const std::uint64_t number = number_of(rank);
+  return peer.number > number || (peer.number == number && peer.state != PeerCall::State::open);
+}
+
+void MemberExchange::send(Rank rank, std::uint64_t round, std::string_view text) const {
+  MemberMessage message{number_of(rank), seen_[static_cast<std::size_t>(rank)], name_, creation_, round};
+  if (refusal_) message.round = MemberMessage::kFailed;
+  if (round == 0) message.list = list_;
+  message.text = refusal_ ? refusal_->encode() : std::string(text);
+  const auto lock = guard_();
+  control()->send(rank, message);
+}
+
+// ---- failures ----
+
+Error MemberExchange::error(Errc code, Rank peer, std::string_view text) const {
+  return {code, fmt::format("{}: {}", label_, text), view_.world.self, peer, "create_group"};
+}
+
+/// Returns the error of a member that was lost. Sets `left` if it has left the communicator.
+std::optional<Error> MemberExchange::loss_of(Rank rank, bool& left) const {
+  std::string how;
+  if (!is_here(rank)) {
+    const auto lock = guard_();
+    how = control()->end_of(rank);
+    left = control()->has_left(rank);
+  } else if (const int local = view_.local_of(rank); arena_.ended(local) != 0) {
+    const RankBlock& block = arena_.block(local);
+    left = block.departed.value.load() == kHasLeft;
+    how = fmt::format("{} after its call #{}", left ? "it left the communicator" : "its process ended",
+                      block.completed.value.load());
+  }
+  if (how.empty()) return std::nullopt;
+  return error(Errc::peer_lost, rank, fmt::format("rank {} was lost: {}", rank, how));
+}
+
+std::optional<Error> MemberExchange::find_failure(const std::vector<Rank>& missing) {
+  std::optional<Error> failure;
+  if (refusal_)
+    failure = error(Errc::mismatch, refusal_->other != view_.world.self ? refusal_->other : refusal_->one,
+                    refusal_->sentence);
+  for (const Rank rank : others_) {
+    bool left = false;
+    std::optional<Error> loss = loss_of(rank, left);
+    if (loss && !left) throw *std::move(loss);
+    // If a call ends in an exchange, others end because of it. The first one is named.
+    const bool ended = has_ended(rank) && (round_ > 0 || left);  // while this rank joins, a member may call again
+    if (ended && !first_ended_) first_ended_ = rank;
+    if (failure || std::ranges::count(missing, rank) == 0) continue;
+    if (ended)
+      failure = error(Errc::timeout, *first_ended_,
+                      fmt::format("rank {} gave up before all members had made the communicator: all members have to "
+                                  "call create_group() again",
+                                  *first_ended_));
+    else
+      failure = std::move(loss);
+  }
+  return failure;
+}
+
+void MemberExchange::check(const std::vector<Rank>& missing, bool at_once) {
+  {
+    const auto lock = guard_();
+    failure_detector_.check_control();
+    if (ControlProtocol* const of_hosts = control()) of_hosts->note_lost();
+    arena_.search_ended(coarse_now(), std::chrono::milliseconds(at_once || failure_found_ ? 0 : 10));
+  }
+  const std::optional<Error> failure = find_failure(missing);
   const auto now = std::chrono::steady_clock::now();
-  if (!leaver_found_) leaver_found_ = now;
-  if (!lost->left || now - *leaver_found_ >= kLookForEnd) throw_lost(*lost);
+  if (!failure || !failure_found_) failure_found_ = failure ? std::optional(now) : std::nullopt;
+  if (failure && (at_once || now - *failure_found_ >= kLookForCause)) throw *failure;
 }
 
 template <class Done>
 void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline, Done&& done) {
   const auto missing = [&] {
     std::vector<Rank> found;
-    std::ranges::copy_if(ranks, std::back_inserter(found), [&](Rank rank) {
-      const bool is_missing = !done(rank);
-      if (!is_missing) read_from_[static_cast<std::size_t>(rank)] = true;
-      return is_missing;
-    });
-    std::ranges::sort(found);
+    std::ranges::copy_if(ranks, std::back_inserter(found), [&](Rank rank) { return !done(rank); });
     return found;
   };
   const auto awaited = [&] {
     ReportedWait::Awaited state{missing(), {}, {}};
     for (const Rank rank : state.ranks)
-      if (is_here(rank) && block_of(rank).creation.value.load(std::memory_order_acquire) != 0)
-        state.last_answer =
-            fmt::format("rank {} makes a communicator of ranks {}", rank, load_list(block_of(rank).list));
+      if (std::string answer = last_answer(rank); !answer.empty()) state.last_answer = std::move(answer);
     return state;
   };
-  ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [this] {
-    check();
-    check_lists();
-  });
-  for (Backoff backoff; !missing().empty(); backoff.wait()) {
-    if (waiting.is_over()) {
-      if (const auto lost = find_lost(true)) throw_lost(*lost);
+  ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [&] { check(missing(), false); });
+  const auto is_over = [&] { return !refusal_ && missing().empty(); };
+  for (Backoff backoff;; backoff.wait()) {
+    const bool was_over = is_over();
+    if (!was_over && waiting.is_over()) {
+      check(missing(), true);
       throw waiting.timeout();
     }
     if (!remote_.empty()) {
       const auto lock = guard_();
       failure_detector_.check_control();
     }
+    // A member of another host may have given up before the last member came. The message of this has arrived now.
+    if (was_over && is_over()) return;
   }
 }
 
-// ---- inside the host ----
-
-void MemberExchange::show(std::string_view left) {
-  MemberBlock& mine = block_of(view_.world.self);
-  mine.left.store(left.size(), std::memory_order_relaxed);
-  store_text(mine.piece, left.substr(0, kPieceBytes));
-  mine.shown.value.store(++pieces_, std::memory_order_release);
+std::string MemberExchange::last_answer(Rank rank) const {
+  if (is_here(rank) && block_of(rank).call.value.load(std::memory_order_acquire) != 0)
+    return fmt::format("rank {} makes a communicator of ranks {}", rank,
+                       printable_list(load_line(block_of(rank).list)));
+  const PeerCall peer = call_of(rank);
+  if (peer.state != PeerCall::State::over || peer.number < number_of(rank)) return {};
+  return fmt::format("rank {} gave up: all members have to be in the call at the same time", rank);
 }
 
-bool MemberExchange::read_piece(Rank rank, std::string& text, bool& is_last) {
-  const MemberBlock& block = block_of(rank);
-  const auto shows = [&] {
-    return block.creation.value.load(std::memory_order_acquire) == creation_ &&
-           block.shown.value.load(std::memory_order_acquire) == pieces_;
-  };
-  if (!shows()) return false;
-  const std::size_t left = block.left.load(std::memory_order_relaxed);
-  const std::string piece = load_text(block.piece, std::min(left, kPieceBytes));
-  const std::uint64_t call_number = block.call_number.load(std::memory_order_acquire);
+// ---- joining ----
 
+bool MemberExchange::join(Rank rank) {
+  const Rank self = view_.world.self;
+  const PeerCall peer = call_of(rank);
+  std::uint64_t& number = number_of(rank);
+  std::uint64_t& seen = seen_[static_cast<std::size_t>(rank)];
+  if (peer.state == PeerCall::State::over || peer.name != name_) return false;
+  // Once this rank has a refusal, a higher number belongs to the member's call after the refused one.
+  if (peer.number > number && (!refusal_ || seen == 0)) {
+    number = peer.number;
+    if (is_here(rank)) call_from(self, rank).number.store(number, std::memory_order_release);
+  }
+  if (peer.number != number) return false;
+  if (std::exchange(seen, number) != number && !is_here(rank)) send(rank, 0, {});
+  if (peer.state == PeerCall::State::refused) {
+    Refusal refusal{kNoRank, kNoRank, {}};
+    std::istringstream text(peer.text);
+    text >> refusal.one >> refusal.other >> std::ws;
+    std::getline(text, refusal.sentence);
+    refuse(refusal);
+    return false;
+  }
+  if (peer.creation != creation_) {
+    const auto [one, other] = std::minmax(self, rank);
+    const auto list = [&](Rank of) { return printable_list(of == self ? list_ : peer.text); };
+    refuse({one, other,
+            fmt::format("rank {} passed ranks {}, rank {} passed ranks {}", one, list(one), other, list(other))});
+    return false;
+  }
+  return is_here(rank) || peer.answered == number;
+}
+
+void MemberExchange::refuse(const Refusal& refusal) {
+  if (refusal.one < 0 || refusal.one >= refusal.other || refusal.other >= view_.world.size()) return;
+  if (refusal_ && std::pair(refusal_->one, refusal_->other) <= std::pair(refusal.one, refusal.other)) return;
+  refusal_ = refusal;
+  refusal_->sentence = printable_text(refusal.sentence, kMostSentence);
+  const auto call = [](const RefusalRecord& one) { return one.call.load(std::memory_order_relaxed); };
+  auto& records = block_of(view_.world.self).refused;
+  auto* record = std::ranges::find(records, state_.calls, call);
+  if (record == std::end(records)) record = std::ranges::min_element(records, {}, call);
+  record->call.store(0, std::memory_order_release);
+  record->name.store(name_, std::memory_order_release);
+  store_line(record->text, refusal_->encode());
+  record->call.store(state_.calls, std::memory_order_release);
+  for (const Rank rank : remote_) send(rank, MemberMessage::kFailed, {});
+}
+
+// ---- exchanges ----
+
+bool MemberExchange::read_piece(Rank rank, std::string& text, bool& is_last) {
+  MemberBlock& block = block_of(rank);
+  const auto shows = [&] { return is_in_call(rank) && block.shown.value.load(std::memory_order_acquire) == pieces_; };
   if (!shows()) return false;
-  call_numbers_[static_cast<std::size_t>(rank)] = call_number;
+  const std::size_t left = block.left.load(std::memory_order_acquire);
+  const std::string piece = load_text(block.piece, std::min(left, kPieceBytes));
+  if (!shows()) return false;
   text += piece;
   if (left > kPieceBytes) is_last = false;
   return true;
@@ -265,7 +347,9 @@ void MemberExchange::gather_here(std::string_view mine, std::vector<std::string>
   MemberBlock& block = block_of(view_.world.self);
   for (bool is_last = false; !is_last;) {
     is_last = mine.size() <= kPieceBytes;
-    show(mine);
+    block.left.store(mine.size(), std::memory_order_release);
+    store_text(block.piece, mine.substr(0, kPieceBytes));
+    block.shown.value.store(++pieces_, std::memory_order_release);
     mine.remove_prefix(std::min(mine.size(), kPieceBytes));
     std::vector<bool> read(all.size());
     wait_for(here_, deadline, [&](Rank rank) {
@@ -274,19 +358,10 @@ void MemberExchange::gather_here(std::string_view mine, std::vector<std::string>
       return static_cast<bool>(read[at]);
     });
     block.taken.value.store(pieces_, std::memory_order_release);
-    wait_for(here_, deadline, [&](Rank rank) {  // a member that has cleared its creation number has read all pieces
-      const MemberBlock& other = block_of(rank);
-      return other.creation.value.load(std::memory_order_acquire) != creation_ ||
-             other.taken.value.load(std::memory_order_acquire) >= pieces_;
+    wait_for(here_, deadline, [&](Rank rank) {  // a member that has made the communicator has read all pieces
+      return !is_in_call(rank) || block_of(rank).taken.value.load(std::memory_order_acquire) >= pieces_;
     });
   }
-}
-
-// ---- between hosts ----
-
-void MemberExchange::send_to_remote(std::uint64_t round, std::string_view text) {
-  const MemberMessage message{creation_, name_, round, list_, std::string(text)};
-  for (const Rank rank : remote_) control()->send(rank, message);
 }
 
 void MemberExchange::gather_remote(std::vector<std::string>& all, Deadline deadline) {
@@ -295,146 +370,28 @@ void MemberExchange::gather_remote(std::vector<std::string>& all, Deadline deadl
     const auto at = static_cast<std::size_t>(rank);
     if (read[at]) return true;
     const auto lock = guard_();
-    auto& messages = control()->member_messages();
-    const auto found = std::ranges::find_if(messages, [&](const auto& one) {
-      return one.first == rank && one.second.creation == creation_ && one.second.round == round_;
-    });
+    auto& messages = control()->member_messages(rank);
+    const auto found = std::ranges::find_if(
+        messages, [&](const auto& one) { return one.number == number_of(rank) && one.round == round_; });
     if (found == messages.end()) return false;
-    all[at] = std::move(found->second.text);
+    all[at] = std::move(found->text);
     messages.erase(found);
-    read[at] = true;
-    return true;
+    return static_cast<bool>(read[at] = true);
   });
 }
 
 std::vector<std::string> MemberExchange::all_gather(std::string_view mine, Deadline deadline) {
+  if (round_ == 0) {
+    for (const Rank rank : remote_) send(rank, 0, {});
+    wait_for(others_, deadline, [&](Rank rank) { return join(rank); });
+  }
   std::vector<std::string> all(view_.world.members.size());
   all[static_cast<std::size_t>(view_.world.self)] = mine;
   ++round_;
-  if (!remote_.empty()) {
-    const auto lock = guard_();
-    send_to_remote(round_, mine);
-  }
+  for (const Rank rank : remote_) send(rank, round_, mine);
   gather_here(mine, all, deadline);
   gather_remote(all, deadline);
   return all;
-}
-
-// ---- other lists ----
-
-void MemberExchange::check_lists() {
-  check_lists_here();
-  if (control() != nullptr) check_remote_lists();
-}
-
-void MemberExchange::check_lists_here() {
-  for (const Rank rank : here_) {
-    const MemberBlock& block = block_of(rank);
-    const std::uint64_t creation = block.creation.value.load(std::memory_order_acquire);
-    if (!read_from_[static_cast<std::size_t>(rank)] && creation != 0 && creation != creation_ &&
-        block.name.load(std::memory_order_acquire) == name_) {
-      const std::string list = load_list(block.list);
-      const auto made = state_.made.find(rank);
-      const bool is_made =
-          made != state_.made.end() && made->second.call_number == block.call_number.load(std::memory_order_acquire);
-      const bool is_valid = block.creation.value.load(std::memory_order_acquire) == creation;
-      if (is_valid && !is_made && list_contains(list, view_.world.self)) refuse_list(rank, list);
-    }
-    for (const RefusedList& record : block.refused)
-      if (const auto refusal = read_refusal(rank, record)) throw_if_concerned(*refusal);
-  }
-}
-
-void MemberExchange::check_remote_lists() {
-  const auto lock = guard_();
-  auto& messages = control()->member_messages();
-  const auto drop_creation_of = [&](Rank rank, std::uint64_t creation) {
-    std::erase_if(messages, [&](const auto& one) { return one.first == rank && one.second.creation == creation; });
-  };
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const auto& [from, message] = messages[i];
-    if (message.name != name_ || std::ranges::count(remote_, from) == 0) continue;
-    if (const auto refusal = read_refusal(from, message)) {
-      throw_if_concerned(*refusal);
-    } else if (message.round != 0 && message.creation != creation_ && !read_from_[static_cast<std::size_t>(from)] &&
-               list_contains(message.list, view_.world.self)) {
-      const auto [peer, other] = messages[i];
-      drop_creation_of(peer, other.creation);
-      refuse_list(peer, other.list);
-    }
-  }
-}
-
-std::optional<MemberExchange::Refusal> MemberExchange::read_refusal(Rank from, const RefusedList& record) const {
-  const std::uint64_t number = record.number.load(std::memory_order_acquire);
-  if (number == 0 || record.name.load(std::memory_order_acquire) != name_) return std::nullopt;
-  const std::uint64_t creation = record.creation.load(std::memory_order_acquire);
-  const std::uint64_t time = record.time.load(std::memory_order_acquire);
-  const bool is_making = block_of(from).creation.value.load(std::memory_order_acquire) == creation_;
-  if (time >= begun_) {
-    if (is_making && creation != creation_) return std::nullopt;
-  } else {
-    const auto made = state_.made.find(from);
-    if (is_making || record.calls.load(std::memory_order_acquire) < calls_ || state_.failed.contains(name_) ||
-        (made != state_.made.end() && time < made->second.begun))
-      return std::nullopt;
-  }
-  Refusal refusal{from, creation, static_cast<Rank>(record.peer.load(std::memory_order_acquire)),
-                  load_list(record.list), load_list(record.other)};
-  if (record.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  return refusal;
-}
-
-std::optional<MemberExchange::Refusal> MemberExchange::read_refusal(Rank from, const MemberMessage& message) const {
-  if (message.round != 0) return std::nullopt;
-  Refusal refusal{from, message.creation, kNoRank, message.list, {}};
-  std::uint64_t calls = 0;
-  std::istringstream text(message.text);
-  text >> calls >> refusal.peer >> refusal.other;
-  const bool is_valid = !text.fail() && refusal.peer >= 0 && refusal.peer < view_.world.size();
-  if (!is_valid || calls < calls_) return std::nullopt;
-  return refusal;
-}
-
-void MemberExchange::throw_if_concerned(const Refusal& refusal) {
-  const Rank self = view_.world.self;
-  if (refusal.creation == creation_) {
-    // An earlier list of this rank was refused, if it is the peer.
-    if (refusal.peer != self) throw_mismatch(refusal.from, refusal.list, refusal.peer, refusal.other);
-  } else if (!read_from_[static_cast<std::size_t>(refusal.from)] && list_contains(refusal.list, self)) {
-    refuse_list(refusal.from, refusal.list);
-  }
-}
-
-void MemberExchange::refuse_list(Rank peer, const std::string& list) {
-  publish_refusal(peer, list);
-  throw_mismatch(view_.world.self, list_, peer, list);
-}
-
-void MemberExchange::throw_mismatch(Rank one, const std::string& list, Rank other,
-                                    const std::string& other_list) const {
-  std::string text = fmt::format("rank {} passed ranks {}", one, list);
-  const std::string other_text = fmt::format("rank {} passed ranks {}", other, other_list);
-  text = one < other ? fmt::format("{}, {}", text, other_text) : fmt::format("{}, {}", other_text, text);
-  throw Error(Errc::mismatch, fmt::format("{}: {}", label_, text), view_.world.self, other, "create_group");
-}
-
-void MemberExchange::publish_refusal(Rank peer, const std::string& list) {
-  refusal_ = fmt::format("{} {} {}", calls_, peer, list);
-  MemberBlock& mine = block_of(view_.world.self);
-  std::uint64_t number = 1;
-  for (const RefusedList& one : mine.refused) number = std::max(number, one.number.load(std::memory_order_relaxed) + 1);
-  RefusedList& record = mine.refused[number % kRefusedLists];
-  // A reader uses the record only if it reads the same number before and after it.
-  record.number.store(0, std::memory_order_relaxed);
-  record.creation.store(creation_, std::memory_order_release);
-  record.name.store(name_, std::memory_order_release);
-  record.time.store(time_now(), std::memory_order_release);
-  record.calls.store(calls_, std::memory_order_release);
-  record.peer.store(static_cast<std::uint64_t>(peer), std::memory_order_release);
-  store_list(record.list, list_);
-  store_list(record.other, list);
-  record.number.store(number, std::memory_order_release);
 }
 
 }  // namespace collectives

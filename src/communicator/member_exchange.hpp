@@ -1,51 +1,54 @@
 // MemberExchange: lets some ranks of a communicator exchange texts without the other ranks. These ranks are the
 // members. In create_group(), the members make a new communicator, and exchange texts in order to connect.
 //
-// Each member passes a list of all members, and a name, to create_group(). A hash of the list and the name is the
-// creation number. Other ranks may call create_group() at the same time. Their creation numbers differ.
+// Each member passes a list of all members, and a name, to create_group(). A hash of both is the creation number of the
+// call. A call has two phases. First it joins: it waits until all members are in a call with the same creation number.
+// Then the members exchange texts, in rounds.
 //
-// Inside a host, a member writes its text into its own MemberBlock in the arena, the shared memory of the host. A block
-// has room for 4 KiB, so a member writes a longer text in pieces. A member writes its next piece only after all other
-// members of the host have read the previous piece. Each member also sends its text to the members of other hosts, in
-// control messages (MemberMessage).
+// Numbers. Calls of one name follow one another, and a call may fail on a member while another member has not begun it.
+// Each rank therefore counts, for each other rank, its calls whose lists contain that rank. This count is the number of
+// the call between the two ranks. It is equal on both as long as their calls succeed. If it differs, the ranks compare:
 //
-// Different lists. By a mistake of the program, members A and B may pass the same name but different lists, each of
-// which contains A and B. If A notices the mistake before it has read a text of B, then A refuses the list of B. A
-// throws Error{mismatch}, and publishes its own list and the list of B in shared memory (RefusedList). A also sends
-// these two lists to members of other hosts. Each member that waits for A reads the two lists and throws the same
-// error. Later calls do not erase the published lists. If A and B have just made a communicator, A ignores the list of
-// this finished call, because B may still be in the call.
+//   lower     The peer's call is older than that of this rank, which ignores it.
+//   equal     The two calls belong together. Their lists must be equal if their names are.
+//   higher    The peer has called again after a call that failed. This rank raises its own number to the peer's if it
+//             still waits for all members. In an exchange it throws, because the call of the peer has ended.
 //
-// Late members. Member C may begin its call after A has refused a list. C then throws the same error. C ignores the
-// refusal in four cases, because the refusal may belong to an earlier call:
+// Two members pass the same lists in the same order, whatever their names are, so these numbers need no name. A count
+// per name or per list would differ between members after a mismatch, because each has called with another list.
 //
-//   - C has entered more collectives of the communicator than A had at the refusal. This is so if the members repeat a
-//     failed call after a barrier.
-//   - The latest call of C with that name has failed.
-//   - C has made a communicator with A after the refusal.
-//   - A now makes the same communicator as C.
+// Memory. Inside a host, a member writes its list and its texts into its MemberBlock in the arena, the shared memory of
+// the host. A MemberCall per ordered pair of ranks holds the number. A block has room for 4 KiB of a text, so a member
+// writes a longer text in pieces. It writes its next piece only after all other members of the host have read the
+// previous one. Members of other hosts get the same in control messages (MemberMessage). A message may be older than
+// the end of the sender's call. A member of another host has therefore joined only once it has answered the number of
+// this rank. Price: each rank needs 10 KiB of the arena, and 16 bytes per rank of its host.
 //
-// Lost members. A waiting member throws Error{peer_lost} if the process of another member has ended, or if that member
-// has left the communicator. A member may have left because the process of a third member has ended. The error then
-// names the third member. The communicator stays usable after this error. An ended process of a rank that is not a
-// member causes no error.
+// Different lists. If two members pass different lists under one name, the members that find this publish a refusal:
+// the two ranks and their lists. A member that waits for a member with a refusal throws Error{mismatch} with its text,
+// also if it comes late. A refusal stays in the arena, or in the queue of received messages, until its rank next makes
+// a call that names the reader. All members name the same two ranks, those with the lowest numbers that a refusal has.
 //
-// The destructor removes the text of this rank from shared memory. Price: each rank needs 10 KiB of the arena.
+// Failures. A waiting member throws Error{peer_lost} at once if the process of another member has ended. It looks for
+// such a process for 300 ms (kLookForCause) before it throws another error, because the end may be the cause. The other
+// errors are a mismatch, a member that has left the communicator, and a member whose call has failed during the
+// exchanges. The last one is Error{timeout}, because most such calls fail at their deadlines. The communicator stays
+// usable after these errors. An ended process of a rank that is not a member causes no error.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/deadline.hpp"
+#include "collectives/error.hpp"
 #include "communicator/one_call.hpp"
 #include "monitoring/failure_detector.hpp"
 #include "shared_memory/arena.hpp"
@@ -56,13 +59,8 @@ namespace collectives {
 /// State of one communicator between its calls of create_group().
 struct CreationState {
   OneCall one_call{"create_group"};
-  /// Latest call in which this rank has made a communicator with another one.
-  struct Made {
-    std::uint64_t begun = 0;        ///< time at which this rank began it
-    std::uint64_t call_number = 0;  ///< MemberBlock::call_number of the other rank, if that is on this host
-  };
-  std::set<std::uint64_t> failed;  ///< hashes of the names whose latest call has failed on this rank
-  std::map<Rank, Made> made;       ///< by member
+  std::uint64_t calls = 0;             ///< calls of this rank
+  std::vector<std::uint64_t> numbers;  ///< by rank: number of the newest call of this rank that names that rank
 };
 
 class MemberExchange {
@@ -70,9 +68,10 @@ class MemberExchange {
   /// Function that returns a lock. Other threads cannot use the communicator while the lock exists.
   using Guard = std::function<std::unique_lock<std::mutex>()>;
 
-  /// Begins the exchanges of `members`, which contain this rank. `state`: state of the parent communicator.
+  /// Begins a call with `members`, which contain this rank. `state`: state of the parent communicator.
   MemberExchange(const RankView& view, Arena& arena, FailureDetector& failure_detector, Guard guard,
                  std::vector<Rank> members, std::string_view name, CreationState& state);
+  /// Ends the call. Reports to the members of other hosts that it has failed, unless complete() was called.
   ~MemberExchange();
   MemberExchange(const MemberExchange&) = delete;
   MemberExchange& operator=(const MemberExchange&) = delete;
@@ -80,78 +79,80 @@ class MemberExchange {
   /// Returns the texts of all members, by communicator rank. Other ranks have empty texts. Throws Error{timeout} that
   /// names the missing members, Error{mismatch} and Error{peer_lost}.
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline);
-  /// Throws Error{peer_lost} if the process of a member has ended, or if a member left kLookForEnd ago.
-  void check();
-  /// States that the members have made their communicator. If complete() was not called, the destructor reports to the
-  /// members of other hosts that this rank has given up.
+  /// Throws the error of a member that was lost, or whose call has failed. `at_once`: does not look for the cause
+  /// first.
+  void check(bool at_once = false) { check(others_, at_once); }
+  /// States that the members have made their communicator.
   void complete() noexcept { complete_ = true; }
 
  private:
-  /// Refusal of a list by another member.
-  struct Refusal {
-    Rank from;
-    std::uint64_t creation;  // creation of `from`
-    Rank peer;
-    std::string list, other;  // lists of `from` and `peer`
+  /// Newest call of another member that names this rank, as far as this rank knows.
+  struct PeerCall {
+    enum class State : std::uint8_t { over, open, refused } state = State::over;
+    std::uint64_t number = 0;    // number between the two ranks; 0: there was no call
+    std::uint64_t name = 0;      // hash of its name; undefined if the call is over
+    std::uint64_t creation = 0;  // creation number, if the call is open
+    std::uint64_t answered = 0;  // number of this rank that a member of another host has answered
+    std::string text = {};       // list of an open call with another creation number, or an encoded refusal
   };
-  /// Member that was lost.
-  struct LostMember {
-    Rank rank;
-    std::string how;
-    bool left;  // whether it has left the communicator
+  /// Two members that have passed different lists under one name, the lower rank first.
+  struct Refusal {
+    Rank one, other;
+    std::string sentence;  // the ranks and their lists
+    std::string encode() const { return fmt::format("{} {} {}", one, other, sentence); }
   };
 
   MemberBlock& block_of(Rank rank) const { return arena_.block(view_.local_of(rank)).member; }
+  MemberCall& call_from(Rank rank, Rank to) const {
+    return arena_.member_call(view_.local_of(rank), view_.local_of(to));
+  }
   /// Returns the control messages between hosts; null if there is one host only.
   ControlProtocol* control() const { return failure_detector_.control_ ? &*failure_detector_.control_ : nullptr; }
   bool is_here(Rank rank) const { return view_.host_of(rank) == view_.grid.host; }
-  /// Blocks until `done` is true for all members of this host, or of other hosts.
+  std::uint64_t& number_of(Rank rank) const { return state_.numbers[static_cast<std::size_t>(rank)]; }
+  void begin_call_with(Rank rank);
+  PeerCall call_of(Rank rank) const;
+  bool is_in_call(Rank rank) const;
+  /// Returns whether the member's call with this rank has ended. Requires that this rank still waits for the member.
+  bool has_ended(Rank rank) const;
+  /// Sends a message of this call to a member of another host. If there is a refusal, sends the refusal instead.
+  void send(Rank rank, std::uint64_t round, std::string_view text) const;
+  /// Blocks until `done` is true for all `ranks`.
   template <class Done>
   void wait_for(const std::vector<Rank>& ranks, Deadline deadline, Done&& done);
-  void drop_old_messages();
-  void note_end();
-  void show(std::string_view left);
+  std::string last_answer(Rank rank) const;
+  /// Compares the newest call of a member with this call, and answers it. Returns whether the member has joined. If it
+  /// has passed another list, or has published a refusal, this rank publishes a refusal.
+  bool join(Rank rank);
+  /// Publishes a refusal, unless it is invalid, or this rank has published one of lower ranks.
+  void refuse(const Refusal& refusal);
+
   /// Appends the current piece of a member to `text`. Returns false if the member has not written the piece yet.
   bool read_piece(Rank rank, std::string& text, bool& is_last);
   void gather_here(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
   void gather_remote(std::vector<std::string>& all, Deadline deadline);
-  void send_to_remote(std::uint64_t round, std::string_view text);
-  /// Returns a member that was lost: one whose process has ended, if there is one. If `search` is true, searches for
-  /// ended processes even if another rank has just done so.
-  std::optional<LostMember> find_lost(bool search) const;
-  [[noreturn]] void throw_lost(const LostMember& lost) const;
-  /// Throws Error{mismatch} if a member makes a creation of the same name with another list, or has refused a list.
-  void check_lists();
-  void check_lists_here();
-  void check_remote_lists();
-  /// Returns a refusal from the arena. Returns nothing if it has another name, is too old, or is being written.
-  std::optional<Refusal> read_refusal(Rank from, const RefusedList& record) const;
-  /// Returns the refusal in a message, of any name. Returns nothing if it holds none, or one that is too old.
-  std::optional<Refusal> read_refusal(Rank from, const MemberMessage& message) const;
-  /// Throws Error{mismatch} if this rank would wait for the member that has refused a list.
-  void throw_if_concerned(const Refusal& refusal);
-  [[noreturn]] void refuse_list(Rank peer, const std::string& list);
-  [[noreturn]] void throw_mismatch(Rank one, const std::string& list, Rank other, const std::string& other_list) const;
-  void publish_refusal(Rank peer, const std::string& list);
+  Error error(Errc code, Rank peer, std::string_view text) const;
+  std::optional<Error> loss_of(Rank rank, bool& left) const;
+  /// Returns the error of the refusal, or of a member in `missing` that has left or whose call has failed. Throws the
+  /// error of a member whose process has ended.
+  std::optional<Error> find_failure(const std::vector<Rank>& missing);
+  void check(const std::vector<Rank>& missing, bool at_once);
 
   const RankView& view_;
   Arena& arena_;
   FailureDetector& failure_detector_;
   Guard guard_;
-  const std::vector<Rank> members_;
-  std::vector<Rank> here_, remote_;  // the other members, of this host and of other hosts
+  std::vector<Rank> others_, here_, remote_;  // the other members: all, of this host, and of other hosts; ascending
   const std::string label_, list_;
   const std::uint64_t name_, creation_;
   CreationState& state_;
-  std::uint64_t begun_;                      // time of the steady clock at which this rank began
-  const std::uint64_t calls_;                // collectives of the parent that this rank had entered before
-  std::vector<bool> read_from_;              // by rank: whether this rank has read a text of the member
-  std::vector<std::uint64_t> call_numbers_;  // by rank: MemberBlock::call_number of the text that this rank has read
-  std::string refusal_;  // text of the message that this rank has given up, with a list that it has refused
-  std::optional<std::chrono::steady_clock::time_point> leaver_found_;  // first time at which a member had left
+  std::vector<std::uint64_t> seen_;  // by rank: number of the member's call that belongs to this one; 0: none yet
+  std::optional<Refusal> refusal_;   // the one that this rank publishes and will throw
+  std::optional<std::chrono::steady_clock::time_point> failure_found_;  // first time at which check() found a failure
+  std::optional<Rank> first_ended_;  // first member whose call has ended in an exchange, as far as this rank knows
   bool complete_ = false;
   std::uint64_t pieces_ = 0;  // pieces that this rank has shown
-  std::uint64_t round_ = 0;   // exchanges that this rank has begun
+  std::uint64_t round_ = 0;   // exchanges that this rank has begun; 0: it joins
 };
 
 }  // namespace collectives

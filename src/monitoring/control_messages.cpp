@@ -194,15 +194,17 @@ std::optional<PingMessage> PingMessage::decode(std::string_view bytes) {
 }
 
 std::string MemberMessage::encode() const {
-  return fmt::format("G {} {} {}\n{}\n{}", creation, name, round, list, text);
+  return fmt::format("G {} {} {} {} {}\n{}\n{}", number, answered, name, creation, round, list, text);
 }
 
 std::optional<MemberMessage> MemberMessage::decode(std::string_view bytes) {
   Reader reader(bytes);
   MemberMessage message;
-  if (!reader.skip("G ") || !reader.number(message.creation) || !reader.skip(" ") || !reader.number(message.name) ||
-      !reader.skip(" ") || !reader.number(message.round) || !reader.skip("\n") || !reader.line(message.list))
-    return std::nullopt;
+  if (!reader.skip("G")) return std::nullopt;
+  for (std::uint64_t* const number :
+       {&message.number, &message.answered, &message.name, &message.creation, &message.round})
+    if (!reader.skip(" ") || !reader.number(*number)) return std::nullopt;
+  if (!reader.skip("\n") || !reader.line(message.list)) return std::nullopt;
   message.text = reader.rest();
   return message;
 }

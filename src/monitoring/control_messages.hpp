@@ -8,9 +8,9 @@
 //   W WORD                         wait: the point-to-point message for which the sender waits (WaitMessage)
 //   P NUMBER                       ping: asks the receiver for an echo (PingMessage)
 //   E NUMBER                       echo: the answer to a ping, which shows that the sender runs (PingMessage)
-//   G CREATION NAME ROUND\nLIST\nTEXT
-//                                  member: the sender's text for the other members of a communicator that they make
-//                                  (MemberMessage)
+//   G NUMBER ANSWERED NAME CREATION ROUND\nLIST\nTEXT
+//                                  member: the sender's state in a call of create_group(), and its text for the other
+//                                  members (MemberMessage)
 //
 // A record begins with a space. It has one of two forms:
 //
@@ -78,13 +78,18 @@ struct PingMessage {
   static std::optional<PingMessage> decode(std::string_view bytes);
 };
 
-/// Text of one exchange between the members of a communicator that its members make (member_exchange.hpp).
+/// Message between two ranks that make a communicator by create_group() (member_exchange.hpp).
 struct MemberMessage {
+  /// Round of the message that the sender's call has failed.
+  static constexpr std::uint64_t kFailed = ~std::uint64_t{0};
+
+  std::uint64_t number = 0;    ///< number of the call between the two ranks
+  std::uint64_t answered = 0;  ///< number that the sender has received from the receiver in this call; 0: none
+  std::uint64_t name = 0;      ///< hash of the name
   std::uint64_t creation = 0;  ///< hash of the name and the ranks of the communicator
-  std::uint64_t name = 0;      ///< hash of the name alone
-  std::uint64_t round = 0;     ///< number of the exchange, from 1; 0: the sender has given up
+  std::uint64_t round = 0;     ///< number of the exchange, from 1; 0: the sender waits for all members; kFailed
   std::string list = {};       ///< ranks of the communicator, as text
-  std::string text = {};       ///< round 0: another list that the sender has found, if any (member_exchange.cpp)
+  std::string text = {};       ///< text of the exchange; with kFailed: the refusal, if any (member_exchange.cpp)
 
   std::string encode() const;
   static std::optional<MemberMessage> decode(std::string_view bytes);

@@ -25,7 +25,12 @@ constexpr auto kSendRecordsAfter = 100ms;
 }  // namespace
 
 ControlProtocol::ControlProtocol(const RankView& view, Wire& wire, ArrivalTable& arrivals, FirstFailure& failure)
-    : view_(view), wire_(wire), arrivals_(arrivals), failure_(failure), ends_(view.world.members.size()) {}
+    : view_(view),
+      wire_(wire),
+      arrivals_(arrivals),
+      failure_(failure),
+      ends_(view.world.members.size()),
+      member_messages_(view.world.members.size()) {}
 
 void ControlProtocol::poll() {
   while (const auto message = wire_.poll_control()) receive(message->first, message->second);
@@ -57,8 +62,9 @@ void ControlProtocol::receive(Rank from, std::string_view bytes) {
     else if (may_send_records())
       post(from, PingMessage{ping->number, true}.encode());
   } else if (auto* const member = std::get_if<MemberMessage>(&message)) {
-    if (member_messages_.size() == kMostMemberMessages) member_messages_.pop_front();
-    member_messages_.emplace_back(from, std::move(*member));
+    std::vector<MemberMessage>& messages = member_messages(from);
+    if (messages.size() == kMostMemberMessages) messages.erase(messages.begin());
+    messages.push_back(std::move(*member));
   }
 }
 

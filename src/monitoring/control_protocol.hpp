@@ -16,8 +16,8 @@
 //   wait       A rank that has waited for a point-to-point message for 100 ms reports this wait, and later its end.
 //   ping       A rank whose deadline has passed pings the ranks for which it may wait. A rank that waits in a call
 //              answers with an echo within milliseconds. A rank that computes or was stopped sends no echo.
-//   member     The members of a new communicator exchange texts by these messages. The protocol only stores the texts,
-//              at most kMostMemberMessages, until the rank takes part in the exchange.
+//   member     The members of a new communicator exchange texts by these messages. The protocol only stores them, at
+//              most kMostMemberMessages of each rank, until the receiver takes part in the exchange.
 //
 // The wire itself reports ranks whose connection has ended (Wire::poll_failed_peer). For each of these ranks, the
 // protocol stores the reason that the wire has reported.
@@ -26,7 +26,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -100,15 +99,18 @@ class ControlProtocol {
 
   /// Sends a member message. The wire drops it if it cannot be sent.
   void send(Rank to, const MemberMessage& message) { wire_.post_control(to, message.encode()); }
-  /// Member messages that have arrived, with their senders, oldest first. The caller removes those that it has used.
-  std::deque<std::pair<Rank, MemberMessage>>& member_messages() noexcept { return member_messages_; }
+  /// Member messages that have arrived from a rank, oldest first. The caller removes those that it has used.
+  std::vector<MemberMessage>& member_messages(Rank from) noexcept {
+    return member_messages_[static_cast<std::size_t>(from)];
+  }
 
  private:
   /// Longest wait for echoes. A rank that waits in a call reads control messages about every millisecond. The rest is
   /// for its scheduler and for the wire.
   static constexpr std::chrono::milliseconds kLongestEcho{300};
-  /// Largest number of member messages that are kept. The oldest is dropped for a further one.
-  static constexpr std::size_t kMostMemberMessages = 4096;
+  /// Largest number of member messages of one rank that are kept. The oldest is dropped for a further one. A rank of
+  /// which a call waits has sent a few messages of that call. All older messages belong to its earlier calls.
+  static constexpr std::size_t kMostMemberMessages = 64;
 
   /// How a rank of another host has ended.
   struct End {
@@ -137,7 +139,7 @@ class ControlProtocol {
   std::chrono::steady_clock::time_point call_begun_{};
   std::vector<End> ends_;   // By rank.
   std::vector<Rank> lost_;  // Lost ranks, in the order in which the wire has reported them.
-  std::deque<std::pair<Rank, MemberMessage>> member_messages_;
+  std::vector<std::vector<MemberMessage>> member_messages_;  // By sender.
 };
 
 }  // namespace collectives

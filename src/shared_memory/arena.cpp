@@ -199,7 +199,8 @@ Arena::Arena(std::shared_ptr<Mapping> mapping, const ArenaShape& shape, int self
   abort_at_ = round_up(sizeof(ArenaHeader), kPolledBytes);
   searched_at_ = abort_at_ + sizeof(AbortBlock);
   blocks_at_ = round_up(searched_at_ + sizeof(PolledWord), page);
-  host_collective_blocks_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  member_calls_at_ = round_up(blocks_at_ + ranks * sizeof(RankBlock), page);
+  host_collective_blocks_at_ = round_up(member_calls_at_ + ranks * ranks * sizeof(MemberCall), page);
   const std::size_t places = ranks * static_cast<std::size_t>(shape.subgroups);
   directories_at_ = round_up(host_collective_blocks_at_ + places * sizeof(HostCollectiveBlock), page);
   gpu_blocks_at_ = round_up(directories_at_ + ranks * kSegmentTables * kSegmentRecords * sizeof(SegmentRecord), page);

@@ -7,6 +7,7 @@
 //                  first failure of the communicator, and the time of the latest search for ended ranks
 //   rank blocks    per rank: counters of its progress, and arrival records: the number and the signature
 //                  (collective, count, type ...) of each of its newest calls
+//   member calls   per ordered pair of ranks: the newest call of create_group() of one rank that names the other
 //   collectives    per rank and subgroup: counters and buffer addresses of intra-host collectives
 //   directories    per rank: where peers find the rank's memory of allocate() (segment_directory.hpp)
 //   GPU blocks     per rank: where its buffers on a GPU are, how peers open them, and whether its work is done
@@ -99,36 +100,40 @@ struct alignas(64) BufferRecord {
 /// collective has this number of places.
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
-/// Number of 8-byte words of a MemberBlock for one piece of a text, and for the ranks of a communicator as text.
-inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64;
+/// Number of 8-byte words of a MemberBlock for one piece of a text, for the ranks of a communicator as text, and for a
+/// sentence with two such lists.
+inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64,
+                             kMemberTextWords = 2 * kMemberListWords + 16;
 
-/// Number of refused lists that a rank keeps for members that come late. Reason: a program seldom repeats a call with a
+/// Number of refusals that a rank keeps for members that come late. Reason: a program seldom repeats a call with a
 /// wrong list more often while a member is late.
-inline constexpr std::size_t kRefusedLists = 4;
+inline constexpr std::size_t kRefusals = 4;
 
-/// Two lists of ranks that two ranks have passed under one name. The rank that has found the difference writes them.
-struct RefusedList {
-  std::atomic<std::uint64_t> number{0};  ///< number among the refused lists of the rank, from 1; 0 while it is written
-  std::atomic<std::uint64_t> creation{0};  ///< hash of the name and the rank's own list
-  std::atomic<std::uint64_t> name{0};      ///< hash of the name alone
-  std::atomic<std::uint64_t> time{0};      ///< time of the steady clock at which the rank found the other list
-  std::atomic<std::uint64_t> calls{0};     ///< collectives of the parent that the rank had entered before
-  std::atomic<std::uint64_t> peer{0};      ///< rank that has passed the other list
-  std::atomic<std::uint64_t> list[kMemberListWords]{};   ///< the rank's own list, as text that ends with 0
-  std::atomic<std::uint64_t> other[kMemberListWords]{};  ///< list of `peer`
+/// Refusal of a call of create_group(), because two ranks have passed different lists under its name.
+struct RefusalRecord {
+  std::atomic<std::uint64_t> call{0};  ///< MemberBlock::call of the refused call; 0 while the record is written
+  std::atomic<std::uint64_t> name{0};  ///< hash of its name
+  std::atomic<std::uint64_t> one{0}, other{0};          ///< the two ranks, the lower one first
+  std::atomic<std::uint64_t> text[kMemberTextWords]{};  ///< both ranks and lists, as text that ends with 0
 };
 
-/// Texts of one rank for the other members of a communicator that its members make (member_exchange.hpp).
+/// Call of create_group() on one rank, and its texts for the other members of the communicator (member_exchange.hpp).
 struct MemberBlock {
-  PolledWord creation;  ///< hash of the name and the ranks of the communicator; 0: the rank makes none
-  PolledWord shown;     ///< number of the newest piece that the rank shows, from 1; 0 while the block changes
-  PolledWord taken;     ///< number of the newest piece that it has read from all members of this host
-  std::atomic<std::uint64_t> name{0};         ///< hash of the name alone
-  std::atomic<std::uint64_t> call_number{0};  ///< number of the call among the rank's calls of create_group(), from 1
-  std::atomic<std::uint64_t> left{0};         ///< bytes of the text from the shown piece on
+  PolledWord call;   ///< number of the call among all calls of the rank, from 1; 0: the rank is in no call
+  PolledWord shown;  ///< number of the newest piece that the rank shows, from 1; 0: it has shown none
+  PolledWord taken;  ///< number of the newest piece that it has read from all members of this host
+  std::atomic<std::uint64_t> name{0};      ///< hash of the name
+  std::atomic<std::uint64_t> creation{0};  ///< hash of the name and the ranks of the communicator
+  std::atomic<std::uint64_t> left{0};      ///< bytes of the text from the shown piece on
   std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
   std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
-  RefusedList refused[kRefusedLists];                   ///< refused lists, which later calls of the rank do not change
+  RefusalRecord refused[kRefusals];                     ///< newest refusals
+};
+
+/// Newest call of create_group() on one rank whose list contains another rank.
+struct MemberCall {
+  std::atomic<std::uint64_t> call{0};    ///< MemberBlock::call of that call; 0: there was none
+  std::atomic<std::uint64_t> number{0};  ///< number of the call between the two ranks (member_exchange.hpp)
 };
 
 /// Values of RankBlock::departed: the rank has destroyed its communicator, and a peer has found that its process ended.
@@ -304,6 +309,10 @@ class Arena {
   RankBlock& block(int local) const noexcept {
     return *reinterpret_cast<RankBlock*>(base_ + blocks_at_ + static_cast<std::size_t>(local) * sizeof(RankBlock));
   }
+  /// Returns the newest call of create_group() on `from` that names `to`.
+  MemberCall& member_call(int from, int to) const noexcept {
+    return *reinterpret_cast<MemberCall*>(base_ + member_calls_at_ + place(from, to) * sizeof(MemberCall));
+  }
   SegmentRecord& segment(int local, std::size_t slot, SegmentTable table = SegmentTable::collectives) const noexcept {
     const std::size_t tables = static_cast<std::size_t>(local) * kSegmentTables + static_cast<std::size_t>(table);
     return *reinterpret_cast<SegmentRecord*>(base_ + directories_at_ +
@@ -373,10 +382,10 @@ class Arena {
   int self_ = 0;
   OwnDescriptor place_;      // holds the lock
   std::uint64_t probe_ = 0;  // word that peers read to test whether the kernel lets them
-  std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, host_collective_blocks_at_ = 0, directories_at_ = 0,
-              gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0, staging_at_ = 0, staging_bytes_ = 0,
-              channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0, messages_at_ = 0, message_stride_ = 0,
-              total_ = 0;
+  std::size_t abort_at_ = 0, searched_at_ = 0, blocks_at_ = 0, member_calls_at_ = 0, host_collective_blocks_at_ = 0,
+              directories_at_ = 0, gpu_blocks_at_ = 0, details_at_ = 0, lines_at_ = 0, lines_bytes_ = 0,
+              staging_at_ = 0, staging_bytes_ = 0, channels_at_ = 0, channel_stride_ = 0, frame_stride_ = 0,
+              messages_at_ = 0, message_stride_ = 0, total_ = 0;
 };
 
 /// Marks the ended ranks in all arenas of this process, at once. A rank that throws because a peer has ended calls this

@@ -74,15 +74,17 @@ std::unique_ptr<Network> open_network(const std::string& name, Rank rank) {
   throw Error(Errc::unsupported, fmt::format("no wire \"{}\" here", name));
 }
 
-/// Returns the first result with an error. Skips errors that only state that a rank is missing, unless there are no
-/// others. Reason: the error of the missing rank itself probably states the cause.
+/// Returns the first result with an error that states a cause. If there is none, returns the first timeout, and only
+/// then the first lost rank. Reason: all ranks have sent a result, so none has ended. A rank whose deadline has passed
+/// closes its connections, and the other ranks then find it lost.
 auto first_failure(const std::vector<JsonRecord>& results) {
-  const auto has_cause = [](const JsonRecord& one) {
-    return one.has("error") && code_in(one) != Errc::peer_lost && code_in(one) != Errc::timeout;
+  const auto find = [&](auto&& is_found) {
+    return std::ranges::find_if(results,
+                                [&](const JsonRecord& one) { return one.has("error") && is_found(code_in(one)); });
   };
-  const auto cause = std::ranges::find_if(results, has_cause);
-  if (cause != results.end()) return cause;
-  return std::ranges::find_if(results, [](const JsonRecord& one) { return one.has("error"); });
+  auto found = find([](Errc code) { return code != Errc::peer_lost && code != Errc::timeout; });
+  if (found == results.end()) found = find([](Errc code) { return code == Errc::timeout; });
+  return found != results.end() ? found : find([](Errc) { return true; });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Tests of Communicator::create_group(): communicators that are made by their members only, and misuse.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -21,6 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 
 const std::vector<std::vector<int>> kGroupHosts = {{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 2}};
+
+const std::vector<std::vector<int>> kTrioHosts = {{0, 0, 0}, {0, 1, 1}, {0, 1, 2}};
+const std::vector<Rank> kTrio{0, 1, 2};
 
 TEST(CreateGroup, MakesACommunicatorOfItsMembersWithoutTheOthers) {
   for (const auto& hosts : kGroupHosts)
@@ -60,6 +64,21 @@ TEST(CreateGroup, MakesManyGroupsOneAfterAnotherAndSeveralAtATime) {
         const Communicator alone = comm.create_group(std::vector<Rank>{self});
         EXPECT_EQ(alone.size(), 1);
       }
+    });
+}
+
+TEST(CreateGroup, OfOneNameManyTimesInARowJoinsTheCallsOfOneRound) {
+  for (const auto& hosts : kTrioHosts)
+    run_hosts(hosts, [](Communicator& comm) {
+      for (int round = 0; round < 10; ++round)
+        for (const std::vector<Rank>& list : {kTrio, {0, 2}, kTrio, {1, 0}, {2, 0}}) {
+          if (std::ranges::count(list, comm.rank()) == 0) continue;
+          Communicator part = comm.create_group(list, "one name");
+          std::vector<int> rounds(list.size());
+          const int mine[] = {round};
+          part.all_gather(mine, rounds);
+          EXPECT_EQ(rounds, std::vector<int>(list.size(), round));
+        }
     });
 }
 
@@ -111,9 +130,6 @@ TEST(CreateGroup, WithDifferentListsIsAMismatchThatNamesBoth) {
               },
               {.timeout = 20s});
 }
-
-const std::vector<std::vector<int>> kTrioHosts = {{0, 0, 0}, {0, 1, 1}, {0, 1, 2}};
-const std::vector<Rank> kTrio{0, 1, 2};
 
 TEST(CreateGroup, WithDifferentListsIsAMismatchForAMemberThatComesAfterTheOthersHaveGoneOn) {
   for (const auto& hosts : kTrioHosts) {
@@ -169,6 +185,45 @@ TEST(CreateGroup, WithDifferentListsIsForgottenIfMembersRepeatIt) {
     }
 }
 
+TEST(CreateGroup, WithThreeDifferentListsNamesTheSameTwoRanksOnEveryMember) {
+  const std::vector<std::vector<Rank>> lists = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}};
+  for (const auto& hosts : kTrioHosts) {
+    std::vector<std::string> texts(3);
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                const auto self = static_cast<std::size_t>(comm.rank());
+                comm.barrier();
+                const Error error = error_of([&] { (void)comm.create_group(lists[self], "trio"); });
+                EXPECT_EQ(error.code(), Errc::mismatch);
+                EXPECT_NE(error.peer(), comm.rank());
+                texts[self] = error.what();
+              },
+              {.timeout = 20s});
+    EXPECT_SAYS(texts[0], "create_group \"trio\": rank ");
+    EXPECT_EQ(texts, std::vector<std::string>(3, texts[0]));
+  }
+}
+
+TEST(CreateGroup, AfterAMismatchOrABadOptionCanBeRepeatedAtOnce) {
+  for (const auto& hosts : kTrioHosts)
+    run_hosts(hosts,
+              [](Communicator& comm) {
+                const Rank self = comm.rank();
+                for (int round = 0; round < 3; ++round) {
+                  comm.barrier();
+                  for (const bool by_list : {true, false, false}) {
+                    const std::vector<Rank> ranks = by_list && self == 2 ? std::vector<Rank>{2, 1, 0} : kTrio;
+                    CommunicatorOptions options;
+                    if (!by_list && self == 1) options.backend = "rnig";
+                    const Error error = error_of([&] { (void)comm.create_group(ranks, "trio", options); });
+                    EXPECT_EQ(error.code(), by_list ? Errc::mismatch : Errc::invalid_argument) << error.what();
+                  }
+                  comm.create_group(kTrio, "trio").barrier();
+                }
+              },
+              {.timeout = 20s});
+}
+
 TEST(CreateGroup, OfASecondThreadIsRefusedDuringACall) {
   std::atomic<bool> refused{false};
   run_communicators(2, [&](Communicator& comm) {
@@ -213,6 +268,79 @@ TEST(CreateGroup, WithoutAMemberReachesItsDeadlineAndCanBeRepeated) {
       part.barrier();
     });
   }
+}
+
+TEST(CreateGroup, WaitsForAMemberThatGivesUpAndCallsAgain) {
+  for (const auto& hosts : kTrioHosts) {
+    std::atomic<bool> over{false};
+    run_hosts(hosts,
+              [&](Communicator& comm) {
+                for (int time = 0; comm.rank() == 0 && time < 3; ++time) {
+                  const Error error = error_of([&] { (void)comm.create_group(kTrio, "trio", {.timeout = 20ms}); });
+                  EXPECT_EQ(error.code(), Errc::timeout);
+                  EXPECT_NE(error.peer(), 0) << error.what();
+                }
+                if (comm.rank() == 0) over = true;
+                while (comm.rank() == 2 && !over) std::this_thread::sleep_for(1ms);
+                for (int time = 0; time < 2; ++time) {  // rank 1 waits in its first call
+                  Communicator part = comm.create_group(kTrio, "trio");
+                  std::vector<int> data(10, time);
+                  part.all_reduce(data);
+                  EXPECT_EQ(data, std::vector<int>(10, 3 * time));
+                }
+              },
+              {.timeout = 20s});
+  }
+}
+
+TEST(CreateGroup, WithAMemberThatGivesUpEarlyIsATimeoutThatNamesIt) {
+  for (const bool by_library : {true, false})  // whether the library connects the hosts, by TCP
+    for (const auto& hosts : kTrioHosts) {
+      const auto try_deadlines = [](Communicator& comm) {
+        for (const auto deadline : {1us, 1000us, 3000us, 6000us}) {
+          comm.barrier();
+          const CommunicatorOptions options{.timeout = comm.rank() == 1 ? deadline : 500'000us};
+          try {
+            (void)comm.create_group(kTrio, "trio", options);
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::timeout) << error.what();
+            const std::string text = error.what();
+            const bool names_it = text.find("rank 1 gave up") != text.npos || text.find("ranks 0-1 did") != text.npos ||
+                                  text.find("rank 1 did") != text.npos || text.find("ranks 1-2 did") != text.npos;
+            EXPECT_TRUE(comm.rank() == 1 || names_it) << text;
+          }
+          comm.barrier();
+          comm.create_group(kTrio, "trio").barrier();
+        }
+      };
+      if (!by_library)
+        run_hosts(hosts, try_deadlines, {.timeout = 20s});
+      else
+        run_ranks(3, [&](Bootstrap& threads) {
+          WiredHost host(threads, "host " + std::to_string(hosts[static_cast<std::size_t>(threads.rank())]));
+          Communicator comm(host, {.timeout = 20s, .wire = "tcp"});
+          try_deadlines(comm);
+        });
+    }
+}
+
+TEST(CreateGroup, WithAMemberThatHasGivenUpSaysHowToCallAgain) {
+  for (const auto& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}})
+    run_hosts(hosts, [](Communicator& comm) {
+      const std::vector<Rank> both{0, 1};
+      for (const Rank caller : both) {  // the calls of the two ranks are over before the next one begins
+        comm.barrier();
+        if (comm.rank() != caller) continue;
+        const Error error = error_of([&] { (void)comm.create_group(both, "pair", {.timeout = 50ms}); });
+        EXPECT_EQ(error.code(), Errc::timeout);
+        EXPECT_EQ(error.peer(), 1 - caller);
+        if (caller == 1) {
+          EXPECT_SAYS(error.what(), "last answer: rank 0 gave up: all members have to be in the call at the same time");
+        }
+      }
+      comm.barrier();
+      comm.create_group(both, "pair").barrier();
+    });
 }
 
 TEST(CreateGroup, WithAMemberThatHasLeftIsToldToTheOthers) {

@@ -209,6 +209,8 @@ MutationOutcome parse_control_messages(std::string_view bytes) {
     return MutationOutcome::accepted("arrival " + difference_from(arrival->records));
   if (const auto* const leave = std::get_if<LeaveMessage>(&message))
     return MutationOutcome::accepted("leave " + difference_from(leave->records));
+  if (const auto* const member = std::get_if<MemberMessage>(&message))
+    return MutationOutcome::accepted(counted('g', member->list.size()));
   return MutationOutcome::dropped();
 }
 
@@ -232,7 +234,9 @@ std::vector<std::string> control_message_seeds() {
           ArrivalMessage{records_of_a_peer(2, {.count = 9}, details)}.encode(),
           ArrivalMessage{records_of_a_peer(1, {.count = 8}, refusal)}.encode(),
           LeaveMessage{17, records_of_a_peer(2, {.count = 8, .wire = WireName("int8"), .force = true})}.encode(),
-          "L 17"};
+          "L 17",
+          MemberMessage{1, 1, 7, 8, 2, "0,1", "text"}.encode(),
+          MemberMessage{2, 1, 7, 8, MemberMessage::kFailed, "", "0 1 rank 0 passed ranks 0,1"}.encode()};
 }
 
 MutationOutcome parse_address(std::string_view bytes) {

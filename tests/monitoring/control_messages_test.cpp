@@ -208,12 +208,36 @@ TEST(PingMessage, IsRejectedIfItIsMalformed) {
     EXPECT_FALSE(PingMessage::decode(bytes)) << bytes;
 }
 
+TEST(MemberMessage, IsDecodedToTheSameFields) {
+  EXPECT_EQ((MemberMessage{1, 2, 3, 4, 5, "0,1", "two\nlines"}.encode()), "G 1 2 3 4 5\n0,1\ntwo\nlines");
+  for (const char* text : {"", "one line", "two\nlines\n", "\n"}) {
+    const auto message = MemberMessage::decode(MemberMessage{1, 2, 3, 4, MemberMessage::kFailed, "2,0", text}.encode());
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->number, 1u);
+    EXPECT_EQ(message->answered, 2u);
+    EXPECT_EQ(message->name, 3u);
+    EXPECT_EQ(message->creation, 4u);
+    EXPECT_EQ(message->round, MemberMessage::kFailed);
+    EXPECT_EQ(message->list, "2,0");
+    EXPECT_EQ(message->text, text);
+  }
+}
+
+TEST(MemberMessage, IsRejectedIfItIsMalformed) {
+  expect_no_begin_is_decoded<MemberMessage>("G 1 2 3 4 5\n0,1\ntext", "G 1 2 3 4 5\n0,1\n"sv.size());
+  for (const std::string_view bytes :
+       {"G -1 2 3 4 5\n\n"sv, "G 1 2 3 4\n\n"sv, "G  1 2 3 4 5\n\n"sv, "G 1 2 3 4 5 6\n\n"sv, "G 1 2 3 4 5\0\n\n"sv,
+        "G 1 2 3 4 18446744073709551616\n\n"sv, "g 1 2 3 4 5\n\n"sv})
+    EXPECT_FALSE(MemberMessage::decode(bytes)) << bytes;
+}
+
 TEST(ControlMessage, HasTheKindOfItsFirstLetter) {
   EXPECT_TRUE(is<AbortMessage>("A 6 0\nabort\naborted by rank 0: enough"));
   EXPECT_TRUE(is<ArrivalMessage>("R"));
   EXPECT_TRUE(is<LeaveMessage>("L 1"));
   EXPECT_TRUE(is<PingMessage>("P 1"));
   EXPECT_TRUE(is<PingMessage>("E 1"));
+  EXPECT_TRUE(is<MemberMessage>("G 1 2 3 4 5\n0,1\ntext"));
   for (const std::string_view bytes : {""sv, "A"sv, "X 1"sv, "\0"sv, " R 1"sv, "\xff\xfe\xfd"sv})
     EXPECT_TRUE(is<std::monostate>(bytes)) << bytes;
 }
