@@ -318,10 +318,12 @@ bool Arena::alive(int local) const noexcept {
 
 void Arena::search_ended(std::chrono::nanoseconds now, std::chrono::nanoseconds every) const noexcept {
   const auto begun = static_cast<std::uint64_t>(now.count());
-  std::uint64_t latest = searched().load(std::memory_order_relaxed);
+  // Time of the coarse clock at which the latest search began, in nanoseconds.
+  std::atomic<std::uint64_t>& searched = reinterpret_cast<PolledWord*>(base_ + searched_at_)->value;
+  std::uint64_t latest = searched.load(std::memory_order_relaxed);
   // A time in the future comes from another time namespace. It delays no search.
   if (latest <= begun && begun - latest < static_cast<std::uint64_t>(every.count())) return;
-  const bool is_first = searched().compare_exchange_strong(latest, begun, std::memory_order_relaxed);
+  const bool is_first = searched.compare_exchange_strong(latest, begun, std::memory_order_relaxed);
   if (!is_first && every.count() > 0) return;
   mark_ended(*this);
 }

@@ -371,10 +371,6 @@ class Arena {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(shape_.ranks) + static_cast<std::size_t>(local);
   }
   void hold_place();
-  /// Returns the time, in nanoseconds of the coarse clock, at which the latest search for ended ranks began.
-  std::atomic<std::uint64_t>& searched() const noexcept {
-    return reinterpret_cast<PolledWord*>(base_ + searched_at_)->value;
-  }
 
   std::shared_ptr<Mapping> mapping_;
   std::byte* base_ = nullptr;
