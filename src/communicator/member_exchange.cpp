@@ -215,7 +215,8 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
     for (const Rank rank : state.ranks)
       if (is_here(rank) && block_of(rank).creation.value.load(std::memory_order_acquire) != 0)
         state.last_answer =
-            fmt::format("rank {} makes a communicator of ranks {}", rank, load_list(block_of(rank).list));
+            fmt::format("rank {} makes a communicator of ranks {}{}", rank, load_list(block_of(rank).list),
+                        block_of(rank).name.load(std::memory_order_relaxed) == name_ ? "" : " with another name");
     return state;
   };
   ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [this] {
