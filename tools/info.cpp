@@ -157,6 +157,8 @@ std::string try_single_copy() {
 Json transports(const std::string& memfd) {
   return {{"local", "available (ranks are threads of one process)"},
           {"shared_memory", memfd == "works" ? "available (processes of one host)" : "not available: " + memfd},
+          {"tcp", "available (between hosts)"},
+          {"ucx", COLLECTIVES_HAVE_UCX ? "built (between hosts, component ucx)" : "not built: UCX was not found"},
           {"mpi", COLLECTIVES_HAVE_MPI ? "available (between hosts, component mpi)" : "not built: MPI was not found"}};
 }
 

@@ -473,7 +473,7 @@ COLLECTIVES_EXPORT collectives_error collectives_all_to_all_async(collectives_co
 /// Does an all-to-all with parts of unequal length: input_counts[r] elements for rank r, and output_counts[r] elements
 /// from rank r. Part r begins with element displacements[r] of its buffer. With NULL as displacements, the parts lie
 /// one after another. Each list has one number per rank, may differ between ranks, and is not needed after the call.
-/// Fails with COLLECTIVES_MISMATCH if a rank sends another number of elements than its peer expects. In place: input ==
+/// Fails with MISMATCH if a rank sends another number of elements than its peer expects. In place: input ==
 /// output, with equal lists.
 COLLECTIVES_EXPORT collectives_error collectives_all_to_all_v(
     collectives_communicator* comm, const void* input, const size_t* input_counts, const size_t* input_displacements,

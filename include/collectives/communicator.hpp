@@ -172,7 +172,7 @@ class COLLECTIVES_EXPORT Communicator {
   /// of them it has one rank.
   static Communicator from_environment(const CommunicatorOptions& options = {});
 
-  Communicator(Communicator&&) noexcept;
+  Communicator(Communicator&&) noexcept;  ///< Leaves an object that may only be destroyed or assigned to.
   Communicator& operator=(Communicator&&) noexcept;
   /// Does not wait for the other ranks to finish. Unfinished operations of the other ranks fail with peer_lost. The
   /// buffers of this rank's unfinished operations belong to the program again. Unless the communicator has failed,

@@ -273,8 +273,9 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
 
 std::string MemberExchange::last_answer(Rank rank) const {
   if (is_here(rank) && block_of(rank).call.value.load(std::memory_order_acquire) != 0)
-    return fmt::format("rank {} makes a communicator of ranks {}", rank,
-                       printable_list(load_line(block_of(rank).list)));
+    return fmt::format("rank {} makes a communicator of ranks {}{}", rank,
+                       printable_list(load_line(block_of(rank).list)),
+                       block_of(rank).name.load(std::memory_order_relaxed) == name_ ? "" : " with another name");
   const PeerCall peer = call_of(rank);
   if (peer.state != PeerCall::State::over || peer.number < number_of(rank)) return {};
   return fmt::format("rank {} gave up: all members have to be in the call at the same time", rank);

@@ -51,6 +51,8 @@ CheckedMessage PointToPointCalls::check(const MessageCall& call, const Options& 
   const bool any = !call.sends() && call.peer == any_source;
   if (static_cast<std::size_t>(call.type) >= std::size(kDataTypes))
     refuse(Errc::invalid_argument, call, fmt::format("no such type: {}", static_cast<int>(call.type)));
+  if (call.sends() && call.peer == any_source)
+    refuse(Errc::invalid_argument, call, "any_source is a source of receives: a send names its receiver");
   if (!any && (call.peer < 0 || call.peer >= ranks))
     refuse(Errc::invalid_argument, call, fmt::format("rank {} is not a rank of 0 to {}", call.peer, ranks - 1));
   if (call.tag < 0 || call.tag > kLargestTag)

@@ -162,8 +162,8 @@ std::size_t check_equal_parts(const Call& call, Rank rank, std::size_t ranks, co
     refuse(call, rank, "the counts of all ranks overflow");
   if (whole.count != mine.count * ranks)
     refuse(call, rank,
-           fmt::format("{} has {} elements, {} has {}: it must be {} ranks times as many", mine.name, mine.count,
-                       whole.name, whole.count, ranks));
+           fmt::format("{} has {} elements, {} has {}: for {} ranks it must have {}", mine.name, mine.count, whole.name,
+                       whole.count, ranks, mine.count * ranks));
   return static_cast<std::size_t>(rank) * mine.count;
 }
 

@@ -142,7 +142,8 @@ void CountedExchange::check_counts() const {
 void CountedExchange::refuse(Rank sender, Rank receiver, std::uint64_t sent, std::uint64_t expected) const {
   const Rank self = view_.world.self;
   throw Error(Errc::mismatch,
-              fmt::format("rank {} sends {} elements to rank {}, which expects {}", sender, sent, receiver, expected),
+              fmt::format("rank {} sends {} {} to rank {}, which expects {}", sender, sent,
+                          type_ == DataType::u8 ? "bytes" : "elements", receiver, expected),
               self, sender == self ? receiver : sender);
 }
 

@@ -179,9 +179,11 @@ std::string MessageFailures::state_text(const MessageOperation& operation) const
   } else if (call.sends()) {
     text = fmt::format("{} has not received the message", end);
   } else {
-    text = fmt::format("{} has not sent such a message", end);
+    const bool any = call.peer == any_source;
+    text = fmt::format("{} sent such a message", any ? "no rank has" : end + " has not");
     if (const std::string stored = stored_text(call.peer); !stored.empty())
-      text += fmt::format("; {} has sent messages that no receive has taken: {}", end, stored);
+      text +=
+          fmt::format("; {} sent messages that no receive has taken: {}", any ? "ranks have" : end + " has", stored);
   }
   text += "; " +
           waits_text(self(), wait_of(operation), view_.world.size(), [&](Rank rank) { return peers_.wait_of(rank); });

@@ -343,6 +343,21 @@ TEST(CreateGroup, WithAMemberThatHasGivenUpSaysHowToCallAgain) {
     });
 }
 
+TEST(CreateGroup, ReportsThatAMemberUsesAnotherName) {
+  std::atomic<bool> over{false};
+  run_communicators(2, [&](Communicator& comm) {
+    const std::vector<Rank> both{0, 1};
+    while (!over) {
+      const std::string name = comm.rank() == 0 ? "left" : "right";
+      const Error error = error_of([&] { (void)comm.create_group(both, name, {.timeout = 100ms}); });
+      EXPECT_EQ(error.code(), Errc::timeout);
+      const std::string text = error.what();
+      if (text.find("makes a communicator of ranks 0,1 with another name") != std::string::npos) over = true;
+    }
+    comm.barrier();
+  });
+}
+
 TEST(CreateGroup, WithAMemberThatHasLeftIsToldToTheOthers) {
   run_ranks(3, [](Bootstrap& bootstrap) {
     auto comm = std::make_unique<Communicator>(bootstrap);

@@ -128,7 +128,7 @@ TEST(AllToAll, RequiresEqualPartsAndMayBeInPlace) {
 TEST(Gather, ChecksTheOutputOfTheRootOnly) {
   Call call{.collective = Collective::gather, .input = in(4), .output = {}, .root = 1};
   EXPECT_EQ(refusal(call, 0), "accepted");
-  EXPECT_SAYS(refusal(call, 1), "input has 4 elements, output has 0: it must be 3 ranks times as many");
+  EXPECT_SAYS(refusal(call, 1), "input has 4 elements, output has 0: for 3 ranks it must have 12");
   call.output = out(12);
   EXPECT_EQ(refusal(call, 1), "accepted");
   call.input = in(4, 504);
@@ -147,7 +147,7 @@ TEST(Gather, ChecksTheOutputOfTheRootOnly) {
 TEST(Scatter, ChecksTheInputOfTheRootOnly) {
   Call call{.collective = Collective::scatter, .input = {}, .output = out(4), .root = 2};
   EXPECT_EQ(refusal(call, 0), "accepted");
-  EXPECT_SAYS(refusal(call, 2), "output has 4 elements, input has 0: it must be 3 ranks times as many");
+  EXPECT_SAYS(refusal(call, 2), "output has 4 elements, input has 0: for 3 ranks it must have 12");
   call.input = in(12);
   EXPECT_EQ(refusal(call, 2), "accepted");
   call.output = out(4, 8);

@@ -36,7 +36,7 @@ TEST(MessageArguments, AreRefusedAndTheCommunicatorStaysUsable) {
     refused("tag 1073741825 is not", [&] { comm.recv(data, 1, kLargestTag + 1); });
     refused("rank 2 is not a rank of 0 to 1", [&] { comm.send(data, 2); });
     refused("send: rank -1 is not", [&] { comm.send(data, -1); });
-    refused("send: rank -2 is not", [&] { comm.send(data, any_source); });
+    refused("send: any_source is a source of receives", [&] { comm.send(data, any_source); });
     refused("recv: rank -1 is not", [&] { comm.recv(data, kNoRank); });
     refused("the buffer is null with 3 elements", [&] { comm.send({nullptr, 3, DataType::f32}, 1); });
     refused("overflow the address space", [&] { comm.recv({data.data(), SIZE_MAX / 2, DataType::f32}, 1); });
@@ -136,6 +136,24 @@ TEST(MessageDeadline, NamesPeerAndTagAndOtherMessagesOfThePeer) {
                 EXPECT_SAYS(error.what(), "tag 8 (6 x f32), tag 9 (3 x f64)");
               },
               {.timeout = 20s});
+}
+
+TEST(MessageDeadline, FromAnySourceNamesOtherMessagesOfAllRanks) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      int value = 0;
+                      if (comm.rank() == 0) comm.send(std::span(&value, 1), 1, 8);
+                      comm.barrier();
+                      const Error error = error_of([&] {
+                        if (comm.rank() == 1) comm.recv(std::span(&value, 1), any_source, 7, {.timeout = 300ms});
+                        comm.recv(std::span(&value, 1), 1, 9);
+                      });
+                      EXPECT_EQ(error.code(), Errc::timeout);
+                      EXPECT_SAYS(error.what(),
+                                  "on rank 1: no rank has sent such a message; ranks have sent messages that no "
+                                  "receive has taken: tag 8 (1 x i32) from rank 0");
+                    },
+                    {.timeout = 20s});
 }
 
 TEST(MessageDeadline, NamesTheRanksThatWaitInACycle) {
