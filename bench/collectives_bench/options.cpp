@@ -14,6 +14,7 @@
 #include <set>
 
 #include "collectives/plan.hpp"
+#include "collectives_bench/guidelines_options.hpp"
 #include "collectives_bench/option_values.hpp"
 
 namespace collectives::bench {
@@ -194,11 +195,13 @@ std::string_view to_string(Buffers buffers) noexcept {
 }
 
 Settings parse_settings(int argc, const char* const* argv) {
+  if (argc > 1 && argv[1] == kGuidelinesCommand) return parse_guideline_settings(argc - 1, argv + 1);
   Settings settings;
   OptionTexts texts;
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
+      "The sub-command guidelines compares the library's calls with one another: collectives_bench guidelines --help\n"
       "LIST is one or more values separated by commas.\n"
       "A timed call, ours or MPI's, starts when the rank leaves one and the same barrier, the library's. Its time is "
       "that\n"
