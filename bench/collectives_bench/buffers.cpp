@@ -71,6 +71,36 @@ std::size_t sets_for(const Footprint& footprint, std::size_t rotate) noexcept {
   return one == 0 ? 1 : (rotate / one + (rotate % one != 0 ? 1 : 0)) | 1U;
 }
 
+Call call_on(std::byte* input, std::byte* output, const Case& c, std::span<const std::size_t> counts, Rank rank,
+             int ranks, Rank root) {
+  Case out_of_place = c;
+  out_of_place.in_place = false;
+  const Footprint apart = footprint(out_of_place, rank, ranks, root);
+  if (c.in_place) {
+    // In place, the input and the output are the same vector, or the shorter one is this rank's part of the longer one.
+    const std::size_t own =
+        std::accumulate(counts.begin(), counts.begin() + (counts.empty() ? 0 : rank), std::size_t{0}) * size_of(c.type);
+    output = input + (scatters(c.operation) ? own : 0);
+    input += gathers(c.operation) ? own : 0;
+  }
+  const bool rings = c.operation == Operation::sendrecv;
+  const Rank partner = c.operation == Operation::ping_pong ? partner_of(rank, ranks) : kNoRank;
+  return {.operation = c.operation,
+          .type = c.type,
+          .op = reduce_op(c.op),
+          .root = root,
+          .rank = rank,
+          .in_place = c.in_place,
+          .input = ConstBuffer(input, apart.input / size_of(c.type), c.type),
+          .output = Buffer(output, apart.output / size_of(c.type), c.type),
+          .whole = c.in_place ? std::min(input, output) : nullptr,
+          .counts = counts,
+          .count = c.count,
+          .peer_to = rings ? (rank + 1) % ranks : partner,
+          .peer_from = rings ? (rank + ranks - 1) % ranks : partner,
+          .set = 0};
+}
+
 const Call& Rotation::next() noexcept {
   at_ = at_ + 1 == sets_ ? 0 : at_ + 1;
   current_.set = at_;

@@ -142,6 +142,11 @@ struct Call {
   std::size_t set = 0;                          ///< number of the set of buffers, from 0
 };
 
+/// Returns the first call of a case on the buffers at `input` and `output`. In place, only `input` matters. `counts`
+/// holds the part_counts() of a case with parts, must outlive the call, and is empty for other cases.
+Call call_on(std::byte* input, std::byte* output, const Case&, std::span<const std::size_t> counts, Rank rank,
+             int ranks, Rank root);
+
 /// Repeats a call on one set of buffers after another.
 class Rotation {
  public:

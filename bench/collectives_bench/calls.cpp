@@ -19,32 +19,42 @@ void perform_message(Communicator& comm, const Call& call, const Options& option
   }
 }
 
+/// Makes the call of a collective on `target`: a communicator, which performs it, or a group.
+template <class Target>
+void call_collective(Target& target, const Call& call, const Options& options) {
+  const auto& [operation, type, op, root, rank, in_place, input, output, whole, counts, count, to, from, set] = call;
+  switch (operation) {
+    case Operation::all_reduce: return target.all_reduce(input, output, op, options);
+    case Operation::reduce_scatter: return target.reduce_scatter(input, output, op, options);
+    case Operation::reduce_scatter_v: return target.reduce_scatter_v(input, output, counts, op, options);
+    case Operation::all_gather: return target.all_gather(input, output, options);
+    case Operation::all_gather_v: return target.all_gather_v(input, output, counts, options);
+    case Operation::broadcast:
+      return in_place ? target.broadcast(output, root, options) : target.broadcast(input, output, root, options);
+    case Operation::reduce: return target.reduce(input, output, op, root, options);
+    case Operation::all_to_all: return target.all_to_all(input, output, options);
+    case Operation::all_to_all_v: return target.all_to_all_v(input, counts, output, counts, options);
+    case Operation::gather: return target.gather(input, output, root, options);
+    case Operation::gather_v: return target.gather_v(input, output, counts, root, options);
+    case Operation::scatter: return target.scatter(input, output, root, options);
+    case Operation::scatter_v: return target.scatter_v(input, output, counts, root, options);
+    case Operation::scan: return target.scan(input, output, op, options);
+    case Operation::exclusive_scan: return target.exclusive_scan(input, output, op, options);
+    case Operation::barrier: return target.barrier(options);
+    case Operation::sendrecv:
+    case Operation::ping_pong: break;
+  }
+  throw std::logic_error("a message is no collective");
+}
+
 }  // namespace
 
 void perform(Communicator& comm, const Call& call, const Options& options) {
-  const auto& [operation, type, op, root, rank, in_place, input, output, whole, counts, count, to, from, set] = call;
-  switch (operation) {
-    case Operation::all_reduce: return comm.all_reduce(input, output, op, options);
-    case Operation::reduce_scatter: return comm.reduce_scatter(input, output, op, options);
-    case Operation::reduce_scatter_v: return comm.reduce_scatter_v(input, output, counts, op, options);
-    case Operation::all_gather: return comm.all_gather(input, output, options);
-    case Operation::all_gather_v: return comm.all_gather_v(input, output, counts, options);
-    case Operation::broadcast:
-      return in_place ? comm.broadcast(output, root, options) : comm.broadcast(input, output, root, options);
-    case Operation::reduce: return comm.reduce(input, output, op, root, options);
-    case Operation::all_to_all: return comm.all_to_all(input, output, options);
-    case Operation::all_to_all_v: return comm.all_to_all_v(input, counts, output, counts, options);
-    case Operation::gather: return comm.gather(input, output, root, options);
-    case Operation::gather_v: return comm.gather_v(input, output, counts, root, options);
-    case Operation::scatter: return comm.scatter(input, output, root, options);
-    case Operation::scatter_v: return comm.scatter_v(input, output, counts, root, options);
-    case Operation::scan: return comm.scan(input, output, op, options);
-    case Operation::exclusive_scan: return comm.exclusive_scan(input, output, op, options);
-    case Operation::sendrecv:
-    case Operation::ping_pong: return perform_message(comm, call, options);
-    case Operation::barrier: return comm.barrier(options);
-  }
+  if (is_message(call.operation)) return perform_message(comm, call, options);
+  call_collective(comm, call, options);
 }
+
+void add_to(Group& group, const Call& call, const Options& options) { call_collective(group, call, options); }
 
 namespace {
 

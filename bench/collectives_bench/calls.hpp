@@ -12,6 +12,9 @@ namespace collectives::bench {
 /// ranks with odd numbers receive first.
 void perform(Communicator& comm, const Call& call, const Options& options);
 
+/// Adds the call to a group. Requires that the operation is a collective, not a message.
+void add_to(Group& group, const Call& call, const Options& options);
+
 /// Makes persistent calls, which can be started many times. Started one after another, they do the same as perform().
 std::vector<PersistentCall> make_persistent(Communicator& comm, const Call& call, const Options& options);
 

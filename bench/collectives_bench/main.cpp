@@ -4,9 +4,11 @@
 //   mpirun -np 2 collectives_bench all_reduce --against mpi
 //   collectives_run -n 4 collectives_bench all --type all --op all --max-bytes 64K
 //   collectives_bench --bootstrap threads:4
+//   collectives_run -n 4 collectives_bench guidelines
 //
 // Exit status 0 means that every result was right. Exit status 1 means that a result was wrong, a call failed, or a
-// report could not be written. Exit status 2 means bad arguments.
+// report could not be written. Exit status 2 means bad arguments. With the sub-command `guidelines`, exit status 1 also
+// means that a guideline is violated, and exit status 3 that the machine is too busy to judge.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -24,6 +26,8 @@
 
 #include "collectives/collectives.hpp"
 #include "collectives_bench/gpu.hpp"
+#include "collectives_bench/guidelines_report.hpp"
+#include "collectives_bench/guidelines_run.hpp"
 #include "collectives_bench/measure.hpp"
 #include "collectives_bench/mpi.hpp"
 #include "collectives_bench/options.hpp"
@@ -34,7 +38,7 @@ namespace {
 
 constexpr std::chrono::seconds kRefusalTimeout{10};
 
-enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2 };
+enum ExitCode : int { success = 0, failure = 1, bad_arguments = 2, busy_machine = 3 };
 
 /// Reason why the benchmark does not run: the text to print, and the exit status.
 struct Refusal {
@@ -84,13 +88,16 @@ int refuse_without_bootstrap(MpiSession* mpi, const Refusal& refusal) {
 
 /// Checks the settings that depend on the number of ranks, and opens the report. All ranks must call it, but only rank
 /// 0 checks. Every rank returns the refusal of rank 0, or nothing.
-std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings, std::optional<Report>& report) {
+template <class AnyReport>
+std::optional<Refusal> check_arguments(Bootstrap& bootstrap, const Settings& settings,
+                                       std::optional<AnyReport>& report) {
   std::string complaint;
   if (bootstrap.rank() == 0) {
     try {
       if (settings.root >= bootstrap.size()) {
         throw BadArguments(fmt::format("--root {}; valid: 0 to {}", settings.root, bootstrap.size() - 1));
       }
+      if (settings.guidelines) check_guidelines(settings, bootstrap.size());
       report.emplace(settings);
     } catch (const BadArguments& error) {
       complaint = error.what();
@@ -114,12 +121,45 @@ std::optional<Refusal> take_gpu(Bootstrap& bootstrap, std::optional<Gpu>& gpu) {
   return std::nullopt;
 }
 
+/// Collective. Makes the communicator. If a variable of the library is invalid on some rank, every rank returns the
+/// refusal.
+std::optional<Refusal> connect(Bootstrap& bootstrap, const CommunicatorOptions& options,
+                               std::optional<Communicator>& communicator) {
+  try {
+    communicator.emplace(bootstrap, options);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != Errc::invalid_argument) throw;
+    return Refusal{error.what(), bad_arguments};
+  }
+}
+
 struct Program {
   int argc;
   const char* const* argv;
   const Settings& settings;
   MpiSession* mpi;  ///< MPI of this process; null without MPI
 };
+
+std::string mpi_version(const Program& program) { return program.mpi ? program.mpi->version() : "no MPI"; }
+
+/// Runs the sub-command `guidelines` on one rank. Returns the exit code.
+int run_guidelines_on_rank(Bootstrap& bootstrap, const Program& program) {
+  std::optional<GuidelineReport> report;  // rank 0 only
+  if (const auto refusal = check_arguments(bootstrap, program.settings, report)) return refuse(bootstrap, *refusal);
+  std::optional<Communicator> communicator;
+  if (const auto refusal = connect(bootstrap, {}, communicator)) return refuse(bootstrap, *refusal);
+  const Setting setting =
+      report ? describe(*communicator, mpi_version(program), program.argc, program.argv) : Setting();
+  const GuidelineOutcome outcome =
+      run_guidelines(*communicator, program.settings, report ? &*report : nullptr, setting);
+  if (!outcome.busy.empty()) {
+    return refuse(bootstrap,
+                  {fmt::format("the machine is too busy to judge: {}; --judge-busy judges all the same", outcome.busy),
+                   busy_machine});
+  }
+  return outcome.violated == 0 ? success : failure;
+}
 
 /// Runs all measurements on one rank. Returns the exit code.
 int run_rank(Bootstrap& bootstrap, const Program& program) {
@@ -131,14 +171,9 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   if (settings.buffers == Buffers::device)
     if (const auto refusal = take_gpu(bootstrap, gpu)) return refuse(bootstrap, *refusal);
   std::optional<Communicator> communicator;
-  try {
-    CommunicatorOptions options;
-    if (gpu) options.device_buffers = true;
-    communicator.emplace(bootstrap, options);
-  } catch (const Error& error) {  // a COLLECTIVES_ variable is invalid on some rank; every rank throws
-    if (error.code() != Errc::invalid_argument) throw;
-    return refuse(bootstrap, {error.what(), bad_arguments});
-  }
+  CommunicatorOptions options;
+  if (gpu) options.device_buffers = true;
+  if (const auto refusal = connect(bootstrap, options, communicator)) return refuse(bootstrap, *refusal);
   Communicator& comm = *communicator;
   if (settings.fraction_of_roofline && !comm.topology().one_host()) {
     return refuse(bootstrap,
@@ -148,8 +183,7 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   const auto competitor = settings.against_mpi ? program.mpi->competitor() : nullptr;
   Measurement measurement(comm, bootstrap, settings, plan.cases, competitor.get(), gpu ? &*gpu : nullptr);
   if (report) {
-    report->begin(describe(comm, program.mpi ? program.mpi->version() : "no MPI", program.argc, program.argv),
-                  measurement.seconds_per_size());
+    report->begin(describe(comm, mpi_version(program), program.argc, program.argv), measurement.seconds_per_size());
   }
   std::size_t wrong = 0, refused = 0;
   for (std::size_t i = 0; i < plan.cases.size(); ++i) {
@@ -166,11 +200,11 @@ int run_rank(Bootstrap& bootstrap, const Program& program) {
   return wrong == 0 ? success : failure;
 }
 
-/// Calls run_rank() and prints its failure on the rank that met it. Under MPI a failure aborts the job, because ranks
-/// that failed at different places would wait for one another in MPI_Finalize.
+/// Calls run_rank() or the run of the sub-command, and prints its failure on the rank that met it. Under MPI a failure
+/// aborts the job, because ranks that failed at different places would wait for one another in MPI_Finalize.
 int run_and_report(Bootstrap& bootstrap, const Program& program) {
   try {
-    return run_rank(bootstrap, program);
+    return program.settings.guidelines ? run_guidelines_on_rank(bootstrap, program) : run_rank(bootstrap, program);
   } catch (const std::exception& error) {
     fmt::print(stderr, "collectives_bench: rank {}: {}\n", bootstrap.rank(), error.what());
     if (program.mpi != nullptr) program.mpi->abort(failure);

@@ -80,40 +80,11 @@ Measurement::Measurement(Communicator& comm, Bootstrap& bootstrap, const Setting
 Rotation Measurement::prepare(const Case& c) {
   const Footprint one = footprint(c, comm_.rank(), comm_.size(), settings_.root);
   const std::size_t sets = sets_for(one, settings_.rotate);
-  std::byte* input = input_.use(one.input, sets);
-  std::byte* output = output_.use(one.output, sets);
-  std::size_t in_bytes = one.input, out_bytes = one.output;
+  std::byte* const input = input_.use(one.input, sets);
+  std::byte* const output = output_.use(one.output, sets);
   counts_ = has_parts(c.operation) ? part_counts(c.operation, c.count, comm_.rank(), comm_.size())
                                    : std::vector<std::size_t>();
-  if (c.in_place) {
-    // In place, the input and the output are the same vector, or the shorter one is this rank's part of the longer one.
-    const std::size_t own =
-        std::accumulate(counts_.begin(), counts_.begin() + (counts_.empty() ? 0 : comm_.rank()), std::size_t{0}) *
-        size_of(c.type);
-    Case out_of_place = c;
-    out_of_place.in_place = false;
-    const Footprint apart = footprint(out_of_place, comm_.rank(), comm_.size(), settings_.root);
-    in_bytes = apart.input;
-    out_bytes = apart.output;
-    output = input + (scatters(c.operation) ? own : 0);
-    input += gathers(c.operation) ? own : 0;
-  }
-  const bool rings = c.operation == Operation::sendrecv;
-  const Rank partner = c.operation == Operation::ping_pong ? partner_of(comm_.rank(), comm_.size()) : kNoRank;
-  const Call first{.operation = c.operation,
-                   .type = c.type,
-                   .op = reduce_op(c.op),
-                   .root = settings_.root,
-                   .rank = comm_.rank(),
-                   .in_place = c.in_place,
-                   .input = ConstBuffer(input, in_bytes / size_of(c.type), c.type),
-                   .output = Buffer(output, out_bytes / size_of(c.type), c.type),
-                   .whole = c.in_place ? std::min(input, output) : nullptr,
-                   .counts = counts_,
-                   .count = c.count,
-                   .peer_to = rings ? (comm_.rank() + 1) % comm_.size() : partner,
-                   .peer_from = rings ? (comm_.rank() + comm_.size() - 1) % comm_.size() : partner,
-                   .set = 0};
+  const Call first = call_on(input, output, c, counts_, comm_.rank(), comm_.size(), settings_.root);
   return {first, sets, input_.stride(), c.in_place ? input_.stride() : output_.stride()};
 }
 

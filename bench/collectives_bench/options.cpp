@@ -1,6 +1,5 @@
-// Command line of collectives_bench, the benchmark of collectives. The library CLI11 splits the line into options. This
-// file parses the values of the options: lists, sizes and the word "all". Every error is one line with the valid
-// values.
+// Command line of collectives_bench, the benchmark of collectives. The library CLI11 splits the line into options.
+// Every error is one line with the valid values.
 #include "collectives_bench/options.hpp"
 
 #include <fmt/format.h>
@@ -13,40 +12,14 @@
 #include <limits>
 #include <ranges>
 #include <set>
-#include <span>
-#include <type_traits>
 
-#include "base/bytes.hpp"
-#include "collectives/error.hpp"
 #include "collectives/plan.hpp"
+#include "collectives_bench/guidelines_options.hpp"
+#include "collectives_bench/option_values.hpp"
 
 namespace collectives::bench {
 
 namespace {
-
-/// Returns the types of the library whose results the benchmark can verify: all but complex numbers and pairs.
-std::vector<DataType> verified_types() {
-  std::vector<DataType> types;
-  std::ranges::copy_if(kDataTypes, std::back_inserter(types), [](DataType type) {
-    return class_of(type) != TypeClass::complex && class_of(type) != TypeClass::value_index;
-  });
-  return types;
-}
-
-/// Returns the ops of the library that a verified type has.
-std::vector<ReduceOp::Kind> verified_ops() {
-  const std::vector<DataType> types = verified_types();
-  std::vector<ReduceOp::Kind> ops;
-  std::ranges::copy_if(kReduceKinds, std::back_inserter(ops), [&](ReduceOp::Kind op) {
-    return std::ranges::any_of(types, [op](DataType type) { return supports(type, op); });
-  });
-  return ops;
-}
-
-/// Returns the names of values, with commas between them.
-std::string names_of(auto&& values) {
-  return fmt::format("{}", fmt::join(values | std::views::transform([](auto one) { return to_string(one); }), ", "));
-}
 
 /// Returns the names of all codecs, with a comma after each.
 std::string codec_names() {
@@ -56,55 +29,6 @@ std::string codec_names() {
 }
 
 constexpr std::size_t kSmallestBytes = 8;
-constexpr int kMostRanks = 4096;
-constexpr std::size_t kMostCalls = 10'000'000;
-constexpr double kMostSeconds = 3600;
-
-std::vector<std::string_view> split_list(std::string_view list) {
-  std::vector<std::string_view> items;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    items.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return items;
-}
-
-/// Returns the values of `known` that `list` names, in the order of `list`. "all" names every value.
-template <class T>
-std::vector<T> choose(std::string_view flag, std::string_view list, std::span<const T> known) {
-  std::vector<T> chosen;
-  for (const std::string_view item : split_list(list)) {
-    if (item == "all") return {known.begin(), known.end()};
-    const auto found = std::ranges::find(known, item, [](T value) { return to_string(value); });
-    if (found == known.end()) {
-      throw BadArguments(fmt::format("{} '{}' is unknown; valid: all, {}", flag, item, names_of(known)));
-    }
-    if (std::ranges::find(chosen, *found) == chosen.end()) chosen.push_back(*found);
-  }
-  return chosen;
-}
-
-/// Returns the names of backends and algorithms in `list`. Checks each name by asking the library for a plan. The error
-/// about an unknown name lists the valid names.
-std::vector<std::string> choose_backends(std::string_view list) {
-  std::vector<std::string> chosen;
-  for (const std::string_view item : split_list(list)) {
-    if (item == "all") {
-      const auto names = backend_names();
-      return {names.begin(), names.end()};
-    }
-    try {
-      Request request;
-      request.backend = item.empty() ? "''" : item;
-      (void)choose_plan(request, Topology::regular(1, 1), {});
-    } catch (const Error& error) {
-      if (error.code() != Errc::unsupported) throw BadArguments(fmt::format("--backend: {}", error.what()));
-    }
-    chosen.emplace_back(item);
-  }
-  return chosen;
-}
 
 /// Parses a kind of compression: "none", the name of a codec, "top_k:0.01" or "top_k:1%". Top-k sends only this
 /// fraction of the elements.
@@ -124,52 +48,6 @@ Compression choose_compression(std::string_view text) {
   throw BadArguments(
       fmt::format("--compress '{}' is unknown; valid: none, {}top_k:DENSITY with a density above 0, at most 1, or in %",
                   text, codec_names()));
-}
-
-/// Parses a number from `least` to `most`. Throws BadArguments for any other text, NaN included.
-template <class T>
-T number_argument(std::string_view flag, std::string_view text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
-  constexpr std::string_view kNumbers = std::is_integral_v<T> ? "whole numbers" : "numbers";
-  throw BadArguments(fmt::format("{} '{}' is invalid; valid: {} from {} to {}", flag, text, kNumbers, least, most));
-}
-
-std::size_t size_argument(std::string_view flag, std::string_view text) {
-  if (const auto bytes = parse_bytes(text)) return *bytes;
-  throw BadArguments(fmt::format("{} '{}' is no size; valid: whole bytes, or with K, M, G: 0, 8, 64K, 1M", flag, text));
-}
-
-void choose_bootstrap(std::string_view text, Settings& settings) {
-  constexpr std::string_view kThreads = "threads:";
-  if (text == "auto") return;
-  if (text == "mpi") {
-    settings.bootstrap = BootstrapKind::mpi;
-  } else if (text == "environment") {
-    settings.bootstrap = BootstrapKind::environment;
-  } else {
-    settings.bootstrap = BootstrapKind::threads;
-    if (text.starts_with(kThreads)) {
-      const std::string_view number = text.substr(kThreads.size());
-      const auto [end, error] = std::from_chars(number.begin(), number.end(), settings.threads);
-      if (error == std::errc() && end == number.end() && settings.threads > 0 && settings.threads <= kMostRanks) return;
-    }
-    throw BadArguments(fmt::format(
-        "--bootstrap '{}' is unknown; valid: auto, mpi, environment, threads:N with N from 1 to {}", text, kMostRanks));
-  }
-}
-
-/// Returns an error of CLI11 as one line. If a flag is unknown, the line lists the known flags.
-std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
-  std::string line = error.what();
-  std::ranges::replace(line, '\n', ' ');
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return line;
-  std::vector<std::string> flags;
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
-  }
-  return fmt::format("{}; valid: {}", line, fmt::join(flags, ", "));
 }
 
 const UserOp& bitwise_xor() {
@@ -307,9 +185,7 @@ void check_combinations(const OptionTexts& texts, const Settings& settings) {
       std::ranges::any_of(settings.compressions, [](const Compression& c) { return c.density > 0; }))
     throw BadArguments("--persistent excludes --compress top_k");
   if (settings.samples && settings.json_file.empty()) throw BadArguments("--samples needs --json FILE");
-  if (settings.min_bytes > settings.max_bytes) {
-    throw BadArguments(fmt::format("--min-bytes {} is above --max-bytes {}", texts.min_bytes, texts.max_bytes));
-  }
+  check_range(texts.min_bytes, texts.max_bytes, settings);
 }
 
 }  // namespace
@@ -319,11 +195,13 @@ std::string_view to_string(Buffers buffers) noexcept {
 }
 
 Settings parse_settings(int argc, const char* const* argv) {
+  if (argc > 1 && argv[1] == kGuidelinesCommand) return parse_guideline_settings(argc - 1, argv + 1);
   Settings settings;
   OptionTexts texts;
   CLI::App app(
       "Times and verifies collectives on the ranks it is started on: mpirun -np 4 collectives_bench all\n"
       "Started alone: collectives_bench --bootstrap threads:4\n"
+      "The sub-command guidelines compares the library's calls with one another: collectives_bench guidelines --help\n"
       "LIST is one or more values separated by commas.\n"
       "A timed call, ours or MPI's, starts when the rank leaves one and the same barrier, the library's. Its time is "
       "that\n"

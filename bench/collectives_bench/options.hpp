@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -26,6 +27,14 @@ struct Compression {
   const Codec* codec = nullptr;
   double density = 0;  ///< fraction of the elements that top-k sends; 0 without top-k
   bool none() const noexcept { return codec == nullptr && density == 0; }
+};
+
+struct Guideline;  // guidelines.hpp
+
+/// Settings that only the sub-command `guidelines` has.
+struct GuidelineSettings {
+  std::vector<const Guideline*> chosen;
+  bool judge_busy = false;  ///< whether to judge on a busy machine, too
 };
 
 struct Settings {
@@ -57,7 +66,8 @@ struct Settings {
   std::string json_file, csv_file;  ///< paths; empty: no file
   bool samples = false;             ///< whether json_file gets the time of every timed call
   BootstrapKind bootstrap = BootstrapKind::automatic;
-  int threads = 0;  ///< number of ranks with BootstrapKind::threads; each is a thread
+  int threads = 0;                              ///< number of ranks with BootstrapKind::threads; each is a thread
+  std::optional<GuidelineSettings> guidelines;  ///< set with the sub-command `guidelines`
 };
 
 /// Exception: the command line is invalid. what() is one line and names the valid values.
@@ -72,7 +82,7 @@ class HelpWanted : public std::runtime_error {
 
 std::string_view to_string(Buffers) noexcept;
 
-/// Parses the command line. Throws BadArguments or HelpWanted.
+/// Parses the command line, also that of the sub-command `guidelines`. Throws BadArguments or HelpWanted.
 Settings parse_settings(int argc, const char* const* argv);
 
 /// One measurement. Its result is a row of the table, or the half of a row that is in place or out of place.

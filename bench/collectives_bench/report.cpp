@@ -25,22 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view op_name(const Case& c) { return is_reduction(c.operation) ? to_string(c.op) : "none"; }
 int root_of(const Case& c, Rank root) { return has_root(c.operation) ? root : -1; }
-
-/// Prints to stdout. Ignores errors, so that the measurements continue. At the end, main() checks whether stdout had an
-/// error.
-template <class... Arguments>
-void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
-}
-
-/// Formats a number with four significant digits for a column of the table.
-std::string number(double value) {
-  return value >= 1000  ? fmt::format("{:.0f}", value)
-         : value >= 100 ? fmt::format("{:.1f}", value)
-                        : fmt::format("{:.2f}", value);
-}
 
 /// Returns MPI's time divided by ours. Values above 1 mean that our library is faster.
 std::optional<double> ratio(const Result& result) {
@@ -156,22 +141,28 @@ std::size_t total_wrong(const std::vector<Result>& results) {
   return wrong;
 }
 
-/// Closes a file of the report. Throws if the file was not written completely.
-void close(std::string_view flag, const std::string& path, OutputFile& file) {
+}  // namespace
+
+std::string_view op_name(const Case& c) noexcept { return is_reduction(c.operation) ? to_string(c.op) : "none"; }
+
+std::string number(double value) {
+  return value >= 1000  ? fmt::format("{:.0f}", value)
+         : value >= 100 ? fmt::format("{:.1f}", value)
+                        : fmt::format("{:.2f}", value);
+}
+
+void close_report(std::string_view flag, const std::string& path, OutputFile& file) {
   file.close();
   if (!file) throw std::runtime_error(fmt::format("{} {}: writing failed", flag, path));
 }
 
-/// Opens a report file. Returns null if `path` is empty.
-std::unique_ptr<OutputFile> open(std::string_view flag, const std::string& path) {
+std::unique_ptr<OutputFile> open_report(std::string_view flag, const std::string& path) {
   if (path.empty()) return nullptr;
   auto file = std::make_unique<OutputFile>(path);
   if (file->is_open()) return file;
   throw BadArguments(fmt::format("{} {}: cannot be written: {}; valid: a path in a directory that exists", flag, path,
                                  file_error_text(errno)));
 }
-
-}  // namespace
 
 Setting describe(const Communicator& comm, const std::string& mpi, int argc, const char* const* argv) {
   char host[256] = {};
@@ -191,18 +182,38 @@ Setting describe(const Communicator& comm, const std::string& mpi, int argc, con
   return setting;
 }
 
+std::string text_of(const Setting& setting) {
+  const std::string cores = setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown";
+  return fmt::format("# {}, {}, transport {}, tuning {}\n", setting.library, setting.ranks, setting.transport,
+                     setting.tuning) +
+         fmt::format("# host {}, {} usable cores, {}, {}\n", setting.host, cores, setting.mpi, setting.compiler) +
+         fmt::format("# {}, {}\n", setting.date, setting.command);
+}
+
+nlohmann::ordered_json to_json(const Setting& setting) {
+  return {{"kind", "setting"},
+          {"library", setting.library},
+          {"ranks", setting.ranks},
+          {"transport", setting.transport},
+          {"tuning", setting.tuning},
+          {"host", setting.host},
+          {"cores", setting.cores},
+          {"mpi", setting.mpi},
+          {"compiler", setting.compiler},
+          {"date", setting.date},
+          {"command", setting.command},
+          {"clock_us", setting.clock_us}};
+}
+
 Report::Report(const Settings& settings) : settings_(settings), terminal_(isatty(STDERR_FILENO) == 1) {
-  json_ = open("--json", settings.json_file);
-  csv_ = open("--csv", settings.csv_file);
+  json_ = open_report("--json", settings.json_file);
+  csv_ = open_report("--csv", settings.csv_file);
 }
 
 Report::~Report() = default;
 
 void Report::begin(const Setting& setting, double seconds_per_size) {
-  const std::string cores = setting.cores > 0 ? fmt::format("{}", setting.cores) : "unknown";
-  print("# {}, {}, transport {}, tuning {}\n", setting.library, setting.ranks, setting.transport, setting.tuning);
-  print("# host {}, {} usable cores, {}, {}\n", setting.host, cores, setting.mpi, setting.compiler);
-  print("# {}, {}\n", setting.date, setting.command);
+  print("{}", text_of(setting));
   const std::string calls = settings_.iterations > 0 ? fmt::format("{} calls", settings_.iterations)
                                                      : fmt::format("{:.3g} s", seconds_per_size);
   print("# {} for each measurement after {} warm-up calls, {}, results {}\n", calls, settings_.warmup,
@@ -214,20 +225,10 @@ void Report::begin(const Setting& setting, double seconds_per_size) {
   print(
       "# size in bytes is the whole vector; count is that of nccl-tests: one rank's part, if the vector has a part for "
       "each rank; ping_pong: half of the time to and fro\n");
-  write_json({{"kind", "setting"},
-              {"library", setting.library},
-              {"ranks", setting.ranks},
-              {"transport", setting.transport},
-              {"tuning", setting.tuning},
-              {"host", setting.host},
-              {"cores", setting.cores},
-              {"mpi", setting.mpi},
-              {"compiler", setting.compiler},
-              {"date", setting.date},
-              {"command", setting.command},
-              {"clock_us", setting.clock_us},
-              {"back_to_back", settings_.back_to_back},
-              {"rotate_bytes", settings_.rotate}});
+  Json line = to_json(setting);
+  line["back_to_back"] = settings_.back_to_back;
+  line["rotate_bytes"] = settings_.rotate;
+  write_json(line);
 }
 
 void Report::progress(const Case& next, std::size_t done, std::size_t all) {
@@ -313,10 +314,10 @@ void Report::end(std::size_t combinations, std::size_t refused) {
     for (const auto& [name, values] : ratios(results_)) means[name] = geometric_mean(values);
   }
   write_json(summary);
-  if (json_) close("--json", settings_.json_file, *json_);
+  if (json_) close_report("--json", settings_.json_file, *json_);
   if (csv_) {
     *csv_ << to_csv(results_);
-    close("--csv", settings_.csv_file, *csv_);
+    close_report("--csv", settings_.csv_file, *csv_);
   }
 }
 

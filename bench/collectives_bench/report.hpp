@@ -3,11 +3,16 @@
 // terminal, a progress line appears there.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.hpp"
@@ -29,6 +34,28 @@ struct Setting {
 
 /// Returns the setting of this process. `mpi` is the version of MPI, or the reason why there is none.
 Setting describe(const Communicator& comm, const std::string& mpi, int argc, const char* const* argv);
+
+/// Returns the setting as the first lines of a report on stdout.
+std::string text_of(const Setting&);
+/// Returns the setting as the first line of a JSON file.
+nlohmann::ordered_json to_json(const Setting&);
+
+/// Prints to stdout. Ignores errors, so that the measurements continue. At the end, main() checks whether stdout had an
+/// error.
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stdout);
+}
+
+/// Returns the name of the op, or "none" if the operation does not reduce.
+std::string_view op_name(const Case&) noexcept;
+/// Formats a number with four significant digits for a column of a table.
+std::string number(double value);
+
+/// Opens a report file, which the option `flag` names. Returns null if `path` is empty.
+std::unique_ptr<OutputFile> open_report(std::string_view flag, const std::string& path);
+/// Closes a report file. Throws if the file was not written completely.
+void close_report(std::string_view flag, const std::string& path, OutputFile& file);
 
 class Report {
  public:

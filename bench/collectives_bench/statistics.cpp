@@ -1,8 +1,11 @@
-// Implementation of the statistics of the benchmarks: medians, percentiles, means and bandwidths.
+// Implementation of the statistics of the benchmarks: medians, percentiles, means, intervals and
+// bandwidths.
 #include "collectives_bench/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <random>
 #include <vector>
 
 namespace collectives::bench {
@@ -29,6 +32,23 @@ double geometric_mean(std::span<const double> values) {
   double logarithms = 0;
   for (const double value : values) logarithms += std::log(value);
   return std::exp(logarithms / static_cast<double>(values.size()));
+}
+
+std::optional<Interval> bootstrap_interval(std::size_t samples, const Statistic& statistic) {
+  constexpr std::size_t kResamples = 2000;
+  constexpr double kTail = 0.025;
+  if (samples == 0) return std::nullopt;
+  std::vector<std::size_t> drawn(samples);
+  std::iota(drawn.begin(), drawn.end(), std::size_t{0});
+  const std::optional<double> value = statistic(drawn);
+  if (!value) return std::nullopt;
+  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): equal samples give equal intervals
+  std::vector<double> values;
+  for (std::size_t i = 0; i < kResamples; ++i) {
+    for (std::size_t& each : drawn) each = random() % samples;
+    if (const auto one = statistic(drawn)) values.push_back(*one);
+  }
+  return Interval{*value, percentile(values, kTail), percentile(values, 1 - kTail)};
 }
 
 double algorithm_bandwidth(std::size_t bytes, double microseconds) noexcept {

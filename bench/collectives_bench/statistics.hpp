@@ -1,7 +1,10 @@
-// Statistics of the timed calls: median, percentiles and means, and bandwidths as NVIDIA's nccl-tests defines them.
+// Statistics of the timed calls: median, percentiles, means and confidence intervals, and bandwidths as NVIDIA's
+// nccl-tests defines them.
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 
 #include "collectives_bench/operation.hpp"
@@ -17,6 +20,20 @@ double percentile(std::span<const double> values, double share);
 
 /// Returns exp(mean(log x)) of positive values. Returns 0 for no values.
 double geometric_mean(std::span<const double> values);
+
+/// A statistic of samples, and the bounds of its 95 % confidence interval.
+struct Interval {
+  double value = 0;
+  double low = 0, high = 0;
+};
+
+/// Statistic of the samples whose indices are given, or nothing if these samples have none.
+using Statistic = std::function<std::optional<double>(std::span<const std::size_t>)>;
+
+/// Computes the interval by a statistical bootstrap: `samples` samples are drawn at random with replacement, many
+/// times. Each draw gives a value of the statistic, and the interval is the middle 95 % of these values. Equal
+/// arguments give equal intervals. Returns nothing if all samples together have no value.
+std::optional<Interval> bootstrap_interval(std::size_t samples, const Statistic& statistic);
 
 /// Returns the algorithm bandwidth: the bytes of the whole vector divided by the time of the call, in gigabytes (1e9
 /// bytes) per second. Returns 0 if the time is 0.

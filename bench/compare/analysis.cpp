@@ -9,8 +9,8 @@
 #include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
+#include <span>
 #include <stdexcept>
 
 #include "base/json.hpp"
@@ -105,8 +105,6 @@ Samples read_samples(std::istream& lines) {
 }
 
 std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::string, Rounds>& peers) {
-  constexpr std::size_t kResamples = 2000;
-  constexpr double kTail = 0.025;
   std::vector<int> rounds;
   for (const auto& [round, time] : ours) rounds.push_back(round);
 
@@ -120,18 +118,16 @@ std::optional<Ratio> best_peer_over(const Rounds& ours, const std::map<std::stri
     return best;
   };
 
-  const auto [value, peer] = best_in(rounds);
+  const std::string* const peer = best_in(rounds).second;
   if (peer == nullptr) return std::nullopt;
-  std::mt19937_64 random(1);  // NOLINT(cert-msc51-cpp): equal samples give equal intervals
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < kResamples; ++i) {
-    std::vector<int> drawn(rounds.size());
-    for (int& each : drawn) each = rounds[random() % rounds.size()];
-    const auto best = best_in(drawn);
-    if (best.second != nullptr) ratios.push_back(best.first);
-  }
-  return Ratio{*peer, median_of(peers.at(*peer)), value, bench::percentile(ratios, kTail),
-               bench::percentile(ratios, 1 - kTail)};
+  const auto interval =
+      bench::bootstrap_interval(rounds.size(), [&](std::span<const std::size_t> drawn) -> std::optional<double> {
+        std::vector<int> chosen;
+        for (const std::size_t index : drawn) chosen.push_back(rounds[index]);
+        const auto best = best_in(chosen);
+        return best.second != nullptr ? std::optional(best.first) : std::nullopt;
+      });
+  return Ratio{*peer, median_of(peers.at(*peer)), interval->value, interval->low, interval->high};
 }
 
 double bar(const Cell& cell) noexcept {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/json.hpp"
+#include "bench/program_files.hpp"
 
 // Paths, defined in a file that CMake writes (PATHS of collectives_test).
 extern const char kCollectivesBench[], kCollectivesInfo[], kCollectivesRun[];
@@ -20,6 +21,8 @@ extern const char kCollectivesBench[], kCollectivesInfo[], kCollectivesRun[];
 namespace {
 
 using collectives::parse_json;
+using collectives::testing::read_json_lines;
+using collectives::testing::ScratchFile;
 
 const std::string kBench = kCollectivesBench, kInfo = kCollectivesInfo, kRun = kCollectivesRun;
 
@@ -37,30 +40,6 @@ Outcome run(const std::string& command) {
   const int status = pclose(pipe);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
-}
-
-/// A path that no other test uses. The destructor removes the file there.
-class ScratchFile {
- public:
-  explicit ScratchFile(const std::string& suffix)
-      : path_((std::filesystem::temp_directory_path() / ("bench_program_test_" + std::to_string(getpid()) + suffix))) {}
-  ~ScratchFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::vector<nlohmann::json> read_json_lines(const std::string& path) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(parse_json(line));
-  return lines;
 }
 
 void expect_one_line_and_two(const std::string& command, const std::string& word) {

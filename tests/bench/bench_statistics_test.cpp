@@ -1,6 +1,9 @@
 // Tests of the statistics that the benchmark prints in a row: medians, percentiles and bandwidths.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives_bench/statistics.hpp"
@@ -33,6 +36,40 @@ TEST(GeometricMean, OfReciprocalsIsOne) {
   EXPECT_DOUBLE_EQ(geometric_mean(std::vector{4.0, 0.25}), 1);
   EXPECT_DOUBLE_EQ(geometric_mean(std::vector{2.0, 8.0}), 4);
   EXPECT_EQ(geometric_mean({}), 0);
+}
+
+Statistic median_of(const std::vector<double>& values) {
+  return [&values](std::span<const std::size_t> drawn) {
+    std::vector<double> chosen;
+    for (const std::size_t index : drawn) chosen.push_back(values[index]);
+    return std::optional(median(chosen));
+  };
+}
+
+TEST(BootstrapInterval, HoldsTheStatisticAndNarrowsWithMoreSamples) {
+  std::vector<double> few, many;
+  for (int i = 0; i < 10; ++i) few.push_back(i);
+  for (int i = 0; i < 1000; ++i) many.push_back(0.01 * i);
+  const auto wide = bootstrap_interval(few.size(), median_of(few));
+  const auto narrow = bootstrap_interval(many.size(), median_of(many));
+  ASSERT_TRUE(wide && narrow);
+  EXPECT_DOUBLE_EQ(wide->value, 4.5);
+  EXPECT_LT(wide->low, wide->value);
+  EXPECT_GT(wide->high, wide->value);
+  EXPECT_LT(narrow->high - narrow->low, wide->high - wide->low);
+}
+
+TEST(BootstrapInterval, OfEqualSamplesIsEqual) {
+  const std::vector<double> values{1, 5, 2, 8, 3, 9, 4};
+  const auto first = bootstrap_interval(values.size(), median_of(values));
+  const auto second = bootstrap_interval(values.size(), median_of(values));
+  EXPECT_EQ(first->low, second->low);
+  EXPECT_EQ(first->high, second->high);
+}
+
+TEST(BootstrapInterval, IsMissingWithoutSamplesOrValue) {
+  EXPECT_FALSE(bootstrap_interval(0, [](auto) { return std::optional(1.0); }));
+  EXPECT_FALSE(bootstrap_interval(3, [](auto) { return std::optional<double>(); }));
 }
 
 TEST(AlgorithmBandwidth, IsBytesOverTime) {

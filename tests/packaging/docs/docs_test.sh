@@ -45,6 +45,7 @@ command_faults() {
           [ "$name" = mnist_trainer ] || echo "there is no program $word"
         fi ;;
       explain | simulate | watch) [ "$who" != collectives_info ] || who="$who $word" ;;
+      guidelines) [ "$who" != collectives_bench ] || who="$who $word" ;;
       ./*) who='' ;;  # a program of the reader's
     esac
   done
