@@ -505,8 +505,8 @@ TEST(BadArguments, SendNothingAndLeaveTheCommunicatorGood) {
     refused("overlap", [&] { comm.all_gather(std::span(twelve.data() + 1, 4), twelve); });
     refused("root 3 is not a rank of 0 to 2", [&] { comm.broadcast(four, 3); });
     refused("root -1", [&] { comm.reduce(four, four, ReduceOp::sum, -1); });
-    refused("3 ranks times", [&] { comm.all_gather(four, four); });
-    refused("3 ranks times", [&] { comm.reduce_scatter(four, four); });
+    refused("for 3 ranks it must have 12", [&] { comm.all_gather(four, four); });
+    refused("for 3 ranks it must have 12", [&] { comm.reduce_scatter(four, four); });
     refused("2 counts for 3 ranks", [&] { comm.all_gather_v(four, twelve, std::vector<std::size_t>{4, 4}); });
     refused("the counts add up to 9", [&] {
       comm.all_gather_v(std::span(four.data(), 3), twelve, std::vector<std::size_t>{3, 3, 3});
