@@ -185,7 +185,8 @@ void plan_overlap(Plan& plan, std::size_t depths, std::size_t max) {
 
 /// Returns the length of messages in bytes, at most `max`. It is the longest length whose time is close to the lowest.
 /// The function `time_with` returns the estimated time in microseconds for a length. If rounds neither overlap
-/// (`overlap`) nor follow one another from rank to rank, shorter messages gain nothing.
+/// (`overlap`) nor follow one another from rank to rank, shorter messages gain nothing. `overlap` is false for an
+/// all-to-all, because no rank passes on what it receives.
 template <class TimeWith>
 std::size_t choose_frame(std::size_t max, const Cost& cost, bool overlap, const TimeWith& time_with) {
   const std::size_t min = std::min(max, cost.flows ? kShortestMessage : overlap ? kShortMessage : max);
@@ -230,8 +231,9 @@ Plan plan_for(const Algorithm& algorithm, const Request& request, bool coded, co
     const auto pieces = static_cast<std::size_t>(algorithm.pieces(spec, topology));
     const auto segment_of = [&](std::size_t frame) { return elements_of(frame, coding) * pieces; };
     const std::size_t most = std::max<std::size_t>(1, longest_message(algorithm, spec, topology, tuning));
-    plan.segment = segment_of(choose_frame(most, cost, plan.rounds_in_flight > 1,
-                                           [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); }));
+    const bool overlap = plan.rounds_in_flight > 1 && request.collective != Collective::all_to_all;
+    plan.segment = segment_of(
+        choose_frame(most, cost, overlap, [&](std::size_t frame) { return time_of(rounds_of(segment_of(frame))); }));
   } else if (host.steps == 1) {
     plan_host_step(plan, host.task, longest, topology, tuning);
   } else {

@@ -90,7 +90,8 @@ void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t
   if (stage_next()) ++moves_;
 }
 
-/// Chooses whether results and staged data are stored by normal stores or by streaming stores.
+/// Chooses whether results and staged data are stored by normal stores or by streaming stores. Staging by normal
+/// stores is a first choice, which staging_stores_ may change.
 void Staged::choose_stores() {
   // If a collective works in place, the cache already holds the lines of the result. Streaming stores gain nothing.
   // Stores::cached stages by memcpy. Its string instructions wait until all earlier streaming stores have arrived. A
@@ -102,8 +103,8 @@ void Staged::choose_stores() {
   to_staging_ = task_->stores_to_staging == Stores::streaming                          ? Stores::streaming
                 : !oversubscribed_ && task_->root < 0 && results_ == Stores::streaming ? Stores::streaming_but_first
                                                                                        : Stores::cached;
-  // If ranks share cores, a timed copy often contains the time of another rank.
-  times_stores_ = !oversubscribed_ && to_staging_ == Stores::cached;
+  times_stores_ = to_staging_ != Stores::streaming;
+  normal_stores_ = to_staging_;
   if (times_stores_ && staging_stores_.streams() && collects_ && task_->combines()) to_staging_ = Stores::streaming;
 }
 
@@ -219,7 +220,7 @@ bool Staged::progress() {
 /// Copies bytes into this rank's ring.
 void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (times_stores_)
-    staging_stores_.copy(to, from, bytes);
+    staging_stores_.copy(to, from, bytes, normal_stores_);
   else
     copy(to, from, bytes, to_staging_);
   bytes_shown_ += bytes;

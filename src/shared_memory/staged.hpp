@@ -43,6 +43,7 @@
 // Streaming. If the ranks have no common cache, no ring is long enough. Each line travels from the writer's cache to
 // the reader's and back, at 32 to 35 ns per line and direction. Vectors of TuningParameters::streamed_staging_bytes or
 // more are then staged by streaming stores, which bypass the caches. Reading such a line from memory takes 4 to 10 ns.
+// If the tuning does not know that, because the cores were near when it was measured, StagingStores finds it by time.
 #pragma once
 
 #include <cstddef>
@@ -110,8 +111,9 @@ class Staged {
   bool owners_ = false;    // whether ranks combine the slices that they own
   bool collects_ = false;  // whether every rank wants all slices
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
+  Stores normal_stores_ = Stores::cached;  // stores that stage values, unless staging_stores_ uses streaming stores
   StagingStores staging_stores_;
-  bool times_stores_ = false;  // whether staging_stores_ chooses the stores that stage values
+  bool times_stores_ = false;  // whether staging_stores_ chooses between normal_stores_ and streaming stores
 
   std::uint64_t chunks_ = 0;             // number of chunks of the current collective
   std::size_t stride_ = 0;               // length of a chunk in the ring, in bytes

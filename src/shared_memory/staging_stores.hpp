@@ -25,17 +25,18 @@ class StagingStores {
   /// `clock`: function that returns nanoseconds. Tests pass another one.
   explicit StagingStores(std::uint64_t (*clock)() noexcept = steady_nanoseconds) : clock_(clock) {}
 
-  /// Copies `bytes` bytes. Later stores of this thread become visible after the copy.
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  /// Copies `bytes` bytes. Later stores of this thread become visible after the copy. `normal`: the normal stores,
+  /// Stores::cached or Stores::streaming_but_first.
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stores normal = Stores::cached) {
     if (bytes < kShortest) {
-      if (bytes > 0) std::memcpy(to, from, bytes);
+      if (bytes > 0) collectives::copy(to, from, bytes, normal);
     } else if (--untimed_ == 0) {
-      copy_timed(to, from, bytes);
+      copy_timed(to, from, bytes, normal);
     } else if (streams_) {
       collectives::copy(to, from, bytes, Stores::streaming);
       fence_streams();
     } else {
-      std::memcpy(to, from, bytes);
+      collectives::copy(to, from, bytes, normal);
     }
   }
   /// Returns whether copies currently use streaming stores.
@@ -46,17 +47,21 @@ class StagingStores {
   static constexpr std::size_t kShortest = 4 << 10;
   /// Maximum nanoseconds per cache line of a fast copy. The number lies between the two times above.
   static constexpr std::uint64_t kSlow = 12;
+  /// Maximum nanoseconds per cache line of a copy that counts. Above, the system has interrupted the copy.
+  static constexpr std::uint64_t kInterrupted = 10 * kSlow;
   /// Number of normal copies per timed one. Two readings of the clock take 50 ns. Each copy thus pays 3 ns.
   static constexpr unsigned kApart = 16;
   /// Minimum and maximum number of streamed copies per timed one. The number doubles after each slow copy. A slow copy
   /// takes four times as long. Each copy thus pays 5 % at first, and 0.3 % later.
   static constexpr unsigned kFirstTrial = 64, kLastTrial = 1024;
 
-  void copy_timed(std::byte* to, const std::byte* from, std::size_t bytes) {
+  void copy_timed(std::byte* to, const std::byte* from, std::size_t bytes, Stores normal) {
     const std::uint64_t before = clock_();
-    std::memcpy(to, from, bytes);
-    const bool slow = clock_() - before > kSlow * (bytes / 64);
-    if (!slow) {
+    collectives::copy(to, from, bytes, normal);
+    const std::uint64_t took = clock_() - before;
+    if (took > kInterrupted * (bytes / 64)) {
+      untimed_ = 1;
+    } else if (took <= kSlow * (bytes / 64)) {
       streams_ = was_slow_ = false;
       trial_ = kFirstTrial;
       untimed_ = kApart;
@@ -64,7 +69,7 @@ class StagingStores {
       trial_ = std::min(2 * trial_, kLastTrial);
       untimed_ = trial_;
     } else {
-      streams_ = was_slow_;  // a single slow copy may be one that the system has interrupted
+      streams_ = was_slow_;  // a single slow copy may have met lines of another reader
       untimed_ = was_slow_ ? trial_ : 1;
       was_slow_ = !was_slow_;
     }

@@ -33,7 +33,7 @@ class StagingStoresTest : public ::testing::Test {
   std::vector<std::byte> from_ = std::vector<std::byte>(kBytes), to_ = std::vector<std::byte>(kBytes);
 };
 
-constexpr std::uint64_t kSlowCopy = 3000, kFastCopy = 200;  // nanoseconds for 128 cache lines
+constexpr std::uint64_t kSlowCopy = 3000, kFastCopy = 200, kInterruptedCopy = 1'000'000;  // ns for 128 cache lines
 
 TEST_F(StagingStoresTest, StreamsAfterTwoSlowCopiesInARow) {
   step = kSlowCopy;
@@ -54,6 +54,19 @@ TEST_F(StagingStoresTest, IgnoresASingleSlowCopy) {
   copies(16);
   EXPECT_EQ(readings, 6);
   EXPECT_FALSE(stores_.streams());
+}
+
+TEST_F(StagingStoresTest, TimesTheNextCopyAfterAnInterruptedOne) {
+  step = kInterruptedCopy;
+  copies(20);
+  EXPECT_EQ(readings, 2 * 5);
+  EXPECT_FALSE(stores_.streams());
+  step = kSlowCopy;
+  copies(2);
+  EXPECT_TRUE(stores_.streams());
+  step = kInterruptedCopy;
+  copies(100);
+  EXPECT_TRUE(stores_.streams());
 }
 
 TEST_F(StagingStoresTest, ReturnsToNormalStoresAfterAFastCopy) {
