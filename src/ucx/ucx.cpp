@@ -25,12 +25,6 @@ namespace {
 // Maximum time for which abandon() and flush() wait for confirmations of peers. The time is short, because a peer
 // confirms only while it calls the library.
 constexpr auto kPatience = std::chrono::milliseconds(100);
-// Maximum payload in bytes that is sent eagerly, which means together with the header. A longer payload is only
-// announced, and the receiver fetches it. Fetching costs a round trip but saves two copies. Over TCP on loopback, a
-// message of 64 KiB takes 18 us (5.5 GB/s) if it is sent eagerly. It takes 25 us (2.5 GB/s) if it is fetched. The
-// second constant is the limit for network devices that UCX drives without the kernel (InfiniBand, RoCE).
-constexpr std::size_t kEagerBytes = 64 << 10;
-constexpr std::size_t kEagerBytesOnFastDevice = 8 << 10;
 
 }  // namespace
 
@@ -46,7 +40,6 @@ UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, const PeerAddresse
       handshake_(connections_),
       controls_(connections_),
       frames_(peers.frame_bytes),
-      eager_bytes_(UcxWorker::on_fast_device() ? kEagerBytesOnFastDevice : kEagerBytes),
       peers_(peers.addresses.size()) {
   const ucx::Quiet quiet;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -123,14 +116,12 @@ void UcxTransport::hand_over(Peer& to, std::uint64_t tag, const std::byte* data,
   to.connection->flushed = false;
   if (from_frame) out.frame = std::move(to.acquired);
   if (to.connection->lost) return finish(out);
-  connections_.send(*to.connection, ucx::kData, out, data, bytes,
-                    bytes <= eager_bytes_ ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV,
-                    [](void* request, ucs_status_t, void* message) {
-                      Outgoing& done = *static_cast<Outgoing*>(static_cast<UcxConnections::Outgoing*>(message));
-                      UcxConnections::complete(done);
-                      done.wire->finish(done);
-                      ucp_request_free(request);
-                    });
+  connections_.send(*to.connection, ucx::kData, out, data, bytes, 0, [](void* request, ucs_status_t, void* message) {
+    Outgoing& done = *static_cast<Outgoing*>(static_cast<UcxConnections::Outgoing*>(message));
+    UcxConnections::complete(done);
+    done.wire->finish(done);
+    ucp_request_free(request);
+  });
   if (!out.busy) return finish(out);
   if (!from_frame) {
     out.lent = {data, bytes};

@@ -10,10 +10,10 @@
 // Order. The header of an active message holds the tag, the sender and the number of the message. UCX does not promise
 // that active messages arrive in order, so the receiver sorts messages by number.
 //
-// Payload. A short message is sent eagerly, which means that the payload comes with the header. The caller reads this
-// payload in the memory of UCX, or in a frame if the memory of UCX is not aligned. A long message is only announced,
-// and the receiver fetches its payload. The payload goes directly to the buffer that the caller has passed, if the
-// buffer has the size of the payload. Otherwise the payload goes to a frame.
+// Payload. Over TCP, each message is sent eagerly, which means that the payload comes with the header. The caller reads
+// this payload in the memory of UCX, or in a frame if the memory of UCX is not aligned. On a fast network device, a
+// long message is only announced, and the receiver fetches its payload. The payload goes directly to the buffer that
+// the caller has passed, if the buffer has the size of the payload. Otherwise the payload goes to a frame.
 //
 // Flow control. A receiver releases a message when it has read the message. It reports its releases in the headers of
 // the messages that it sends to the same peer. After four releases without such a message, it reports them in a
@@ -153,7 +153,6 @@ class UcxTransport final : public Wire {
   UcxHandshake handshake_;
   UcxControlChannel controls_;
   UcxFrames frames_;
-  std::size_t eager_bytes_;  // Maximum payload, in bytes, that is sent eagerly.
   std::vector<Peer> peers_;
   LentRanges lent_;
   bool closing_ = false;

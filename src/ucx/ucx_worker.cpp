@@ -44,6 +44,13 @@ std::string printed(const ucp_config_t* config) {
   return result;
 }
 
+/// Maximum payload that is sent eagerly, which means together with the header, as a setting of UCX. A longer payload is
+/// only announced, and the receiver fetches it. Fetching saves two copies, but costs a round trip. Over TCP, the
+/// request for the payload waits behind data of the receiver on the same connection. Ranks that exchange long messages
+/// then take turns: at 1 Gbit/s, an all-reduce of 2 MiB on two hosts took 35 ms. It takes 18.5 ms if all payloads are
+/// sent eagerly. The second constant is for network devices that UCX drives without the kernel (InfiniBand, RoCE).
+constexpr const char *kEager = "inf", *kEagerOnFastDevice = "8k";
+
 ucp_config_t* read_config() {
   ucp_config_t* config = nullptr;
   ucx::check(ucp_config_read("COLLECTIVES", nullptr, &config), "ucp_config_read");
@@ -51,6 +58,8 @@ ucp_config_t* read_config() {
   const auto is = [&](std::string_view setting) { return settings.find(setting) != std::string::npos; };
   // Changes settings. A version of UCX that lacks a setting ignores the change.
   if (is("_TLS=all\n")) ucp_config_modify(config, "TLS", "^sm");
+  if (is("_RNDV_THRESH=auto\n"))
+    ucp_config_modify(config, "RNDV_THRESH", UcxWorker::on_fast_device() ? kEagerOnFastDevice : kEager);
   // UCX 1.13 names the settings of TCP without the prefix "TCP_". Both names are set; the unknown one has no effect.
   constexpr std::pair<const char*, const char*> kTcp[] = {
       {"CONN_NB", "y"}, {"KEEPIDLE", "2s"}, {"KEEPINTVL", "1s"}, {"KEEPCNT", "3"}};

@@ -4,7 +4,8 @@
 // A schedule is a list of events, which all ranks derive from one number. An event is a collective of all ranks or one
 // message. Each rank performs its part of the events in order, by blocking calls or by asynchronous ones that it waits
 // for later, in any order. A schedule has no cycle of waits, because every rank can perform the oldest unfinished
-// event. MESSAGE_SCHEDULES=100000 in the environment runs that many schedules in place of a few.
+// event. MESSAGE_SCHEDULES=20000 in the environment runs that many schedules per test in place of a few. They take half
+// an hour, so COLLECTIVES_TEST_WATCHDOG=7200 allows each test more than its two minutes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -94,12 +94,36 @@ struct UcxTransports {
   }
 };
 
+/// While it exists, new wires announce messages of more than 64 KiB, as on a fast network device. The receiver fetches
+/// the payload of an announced message.
+class AnnounceLongMessages {
+ public:
+  AnnounceLongMessages() { ::setenv("COLLECTIVES_UCX_RNDV_THRESH", "64k", 1); }
+  ~AnnounceLongMessages() { ::unsetenv("COLLECTIVES_UCX_RNDV_THRESH"); }
+};
+
+struct AnnouncingUcxTransports {
+  static int ranks() { return UcxTransports::ranks(); }
+  template <class F>
+  static void run(std::size_t frame_bytes, F f) {
+    run(ranks(), frame_bytes, f);
+  }
+  template <class F>
+  static void run(int ranks, std::size_t frame_bytes, F f) {
+    const AnnounceLongMessages announce;
+    UcxTransports::run(ranks, frame_bytes, f);
+  }
+};
+
 INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, TransportConformance, UcxTransports);
 INSTANTIATE_TYPED_TEST_SUITE_P(Ucx, WireConformance, UcxTransports);
+INSTANTIATE_TYPED_TEST_SUITE_P(UcxThatAnnounces, TransportConformance, AnnouncingUcxTransports);
+INSTANTIATE_TYPED_TEST_SUITE_P(UcxThatAnnounces, WireConformance, AnnouncingUcxTransports);
 
-TEST(TransportUcx, LongAndShortMessagesStayInOrder) {
+template <class Transports>
+void exchange_long_and_short_messages() {
   constexpr std::size_t kBytes = 100'000;
-  UcxTransports::run(2, kBytes, [](End& end) {
+  Transports::run(2, kBytes, [](End& end) {
     for (std::uint64_t i = 0; i < 500; ++i) {
       const std::size_t bytes = i % 3 == 0 ? kBytes - i : i % 3 == 1 ? i : 8000 + i;
       if (end.rank == 0) end.send(1, i, payload(0, i, bytes));
@@ -108,6 +132,28 @@ TEST(TransportUcx, LongAndShortMessagesStayInOrder) {
       }
     }
     end.wire->flush(Deadline::in(1min));
+  });
+}
+
+TEST(TransportUcx, LongAndShortMessagesStayInOrder) { exchange_long_and_short_messages<UcxTransports>(); }
+TEST(TransportUcx, AnnouncedAndShortMessagesStayInOrder) {
+  exchange_long_and_short_messages<AnnouncingUcxTransports>();
+}
+
+TEST(TransportUcx, EagerMessagesFromTheCallersMemoryArriveWithoutAReceive) {
+  constexpr std::size_t kBytes = 300'000;
+  UcxTransports::run(2, kBytes, [](End& end) {
+    const std::string text = payload(0, 0, kBytes);
+    if (end.rank == 0) {
+      end.acquire_frame(1);
+      end.transport.send_from(1, 0, reinterpret_cast<const std::byte*>(text.data()), kBytes);
+      end.wait("memory to come back", [&] { return !end.transport.sending(); });
+      EXPECT_FALSE(end.transport.lent(reinterpret_cast<const std::byte*>(text.data()), kBytes));
+    }
+    end.barrier();  // rank 1 receives only now
+    if (end.rank == 1) {
+      EXPECT_TRUE(end.take(0, 0) == text);
+    }
   });
 }
 
@@ -134,7 +180,7 @@ TEST(TransportUcx, AllFramesMayBeInFlight) {
 
 TEST(TransportUcx, LongMessagesComeToTheirPlaceFromTheCallersMemory) {
   constexpr std::size_t kBytes = 300'000;
-  UcxTransports::run(2, kBytes, [](End& end) {
+  AnnouncingUcxTransports::run(2, kBytes, [](End& end) {
     for (std::uint64_t i = 0; i < 20; ++i) {
       if (end.rank == 0) {
         const std::string text = payload(0, i, kBytes);
@@ -163,7 +209,7 @@ TEST(TransportUcx, WhatIsSentFromTheCallersMemoryIsBoundedToo) {
   constexpr std::size_t kBytes = 200'000;
   const std::string text = payload(0, 0, kBytes);  // memory that outlives the wires, because they send from it
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  UcxTransports::run(2, kBytes, [&](End& end) {
+  AnnouncingUcxTransports::run(2, kBytes, [&](End& end) {
     for (std::uint64_t i = 0; i < 100; ++i) {
       const std::size_t bytes = i % 2 == 0 ? kBytes : 100;
       if (end.rank == 0) {
@@ -186,7 +232,7 @@ TEST(TransportUcx, TheLongerOfTwoLoansOfOneBufferLastsUntilItIsReceived) {
   constexpr std::size_t kBytes = 300'000;
   const std::string text = payload(0, 0, kBytes);  // outlives the wires
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  UcxTransports::run(3, kBytes, [&](End& end) {
+  AnnouncingUcxTransports::run(3, kBytes, [&](End& end) {
     if (end.rank == 0) {
       for (const Rank to : {1, 2}) {
         end.acquire_frame(to);
@@ -258,7 +304,7 @@ TEST(TransportUcx, RanksOfOneHostAreNotConnected) {
 
 TEST(TransportUcx, FlushNamesThePeerThatDoesNotReceive) {
   constexpr std::size_t kBytes = 1 << 20;
-  UcxTransports::run(2, kBytes, [](End& end) {
+  AnnouncingUcxTransports::run(2, kBytes, [](End& end) {
     if (end.rank == 0) {
       end.send(1, 0, payload(0, 0, kBytes));
       try {
@@ -280,7 +326,7 @@ TEST(TransportUcx, FlushNamesThePeerThatDoesNotReceive) {
 
 TEST(TransportUcx, DyingWithMessagesInFlightDoesNotHang) {
   constexpr std::size_t kBytes = 1 << 20;
-  UcxTransports::run(kBytes, [](End& end) {
+  AnnouncingUcxTransports::run(kBytes, [](End& end) {
     const Rank next = (end.rank + 1) % end.ranks;
     std::vector<std::byte> place(kBytes);
     while (end.transport.acquire_frame(next)) end.transport.send(next, 0, kBytes);
@@ -543,6 +589,7 @@ TEST(TransportUcx, AKilledPeerIsNoticedAfterItsLastWords) {
 
 TEST(TransportUcx, APeerKilledAmidLongMessagesGivesTheMemoryBack) {
   constexpr std::size_t kBytes = 4 << 20;
+  const AnnounceLongMessages announce;
   Pair pair(kBytes, [](End& end, Line& line) {
     end.acquire_frame(0);
     end.transport.send(0, 0, kBytes);
