@@ -48,7 +48,8 @@ std::string printed(const ucp_config_t* config) {
 /// only announced, and the receiver fetches it. Fetching saves two copies, but costs a round trip. Over TCP, the
 /// request for the payload waits behind data of the receiver on the same connection. Ranks that exchange long messages
 /// then take turns: at 1 Gbit/s, an all-reduce of 2 MiB on two hosts took 35 ms. It takes 18.5 ms if all payloads are
-/// sent eagerly. The second constant is for network devices that UCX drives without the kernel (InfiniBand, RoCE).
+/// sent eagerly. The second constant is for network devices that UCX drives without the kernel (InfiniBand, RoCE). The
+/// variable COLLECTIVES_UCX_RNDV_THRESH takes precedence over both.
 constexpr const char *kEager = "inf", *kEagerOnFastDevice = "8k";
 
 ucp_config_t* read_config() {
