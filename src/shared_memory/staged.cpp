@@ -74,6 +74,7 @@ Staged::Staged(const SubgroupMemory& subgroup, const TuningParameters& tuning, b
       self_(subgroup.self()),
       ranks_(subgroup.ranks()),
       rings_(subgroup),
+      staging_stores_(static_cast<std::size_t>(subgroup.ranks())),
       sources_(static_cast<std::size_t>(subgroup.ranks())) {}
 
 void Staged::start(const HostTask& task, const HostOperands& with, std::uint64_t number) {
@@ -105,7 +106,7 @@ void Staged::choose_stores() {
                                                                                        : Stores::cached;
   times_stores_ = to_staging_ != Stores::streaming;
   normal_stores_ = to_staging_;
-  if (times_stores_ && staging_stores_.streams() && collects_ && task_->combines()) to_staging_ = Stores::streaming;
+  if (times_stores_ && stores_for(self_).streams() && collects_ && task_->combines()) to_staging_ = Stores::streaming;
 }
 
 /// Returns the minimum and the maximum length of a chunk. `bytes`: length of the longest slice.
@@ -217,10 +218,10 @@ bool Staged::progress() {
   return true;
 }
 
-/// Copies bytes into this rank's ring.
-void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes) {
+/// Copies bytes into this rank's ring. `reader`: the only rank that reads them, or this rank if all peers do.
+void Staged::show(std::byte* to, const std::byte* from, std::size_t bytes, int reader) {
   if (times_stores_)
-    staging_stores_.copy(to, from, bytes, normal_stores_);
+    stores_for(reader).copy(to, from, bytes, normal_stores_);
   else
     copy(to, from, bytes, to_staging_);
   bytes_shown_ += bytes;
@@ -240,15 +241,15 @@ bool Staged::stage(const Chunk& chunk) {
   const auto source = [&](Range range) { return element_at(with_->source, range.first, task_->element); };
   if (one_shot_) {
     const Range range = whole(chunk);
-    show(rings_.payload(self_, chunk), source(range), range.count * task_->element);
+    show(rings_.payload(self_, chunk), source(range), range.count * task_->element, self_);
   } else if (task_->combines() || task_->scatters() || task_->deals()) {
     for (int local = 0; local < ranks_; ++local) {
       const Range range = slice(local, chunk);
       if (local != self_ && range.count > 0)
-        show(rings_.payload(self_, chunk) + place(self_, local), source(range), range.count * task_->element);
+        show(rings_.payload(self_, chunk) + place(self_, local), source(range), range.count * task_->element, local);
     }
   } else if (const Range range = slice(self_, chunk); range.count > 0) {
-    show(rings_.payload(self_, chunk), source(range), range.count * task_->element);
+    show(rings_.payload(self_, chunk), source(range), range.count * task_->element, self_);
   }
   if (to_staging_ == Stores::streaming) fence_streams();
   rings_.publish_staged(chunk);
@@ -275,7 +276,7 @@ bool Staged::combine(const Chunk& chunk) {
   const std::size_t bytes = range.count * task_->element;
   if (to_staging_ == Stores::streaming) {
     fold(with_->op, with_->type, sources_, result, range.count, with_->finish_ranks);
-    show(shown, result, bytes);
+    show(shown, result, bytes, self_);
     fence_streams();
   } else {  // the peers read the result soon, so it is stored to the cache
     std::byte* const outs[] = {shown, result};

@@ -98,7 +98,8 @@ class Staged {
   bool collect(const Chunk&);
   bool collect_one_shot(const Chunk&);
   bool collect_from_root(const Chunk&);
-  void show(std::byte* to, const std::byte* from, std::size_t bytes);
+  void show(std::byte* to, const std::byte* from, std::size_t bytes, int reader);
+  StagingStores& stores_for(int reader) { return staging_stores_[static_cast<std::size_t>(reader)]; }
 
   const SubgroupMemory& subgroup_;
   const TuningParameters& tuning_;
@@ -111,8 +112,8 @@ class Staged {
   bool owners_ = false;    // whether ranks combine the slices that they own
   bool collects_ = false;  // whether every rank wants all slices
   Stores results_ = Stores::cached, to_staging_ = Stores::cached;
-  Stores normal_stores_ = Stores::cached;  // stores that stage values, unless staging_stores_ uses streaming stores
-  StagingStores staging_stores_;
+  Stores normal_stores_ = Stores::cached;      // stores that stage values, unless staging_stores_ uses streaming stores
+  std::vector<StagingStores> staging_stores_;  // by the local rank that reads the copy; own rank: all peers read it
   bool times_stores_ = false;  // whether staging_stores_ chooses between normal_stores_ and streaming stores
 
   std::uint64_t chunks_ = 0;             // number of chunks of the current collective
