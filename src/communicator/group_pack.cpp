@@ -81,7 +81,7 @@ bool GroupPack::takes(const GroupMember& member, const Options& options, std::si
   Options mine = options_;
   mine.backend = backend_;
   const bool on_device = call.memory == Memory::device;
-  return call.collective == call_.collective && type_of(call) == type_of(call_) && call.op == call_.op &&
+  return call.collective == call_.collective && type_of(call) == type_of(call_) && same_op(call.op, call_.op) &&
          call.root == call_.root && call.memory == call_.memory && equal_but_name(mine, options) &&
          is_packable(call, options) &&
          (on_device || (bytes_of(member) <= limit && bytes_of(members_.front()) <= limit));

@@ -25,7 +25,7 @@ class RepeatedCall {
   /// Returns whether the call equals the last blocking call in all arguments. `timeout`: the timeout of the call.
   bool equals(const Call& call, const Options& options, std::chrono::nanoseconds timeout) const noexcept {
     return repeatable_ && call.input == last_.input && call.output == last_.output &&
-           call.collective == last_.collective && call.op == last_.op && call.root == last_.root &&
+           call.collective == last_.collective && same_op(call.op, last_.op) && call.root == last_.root &&
            call.foreign_type == last_.foreign_type && options.backend == backend_ && timeout == timeout_ &&
            is_plain(call, options);
   }

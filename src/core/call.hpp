@@ -3,6 +3,7 @@
 // equal on all ranks.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +47,12 @@ struct Call {
   /// tensors, one after another. If this list is not empty, `input` and `output` hold only the length of the vector.
   std::span<const Tensor> tensors = {};
 };
+
+/// Returns whether two ops are equal. Tells a factor of -0 from 0, which give different bits, whereas == does not.
+inline bool same_op(const ReduceOp& a, const ReduceOp& b) noexcept {
+  return a.kind() == b.kind() && a.user_op() == b.user_op() &&
+         std::bit_cast<std::uint64_t>(a.factor()) == std::bit_cast<std::uint64_t>(b.factor());
+}
 
 /// Buffers that a rank uses in a call. For example, only a reduce's root has an output. The library ignores buffers
 /// that the rank does not use.

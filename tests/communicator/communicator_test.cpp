@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -474,6 +475,26 @@ TEST(Calls, ARepeatedCallIsCorrectAfterADifferentCall) {
           EXPECT_EQ(others, std::vector<float>(count + 3, static_cast<float>(-time)));
         }
       }
+  });
+}
+
+TEST(Calls, AFactorOfMinusZeroIsNotOneOfZero) {
+  const ReduceOp plus = ReduceOp::pre_scaled_sum(0.0), minus = ReduceOp::pre_scaled_sum(-0.0);
+  run_communicators(2, [&](Communicator& comm) {
+    std::vector<float> ones(3, 1.f), first(3), second(3);
+    const auto expect_signs = [&](const char* how) {
+      EXPECT_FALSE(std::signbit(first[0])) << how;
+      EXPECT_TRUE(std::signbit(second[0])) << how;
+    };
+    comm.all_reduce(ones, second, plus);
+    first = second;
+    comm.all_reduce(ones, second, minus);
+    expect_signs("one call after the other");
+    Group group = comm.group();
+    group.all_reduce(ones, first, plus);
+    group.all_reduce(ones, second, minus);
+    group.run();
+    expect_signs("in one group");
   });
 }
 
