@@ -24,9 +24,10 @@ using namespace std::chrono_literals;
 constexpr auto kReadControlsEvery = 1ms;
 // Time for which a rank must have waited before it also publishes its wait to ranks of other hosts.
 constexpr auto kSendWaitAfter = 100ms;
-// Time after the report that a rank of another host is lost, in which its last messages may still arrive. Reason:
-// messages and report may travel on different connections.
-constexpr auto kPatienceWithLost = 1s;
+// Times after the report that a rank of another host has left, or that its process has ended. Its last messages may
+// still arrive in this time, because messages and report may travel on different connections. Calls report the end of a
+// process within a second, so the time after an end is shorter.
+constexpr std::chrono::milliseconds kPatienceAfterLeaving = 1s, kPatienceAfterEnd = 500ms;
 // Maximum number of stored messages (messages without a receive) that a text lists.
 constexpr int kListed = 4;
 
@@ -112,7 +113,8 @@ std::optional<MessageFailures::Loss> MessageFailures::loss_of_rank(Rank rank, bo
   const auto now = Clock::now();
   if (since == Clock::time_point{}) since = now;
   const MessageLinks::End& end = links_[rank];
-  const bool waits = may_arrive && end.host == nullptr && !end.link->ended() && now - since < kPatienceWithLost;
+  const Clock::duration patience = peers_.has_left(rank) ? kPatienceAfterLeaving : kPatienceAfterEnd;
+  const bool waits = may_arrive && end.host == nullptr && !end.link->ended() && now - since < patience;
   return waits ? std::nullopt : std::optional(Loss{rank, std::move(how)});
 }
 

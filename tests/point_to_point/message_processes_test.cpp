@@ -189,6 +189,27 @@ TEST(MessageProcesses, ReportAPeerOfAnotherHostThatWasKilled) {
   for (const char* const wire : kMessageWires) expect_loss_of_killed({.timeout = 20s, .transport = wire});
 }
 
+TEST(MessageProcesses, ReportAKilledPeerOfAnotherHostWithinASecond) {
+  const auto f = [](Communicator& comm) {
+    int value = 0;
+    if (comm.rank() == 0) {
+      comm.recv(std::span(&value, 1), 1);
+      ::raise(SIGKILL);
+    }
+    comm.send(std::span(&value, 1), 0);
+    const auto begun = std::chrono::steady_clock::now();
+    const Error error = error_of([&] { comm.recv(std::span(&value, 1), 0); });
+    EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+    if (std::chrono::steady_clock::now() - begun > 900ms) ::_exit(1);
+  };
+  for (const char* const wire : kMessageWires) {
+    bool soon = false;  // in one of five attempts, because other programs may delay the ranks
+    for (int attempt = 0; attempt < 5 && !soon; ++attempt)
+      soon = run_processes(2, "soon", f, {.timeout = 20s, .transport = wire})[1] == 0;
+    EXPECT_TRUE(soon) << wire;
+  }
+}
+
 /// Stops rank 0, and expects that rank 1 names it when the deadline of a receive has passed.
 void expect_no_sign_of_life(const CommunicatorOptions& options) {
   const std::vector<int> statuses = run_processes(
