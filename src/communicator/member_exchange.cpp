@@ -61,6 +61,10 @@ std::string printable_list(std::string_view list) {
   return printable_text(list, kMemberListWords * sizeof(std::uint64_t) - sizeof "...");
 }
 
+std::string passed_text(Rank rank, std::string_view list) {
+  return fmt::format("rank {} passed ranks {}", rank, printable_list(list));
+}
+
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   const std::uint64_t hash = hash_bytes(text.data(), text.size(), seed);
   return hash != 0 ? hash : 1;  // 0 means unknown
@@ -147,11 +151,10 @@ MemberExchange::PeerCall MemberExchange::call_of(Rank rank) const {
   const std::uint64_t call = pair.call.load(std::memory_order_acquire);
   peer.number = pair.number.load(std::memory_order_acquire);
   if (call == 0) return peer;
-  for (RefusalRecord& record : block.refused) {
-    if (record.call.load(std::memory_order_acquire) != call) continue;
-    peer.name = record.name.load(std::memory_order_acquire);
-    peer.text = load_line(record.text);
-    peer.state = record.call.load(std::memory_order_acquire) == call ? State::refused : State::over;
+  if (block.refusal.call.load(std::memory_order_acquire) == call) {
+    peer.name = block.refusal.name.load(std::memory_order_acquire);
+    peer.text = load_line(block.refusal.text);
+    peer.state = block.refusal.call.load(std::memory_order_acquire) == call ? State::refused : State::over;
     return peer;
   }
   peer.name = block.name.load(std::memory_order_acquire);
@@ -250,6 +253,9 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
   };
   const auto awaited = [&] {
     ReportedWait::Awaited state{missing(), {}, {}};
+    // Members that have come may have given up because of those that have not.
+    const auto was_seen = [&](Rank rank) { return seen_[static_cast<std::size_t>(rank)] != 0; };
+    if (!std::ranges::all_of(state.ranks, was_seen)) std::erase_if(state.ranks, was_seen);
     for (const Rank rank : state.ranks)
       if (std::string answer = last_answer(rank); !answer.empty()) state.last_answer = std::move(answer);
     return state;
@@ -295,38 +301,41 @@ bool MemberExchange::join(Rank rank) {
     if (is_here(rank)) call_from(self, rank).number.store(number, std::memory_order_release);
   }
   if (peer.number != number) return false;
-  if (std::exchange(seen, number) != number && !is_here(rank)) send(rank, 0, {});
+  std::optional<Refusal> refusal;
   if (peer.state == PeerCall::State::refused) {
-    Refusal refusal{kNoRank, kNoRank, {}};
-    std::istringstream text(peer.text);
-    text >> refusal.one >> refusal.other >> std::ws;
-    std::getline(text, refusal.sentence);
-    refuse(refusal);
-    return false;
+    refusal = refusal_of(peer);
+    if (!refusal) return false;
+  } else if (peer.creation != creation_) {
+    const std::string mine = passed_text(self, list_), other = passed_text(rank, peer.text);
+    refusal = {std::min(self, rank), std::max(self, rank),
+               self < rank ? fmt::format("{}, {}", mine, other) : fmt::format("{}, {}", other, mine)};
   }
-  if (peer.creation != creation_) {
-    const auto [one, other] = std::minmax(self, rank);
-    const auto list = [&](Rank of) { return printable_list(of == self ? list_ : peer.text); };
-    refuse({one, other,
-            fmt::format("rank {} passed ranks {}, rank {} passed ranks {}", one, list(one), other, list(other))});
-    return false;
-  }
-  return is_here(rank) || peer.answered == number;
+  if (std::exchange(seen, number) != number && !is_here(rank)) send(rank, 0, {});
+  if (refusal) refuse(*refusal);
+  return !refusal && (is_here(rank) || peer.answered == number);
+}
+
+std::optional<MemberExchange::Refusal> MemberExchange::refusal_of(const PeerCall& peer) const {
+  const Rank self = view_.world.self;
+  Refusal refusal{kNoRank, kNoRank, {}};
+  std::istringstream text(peer.text);
+  text >> refusal.one >> refusal.other >> std::ws;
+  std::getline(text, refusal.sentence);
+  refusal.sentence = printable_text(refusal.sentence, kMostSentence);
+  if (refusal.one < 0 || refusal.one >= refusal.other || refusal.other >= view_.world.size()) return std::nullopt;
+  const bool names_self = refusal.one == self || refusal.other == self;
+  const bool names_list = (refusal.sentence + ", rank").find(passed_text(self, list_) + ", rank") != std::string::npos;
+  return names_self && !names_list ? std::nullopt : std::optional(std::move(refusal));
 }
 
 void MemberExchange::refuse(const Refusal& refusal) {
-  if (refusal.one < 0 || refusal.one >= refusal.other || refusal.other >= view_.world.size()) return;
   if (refusal_ && std::pair(refusal_->one, refusal_->other) <= std::pair(refusal.one, refusal.other)) return;
   refusal_ = refusal;
-  refusal_->sentence = printable_text(refusal.sentence, kMostSentence);
-  const auto call = [](const RefusalRecord& one) { return one.call.load(std::memory_order_relaxed); };
-  auto& records = block_of(view_.world.self).refused;
-  auto* record = std::ranges::find(records, state_.calls, call);
-  if (record == std::end(records)) record = std::ranges::min_element(records, {}, call);
-  record->call.store(0, std::memory_order_release);
-  record->name.store(name_, std::memory_order_release);
-  store_line(record->text, refusal_->encode());
-  record->call.store(state_.calls, std::memory_order_release);
+  RefusalRecord& record = block_of(view_.world.self).refusal;
+  record.call.store(0, std::memory_order_release);
+  record.name.store(name_, std::memory_order_release);
+  store_line(record.text, refusal_->encode());
+  record.call.store(state_.calls, std::memory_order_release);
   for (const Rank rank : remote_) send(rank, MemberMessage::kFailed, {});
 }
 

@@ -22,12 +22,13 @@
 // writes a longer text in pieces. It writes its next piece only after all other members of the host have read the
 // previous one. Members of other hosts get the same in control messages (MemberMessage). A message may be older than
 // the end of the sender's call. A member of another host has therefore joined only once it has answered the number of
-// this rank. Price: each rank needs 10 KiB of the arena, and 16 bytes per rank of its host.
+// this rank. Price: each rank needs 7 KiB of the arena, and 16 bytes per rank of its host.
 //
 // Different lists. If two members pass different lists under one name, the members that find this publish a refusal:
 // the two ranks and their lists. A member that waits for a member with a refusal throws Error{mismatch} with its text,
-// also if it comes late. A refusal stays in the arena, or in the queue of received messages, until its rank next makes
-// a call that names the reader. All members name the same two ranks, those with the lowest numbers that a refusal has.
+// also if it comes late. A refusal stays in the arena until its rank refuses another call, and between hosts in the
+// queue of received messages. It loses its effect on a reader when its rank begins the next call that names the reader.
+// All members name the same two ranks, those with the lowest numbers that a refusal has.
 //
 // Failures. A waiting member throws Error{peer_lost} at once if the process of another member has ended. It looks for
 // such a process for 300 ms (kLookForCause) before it throws another error, because the end may be the cause. The other
@@ -124,7 +125,10 @@ class MemberExchange {
   /// Compares the newest call of a member with this call, and answers it. Returns whether the member has joined. If it
   /// has passed another list, or has published a refusal, this rank publishes a refusal.
   bool join(Rank rank);
-  /// Publishes a refusal, unless it is invalid, or this rank has published one of lower ranks.
+  /// Returns the refusal of a call. Returns nothing if it is malformed. Returns nothing either if it names another list
+  /// of this rank: it then belongs to an earlier call of this rank, whose list did not contain the member.
+  std::optional<Refusal> refusal_of(const PeerCall& peer) const;
+  /// Publishes a refusal, unless this rank has published one of lower ranks.
   void refuse(const Refusal& refusal);
 
   /// Appends the current piece of a member to `text`. Returns false if the member has not written the piece yet.

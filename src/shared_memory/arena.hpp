@@ -56,7 +56,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 24;
+inline constexpr std::uint64_t kProtocol = 25;
 
 /// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
 inline constexpr std::size_t kPolledBytes = 128;
@@ -101,19 +101,14 @@ struct alignas(64) BufferRecord {
 inline constexpr std::uint64_t kCollectivesAhead = 64;
 
 /// Number of 8-byte words of a MemberBlock for one piece of a text, for the ranks of a communicator as text, and for a
-/// sentence with two such lists.
+/// refusal, which contains two such texts.
 inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64,
                              kMemberTextWords = 2 * kMemberListWords + 16;
-
-/// Number of refusals that a rank keeps for members that come late. Reason: a program seldom repeats a call with a
-/// wrong list more often while a member is late.
-inline constexpr std::size_t kRefusals = 4;
 
 /// Refusal of a call of create_group(), because two ranks have passed different lists under its name.
 struct RefusalRecord {
   std::atomic<std::uint64_t> call{0};  ///< MemberBlock::call of the refused call; 0 while the record is written
   std::atomic<std::uint64_t> name{0};  ///< hash of its name
-  std::atomic<std::uint64_t> one{0}, other{0};          ///< the two ranks, the lower one first
   std::atomic<std::uint64_t> text[kMemberTextWords]{};  ///< both ranks and lists, as text that ends with 0
 };
 
@@ -127,7 +122,7 @@ struct MemberBlock {
   std::atomic<std::uint64_t> left{0};      ///< bytes of the text from the shown piece on
   std::atomic<std::uint64_t> piece[kMemberPieceWords]{};
   std::atomic<std::uint64_t> list[kMemberListWords]{};  ///< ranks of the communicator, as text that ends with 0
-  RefusalRecord refused[kRefusals];                     ///< newest refusals
+  RefusalRecord refusal;  ///< newest refusal, which later calls that succeed do not change
 };
 
 /// Newest call of create_group() on one rank whose list contains another rank.
