@@ -151,10 +151,13 @@ MemberExchange::PeerCall MemberExchange::call_of(Rank rank) const {
   const std::uint64_t call = pair.call.load(std::memory_order_acquire);
   peer.number = pair.number.load(std::memory_order_acquire);
   if (call == 0) return peer;
-  if (block.refusal.call.load(std::memory_order_acquire) == call) {
-    peer.name = block.refusal.name.load(std::memory_order_acquire);
-    peer.text = load_line(block.refusal.text);
-    peer.state = block.refusal.call.load(std::memory_order_acquire) == call ? State::refused : State::over;
+  RefusalRecord& refusal = block.refusal;
+  const std::uint64_t sequence = refusal.sequence.load(std::memory_order_acquire);
+  if (refusal.call.load(std::memory_order_acquire) == call) {
+    peer.name = refusal.name.load(std::memory_order_acquire);
+    peer.text = load_line(refusal.text);
+    const bool is_whole = sequence % 2 == 0 && refusal.sequence.load(std::memory_order_acquire) == sequence;
+    peer.state = is_whole ? State::refused : State::over;
     return peer;
   }
   peer.name = block.name.load(std::memory_order_acquire);
@@ -323,19 +326,21 @@ std::optional<MemberExchange::Refusal> MemberExchange::refusal_of(const PeerCall
   std::getline(text, refusal.sentence);
   refusal.sentence = printable_text(refusal.sentence, kMostSentence);
   if (refusal.one < 0 || refusal.one >= refusal.other || refusal.other >= view_.world.size()) return std::nullopt;
-  const bool names_self = refusal.one == self || refusal.other == self;
-  const bool names_list = (refusal.sentence + ", rank").find(passed_text(self, list_) + ", rank") != std::string::npos;
-  return names_self && !names_list ? std::nullopt : std::optional(std::move(refusal));
+  const std::string mine = passed_text(self, list_);
+  if (refusal.one == self && !refusal.sentence.starts_with(mine + ", rank ")) return std::nullopt;
+  if (refusal.other == self && !refusal.sentence.ends_with(mine)) return std::nullopt;
+  return refusal;
 }
 
 void MemberExchange::refuse(const Refusal& refusal) {
   if (refusal_ && std::pair(refusal_->one, refusal_->other) <= std::pair(refusal.one, refusal.other)) return;
   refusal_ = refusal;
   RefusalRecord& record = block_of(view_.world.self).refusal;
-  record.call.store(0, std::memory_order_release);
+  ++record.sequence;  // a rank may write the record of one call several times
+  record.call.store(state_.calls, std::memory_order_release);
   record.name.store(name_, std::memory_order_release);
   store_line(record.text, refusal_->encode());
-  record.call.store(state_.calls, std::memory_order_release);
+  ++record.sequence;
   for (const Rank rank : remote_) send(rank, MemberMessage::kFailed, {});
 }
 

@@ -107,8 +107,9 @@ inline constexpr std::size_t kMemberPieceWords = 512, kMemberListWords = 64,
 
 /// Refusal of a call of create_group(), because two ranks have passed different lists under its name.
 struct RefusalRecord {
-  std::atomic<std::uint64_t> call{0};  ///< MemberBlock::call of the refused call; 0 while the record is written
-  std::atomic<std::uint64_t> name{0};  ///< hash of its name
+  std::atomic<std::uint64_t> sequence{0};               ///< odd while the record is written
+  std::atomic<std::uint64_t> call{0};                   ///< MemberBlock::call of the refused call; 0: there was none
+  std::atomic<std::uint64_t> name{0};                   ///< hash of its name
   std::atomic<std::uint64_t> text[kMemberTextWords]{};  ///< both ranks and lists, as text that ends with 0
 };
 
