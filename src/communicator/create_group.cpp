@@ -65,9 +65,11 @@ Communicator Communicator::create_group(std::span<const Rank> ranks, std::string
     else
       device->while_current([&] { made = make(); });
   } catch (const Error& error) {
-    // A member whose call has failed closes its connections. The others then find it lost, although it runs.
-    if (error.code() == Errc::peer_lost) members.check(true);
-    throw;
+    // A member whose call has failed closes its connections and its arena. The others then find it lost, or cannot open
+    // its arena, although it runs.
+    if (error.code() == Errc::peer_lost || error.code() == Errc::system) members.look_for_cause();
+    if (error.code() == Errc::timeout) members.check(true);
+    throw Error(error.code(), error.what(), error.rank(), error.peer(), "create_group");
   }
   members.complete();
   return *std::move(made);

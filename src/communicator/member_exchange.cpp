@@ -119,7 +119,14 @@ void MemberExchange::begin_call_with(Rank rank) {
 }
 
 MemberExchange::~MemberExchange() {
-  block_of(view_.world.self).call.value.store(0, std::memory_order_release);
+  const Rank self = view_.world.self;
+  if (!complete_)
+    for (const Rank rank : here_) {
+      MemberCall& call = call_from(self, rank);
+      call.first_failed.store(static_cast<std::uint64_t>(first_failed_.value_or(self)), std::memory_order_release);
+      call.failed.store(number_of(rank), std::memory_order_release);
+    }
+  block_of(self).call.value.store(0, std::memory_order_release);
   if (complete_) return;
   try {
     for (const Rank rank : remote_) send(rank, MemberMessage::kFailed, {});
@@ -172,16 +179,29 @@ bool MemberExchange::is_in_call(Rank rank) const {
   return peer.state == PeerCall::State::open && peer.number == number_of(rank);
 }
 
-bool MemberExchange::has_ended(Rank rank) const {
-  const PeerCall peer = call_of(rank);
+std::optional<Rank> MemberExchange::first_failed_of(Rank rank) const {
   const std::uint64_t number = number_of(rank);
-  return peer.number > number || (peer.number == number && peer.state != PeerCall::State::open);
+  auto first = others_.end();
+  if (is_here(rank)) {
+    const MemberCall& call = call_from(rank, view_.world.self);
+    if (call.failed.load(std::memory_order_acquire) < number) return std::nullopt;
+    first = std::ranges::find(others_, static_cast<Rank>(call.first_failed.load(std::memory_order_acquire)));
+  } else {
+    const auto lock = guard_();
+    const auto& messages = control()->member_messages(rank);
+    const auto failed = std::ranges::find_if(
+        messages, [&](const auto& one) { return one.number >= number && one.round == MemberMessage::kFailed; });
+    if (failed == messages.end()) return std::nullopt;
+    first = std::ranges::find(others_, failed->list, [](Rank other) { return std::to_string(other); });
+  }
+  return first != others_.end() ? *first : rank;
 }
 
 void MemberExchange::send(Rank rank, std::uint64_t round, std::string_view text) const {
   MemberMessage message{number_of(rank), seen_[static_cast<std::size_t>(rank)], name_, creation_, round};
   if (refusal_) message.round = MemberMessage::kFailed;
   if (round == 0) message.list = list_;
+  if (round == MemberMessage::kFailed) message.list = std::to_string(first_failed_.value_or(view_.world.self));
   message.text = refusal_ ? refusal_->encode() : std::string(text);
   const auto lock = guard_();
   control()->send(rank, message);
@@ -210,41 +230,46 @@ std::optional<Error> MemberExchange::loss_of(Rank rank, bool& left) const {
   return error(Errc::peer_lost, rank, fmt::format("rank {} was lost: {}", rank, how));
 }
 
-std::optional<Error> MemberExchange::find_failure(const std::vector<Rank>& missing) {
+std::optional<Error> MemberExchange::find_failure() {
   std::optional<Error> failure;
   if (refusal_)
     failure = error(Errc::mismatch, refusal_->other != view_.world.self ? refusal_->other : refusal_->one,
                     refusal_->sentence);
+  if (round_ == 0) first_failed_.reset();  // while this rank joins, a member may call again
   for (const Rank rank : others_) {
     bool left = false;
     std::optional<Error> loss = loss_of(rank, left);
     if (loss && !left) throw *std::move(loss);
-    // If a call ends in an exchange, others end because of it. The first one is named.
-    const bool ended = has_ended(rank) && (round_ > 0 || left);  // while this rank joins, a member may call again
-    if (ended && !first_ended_) first_ended_ = rank;
-    if (failure || std::ranges::count(missing, rank) == 0) continue;
-    if (ended)
-      failure = error(Errc::timeout, *first_ended_,
+    const std::optional<Rank> first = first_failed_of(rank);
+    if (!first_failed_) first_failed_ = first;
+    if (failure) continue;
+    if (first && (round_ > 0 || left))
+      failure = error(Errc::timeout, *first_failed_,
                       fmt::format("rank {} gave up before all members had made the communicator: all members have to "
                                   "call create_group() again",
-                                  *first_ended_));
-    else
+                                  *first_failed_));
+    else if (round_ == 0)  // a member that leaves later, and has not failed, has made the communicator
       failure = std::move(loss);
   }
   return failure;
 }
 
-void MemberExchange::check(const std::vector<Rank>& missing, bool at_once) {
+void MemberExchange::check(bool at_once) {
   {
     const auto lock = guard_();
     failure_detector_.check_control();
     if (ControlProtocol* const of_hosts = control()) of_hosts->note_lost();
     arena_.search_ended(coarse_now(), std::chrono::milliseconds(at_once || failure_found_ ? 0 : 10));
   }
-  const std::optional<Error> failure = find_failure(missing);
+  const std::optional<Error> failure = find_failure();
   const auto now = std::chrono::steady_clock::now();
   if (!failure || !failure_found_) failure_found_ = failure ? std::optional(now) : std::nullopt;
   if (failure && (at_once || now - *failure_found_ >= kLookForCause)) throw *failure;
+}
+
+void MemberExchange::look_for_cause() {
+  const auto until = std::chrono::steady_clock::now() + kLookForCause;
+  for (Backoff backoff; std::chrono::steady_clock::now() < until; backoff.wait()) check(true);
 }
 
 template <class Done>
@@ -256,19 +281,22 @@ void MemberExchange::wait_for(const std::vector<Rank>& ranks, Deadline deadline,
   };
   const auto awaited = [&] {
     ReportedWait::Awaited state{missing(), {}, {}};
-    // Members that have come may have given up because of those that have not.
+    // Members that have come may have given up because of those that have not, or because of the first that gave up.
     const auto was_seen = [&](Rank rank) { return seen_[static_cast<std::size_t>(rank)] != 0; };
-    if (!std::ranges::all_of(state.ranks, was_seen)) std::erase_if(state.ranks, was_seen);
+    if (!std::ranges::all_of(state.ranks, was_seen))
+      std::erase_if(state.ranks, was_seen);
+    else if (first_failed_ && std::ranges::count(state.ranks, *first_failed_) != 0)
+      state.ranks = {*first_failed_};
     for (const Rank rank : state.ranks)
       if (std::string answer = last_answer(rank); !answer.empty()) state.last_answer = std::move(answer);
     return state;
   };
-  ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [&] { check(missing(), false); });
-  const auto is_over = [&] { return !refusal_ && missing().empty(); };
+  ReportedWait waiting("take part in " + label_, view_.world.self, deadline, awaited, [&] { check(); });
+  const auto is_over = [&] { return missing().empty() && !refusal_; };  // join() may replace a refusal by a lower one
   for (Backoff backoff;; backoff.wait()) {
     const bool was_over = is_over();
     if (!was_over && waiting.is_over()) {
-      check(missing(), true);
+      check(true);
       throw waiting.timeout();
     }
     if (!remote_.empty()) {
@@ -399,6 +427,7 @@ std::vector<std::string> MemberExchange::all_gather(std::string_view mine, Deadl
   if (round_ == 0) {
     for (const Rank rank : remote_) send(rank, 0, {});
     wait_for(others_, deadline, [&](Rank rank) { return join(rank); });
+    first_failed_.reset();
   }
   std::vector<std::string> all(view_.world.members.size());
   all[static_cast<std::size_t>(view_.world.self)] = mine;

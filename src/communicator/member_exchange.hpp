@@ -22,7 +22,7 @@
 // writes a longer text in pieces. It writes its next piece only after all other members of the host have read the
 // previous one. Members of other hosts get the same in control messages (MemberMessage). A message may be older than
 // the end of the sender's call. A member of another host has therefore joined only once it has answered the number of
-// this rank. Price: each rank needs 7 KiB of the arena, and 16 bytes per rank of its host.
+// this rank. Price: each rank needs 7 KiB of the arena, and 32 bytes per rank of its host.
 //
 // Different lists. If two members pass different lists under one name, the members that find this publish a refusal:
 // the two ranks and their lists. A member that waits for a member with a refusal throws Error{mismatch} with its text,
@@ -35,6 +35,10 @@
 // errors are a mismatch, a member that has left the communicator, and a member whose call has failed during the
 // exchanges. The last one is Error{timeout}, because most such calls fail at their deadlines. The communicator stays
 // usable after these errors. An ended process of a rank that is not a member causes no error.
+//
+// If the call of one member fails, those of the others fail because of it. Each rank whose call fails publishes the
+// member whose call failed first, as far as it knows. All members therefore name the same one, also if they notice it
+// only after others have failed.
 #pragma once
 
 #include <fmt/format.h>
@@ -80,9 +84,12 @@ class MemberExchange {
   /// Returns the texts of all members, by communicator rank. Other ranks have empty texts. Throws Error{timeout} that
   /// names the missing members, Error{mismatch} and Error{peer_lost}.
   std::vector<std::string> all_gather(std::string_view mine, Deadline deadline);
-  /// Throws the error of a member that was lost, or whose call has failed. `at_once`: does not look for the cause
-  /// first.
-  void check(bool at_once = false) { check(others_, at_once); }
+  /// Throws the error of a refusal, or of a member that was lost or whose call has failed. `at_once`: does not look for
+  /// the cause first.
+  void check(bool at_once = false);
+  /// Throws such an error if it is found within 300 ms. Reason: a member whose call fails first closes its connections
+  /// and its arena, and publishes the failure after that.
+  void look_for_cause();
   /// States that the members have made their communicator.
   void complete() noexcept { complete_ = true; }
 
@@ -114,8 +121,9 @@ class MemberExchange {
   void begin_call_with(Rank rank);
   PeerCall call_of(Rank rank) const;
   bool is_in_call(Rank rank) const;
-  /// Returns whether the member's call with this rank has ended. Requires that this rank still waits for the member.
-  bool has_ended(Rank rank) const;
+  /// Returns the member whose call failed first, as far as `rank` knew when its own call with this rank failed. Returns
+  /// nothing if that call has not failed.
+  std::optional<Rank> first_failed_of(Rank rank) const;
   /// Sends a message of this call to a member of another host. If there is a refusal, sends the refusal instead.
   void send(Rank rank, std::uint64_t round, std::string_view text) const;
   /// Blocks until `done` is true for all `ranks`.
@@ -137,10 +145,9 @@ class MemberExchange {
   void gather_remote(std::vector<std::string>& all, Deadline deadline);
   Error error(Errc code, Rank peer, std::string_view text) const;
   std::optional<Error> loss_of(Rank rank, bool& left) const;
-  /// Returns the error of the refusal, or of a member in `missing` that has left or whose call has failed. Throws the
-  /// error of a member whose process has ended.
-  std::optional<Error> find_failure(const std::vector<Rank>& missing);
-  void check(const std::vector<Rank>& missing, bool at_once);
+  /// Returns the error of the refusal, or of a member that has left or whose call has failed. Throws the error of a
+  /// member whose process has ended.
+  std::optional<Error> find_failure();
 
   const RankView& view_;
   Arena& arena_;
@@ -153,7 +160,7 @@ class MemberExchange {
   std::vector<std::uint64_t> seen_;  // by rank: number of the member's call that belongs to this one; 0: none yet
   std::optional<Refusal> refusal_;   // the one that this rank publishes and will throw
   std::optional<std::chrono::steady_clock::time_point> failure_found_;  // first time at which check() found a failure
-  std::optional<Rank> first_ended_;  // first member whose call has ended in an exchange, as far as this rank knows
+  std::optional<Rank> first_failed_;  // first member whose call has failed, as far as this rank knows
   bool complete_ = false;
   std::uint64_t pieces_ = 0;  // pieces that this rank has shown
   std::uint64_t round_ = 0;   // exchanges that this rank has begun; 0: it joins

@@ -88,7 +88,7 @@ struct MemberMessage {
   std::uint64_t name = 0;      ///< hash of the name
   std::uint64_t creation = 0;  ///< hash of the name and the ranks of the communicator
   std::uint64_t round = 0;     ///< number of the exchange, from 1; 0: the sender waits for all members; kFailed
-  std::string list = {};       ///< ranks of the communicator, as text
+  std::string list = {};       ///< ranks of the communicator, as text; with kFailed: rank whose call failed first
   std::string text = {};       ///< text of the exchange; with kFailed: the refusal, if any (member_exchange.cpp)
 
   std::string encode() const;

@@ -128,8 +128,10 @@ struct MemberBlock {
 
 /// Newest call of create_group() on one rank whose list contains another rank.
 struct MemberCall {
-  std::atomic<std::uint64_t> call{0};    ///< MemberBlock::call of that call; 0: there was none
-  std::atomic<std::uint64_t> number{0};  ///< number of the call between the two ranks (member_exchange.hpp)
+  std::atomic<std::uint64_t> call{0};          ///< MemberBlock::call of that call; 0: there was none
+  std::atomic<std::uint64_t> number{0};        ///< number of the call between the two ranks (member_exchange.hpp)
+  std::atomic<std::uint64_t> failed{0};        ///< number of the newest of these calls that has failed; 0: none
+  std::atomic<std::uint64_t> first_failed{0};  ///< rank whose call failed first, as far as this rank knew
 };
 
 /// Values of RankBlock::departed: the rank has destroyed its communicator, and a peer has found that its process ended.
