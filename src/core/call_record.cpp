@@ -121,13 +121,19 @@ std::string list_text(const std::vector<std::uint64_t>& lengths) {
   return fmt::format("{}{}", fmt::join(shown, ", "), lengths.size() > kShown ? ", ..." : "");
 }
 
+/// Returns the lengths of the parts, or of the tensors of a group. A record of a group of one tensor lists no lengths.
+std::vector<std::uint64_t> lengths_of(const Signature& s, const CallDetails& details) {
+  const bool has_one = details.lengths.empty() && !s.has_counts && s.counts_hash != 0;
+  return has_one ? std::vector<std::uint64_t>{s.count} : details.lengths;
+}
+
 std::string counts_text(const Signature& s, const CallDetails& details) {
   if (s.has_counts)
     return details.lengths.empty()
                ? " with counts"
                : " counts " + list_text(details.lengths) +
                      (details.displacements.empty() ? "" : " displacements " + list_text(details.displacements));
-  if (s.counts_hash != 0) return " in a group of " + list_text(details.lengths);
+  if (s.counts_hash != 0) return " in a group of " + list_text(lengths_of(s, details));
   return s.collective == Collective::all_reduce ? " in no group" : " in equal parts";
 }
 
@@ -210,13 +216,15 @@ std::string ranks_text_of(const Alike& group) {
 std::string first_length_text(const std::vector<Alike>& groups) {
   for (std::size_t g = 1; g < groups.size(); ++g) {
     const CallRecord &a = groups[0].ranks.front().call, &b = groups[g].ranks.front().call;
+    const std::vector<std::uint64_t> a_lengths = lengths_of(a.signature, a.details),
+                                     b_lengths = lengths_of(b.signature, b.details);
     if (a.signature.collective != b.signature.collective || a.signature.has_counts != b.signature.has_counts ||
-        a.signature.counts_hash == b.signature.counts_hash || a.details.lengths.empty() || b.details.lengths.empty())
+        a.signature.counts_hash == b.signature.counts_hash || a_lengths.empty() || b_lengths.empty())
       continue;
-    const bool displaced = a.details.lengths == b.details.lengths && a.details.displacements != b.details.displacements;
+    const bool displaced = a_lengths == b_lengths && a.details.displacements != b.details.displacements;
     if (displaced && (a.details.displacements.empty() || b.details.displacements.empty())) return {};
-    const std::vector<std::uint64_t>&x = displaced ? a.details.displacements : a.details.lengths,
-          &y = displaced ? b.details.displacements : b.details.lengths;
+    const std::vector<std::uint64_t>&x = displaced ? a.details.displacements : a_lengths,
+          &y = displaced ? b.details.displacements : b_lengths;
     const auto at = static_cast<std::size_t>(std::ranges::mismatch(x, y).in1 - x.begin());
     const auto value = [at](const std::vector<std::uint64_t>& list) {
       return at < list.size() ? std::to_string(list[at]) : "none";
