@@ -740,8 +740,8 @@ COLLECTIVES_EXPORT collectives_error collectives_group_reduce(collectives_group*
                                                               size_t count, collectives_data_type type,
                                                               collectives_op op, int root,
                                                               const collectives_options* options);
-/// Adds an all-to-all, gather, scatter or scan, with the arguments of the function of that name. Scans share calls. The
-/// others are performed as they would be outside of a group.
+/// Adds an all-to-all, gather, scatter or scan, with the arguments of the function of that name. Forms of
+/// all-to-all, gather and scatter with counts share no calls. They are performed as outside of a group.
 COLLECTIVES_EXPORT collectives_error collectives_group_all_to_all(collectives_group* group, const void* input,
                                                                   void* output, size_t count,
                                                                   collectives_data_type type,

@@ -509,9 +509,10 @@ class COLLECTIVES_EXPORT Communicator {
 ///   group.broadcast(settings, 0);
 ///   group.run();
 ///
-/// Tensors that are adjacent in memory, and operations of more than 64 KiB (of 1 MiB between hosts), are not copied.
-/// Exception: a list of tensors that are not adjacent is always copied, except in device memory. There, it is performed
-/// as one broadcast or one reduction for each tensor.
+/// Tensors that are adjacent in memory, and long operations, are not copied. Between hosts, an operation is long above
+/// 1 MiB. Inside a host, an all_reduce or a scan is long above 64 KiB, a reduce or a reduce_scatter above 2 KiB, and
+/// any other above 512 bytes. Exception: a list of tensors that are not adjacent is always copied, except in device
+/// memory. There, it is performed as one broadcast or one reduction for each tensor.
 ///
 /// No output of an operation may overlap the input or the output of another operation of the group. Inputs may overlap
 /// one another. An overlap is Error{invalid_argument} of run(). Missing memory is Error{system}. Both empty the group.
@@ -545,8 +546,8 @@ class COLLECTIVES_EXPORT Group {
   void broadcast(Buffer data, Rank root, const Options& = {});
   void broadcast(ConstBuffer input, Buffer output, Rank root, const Options& = {});
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, Rank root, const Options& = {});
-  /// Adds an all_to_all, gather, scatter or scan; see Communicator. Scans share calls. The others do not, and are
-  /// performed as they would be outside of a group.
+  /// Adds an all_to_all, gather, scatter or scan; see Communicator. The forms with counts of all_to_all, gather and
+  /// scatter share no calls. They are performed as they would be outside of a group.
   void all_to_all(ConstBuffer input, Buffer output, const Options& = {});
   void all_to_all_v(ConstBuffer input, const PartLayout& input_parts, Buffer output, const PartLayout& output_parts,
                     const Options& = {});

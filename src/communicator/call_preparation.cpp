@@ -129,11 +129,11 @@ std::shared_ptr<const PlannedCall> CallPreparation::prepare(Call& call, const Op
   }
 }
 
-void CallPreparation::check_member(Call& call, const Options& options, std::exception_ptr& refused) {
+void CallPreparation::check_member(Call& call, const Options& options, bool is_planned, std::exception_ptr& refused) {
   check(call, options);
   const auto lock = progress_thread_.guard();
   queue_.throw_failure();
-  prepare(call, options, refused);
+  if (!is_planned) prepare(call, options, refused);
 }
 
 }  // namespace collectives

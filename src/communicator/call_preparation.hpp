@@ -49,8 +49,9 @@ class CallPreparation {
   /// null, the call is in device memory and is not placed again. Stores the error that place() returns in `refused`.
   /// Refuses the call and throws Error as check() does. Requires the lock.
   std::shared_ptr<const PlannedCall> prepare(Call& call, const Options& options, std::exception_ptr& refused);
-  /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call.
-  void check_member(Call& call, const Options& options, std::exception_ptr& refused);
+  /// Checks a tensor of a Group: check(), then prepare(). Throws Error, and then refuses the call. `is_planned`:
+  /// whether the group has another tensor with this plan. Without a GPU, the call is then not prepared.
+  void check_member(Call& call, const Options& options, bool is_planned, std::exception_ptr& refused);
   /// Returns the plan of a call. Requires that the arguments of the call have been checked. The reference is valid
   /// until the next plan(). Throws the errors of Planner::plan() and TopK.
   const std::shared_ptr<const PlannedCall>& plan(const Call& call, const Options& options);

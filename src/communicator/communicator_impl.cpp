@@ -70,8 +70,10 @@ std::shared_ptr<Work::State> Communicator::Impl::issue(Call call, const Options&
 void Communicator::Impl::run(Call&& call, const Options& options) {
   check_process(call.collective);
   const OneCall::Entered entered(one_call_, resources.rank(), call.collective);
-  if (!preparation_.repeated_call().equals(call, options, timeout_of(options, resources.settings)))
-    return plan_and_run(std::move(call), options);
+  if (!preparation_.repeated_call().equals(call, options, timeout_of(options, resources.settings))) {
+    preparation_.check(call, options);
+    return run_checked(call, options, false);
+  }
   // The call repeats the last blocking call. All blocking calls use one operation object, which therefore still
   // describes the call and its plan.
   auto lock = progress_thread_.guard();
@@ -80,18 +82,22 @@ void Communicator::Impl::run(Call&& call, const Options& options) {
   queue_.run_blocking(lock, true);
 }
 
-void Communicator::Impl::plan_and_run(Call&& call, const Options& options) {
-  preparation_.check(call, options);
+void Communicator::Impl::run_checked(Call& call, const Options& options, bool repeats) {
   auto lock = progress_thread_.guard();
   queue_.throw_failure();
   preparation_.repeated_call().forget();
-  std::exception_ptr refused;
-  const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
-  if (call.memory == Memory::device) return run_on_device(call, options, planned, std::move(refused), lock);
   Operation& operation = queue_.blocking();
-  describe(operation, call, options, planned, resources);
-  preparation_.repeated_call().remember(call, options, operation.timeout, resources.context.device != nullptr,
-                                        operation.job);
+  if (repeats) {
+    describe_buffers(operation, call, *operation.call, resources);
+    operation.queue_again();
+  } else {
+    std::exception_ptr refused;
+    const std::shared_ptr<const PlannedCall> planned = preparation_.prepare(call, options, refused);
+    if (call.memory == Memory::device) return run_on_device(call, options, planned, std::move(refused), lock);
+    describe(operation, call, options, planned, resources);
+    preparation_.repeated_call().remember(call, options, operation.timeout, resources.context.device != nullptr,
+                                          operation.job);
+  }
   queue_.run_blocking(lock, !queue_.is_too_far_ahead());
 }
 

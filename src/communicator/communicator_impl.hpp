@@ -33,7 +33,7 @@
 //   device_calls.hpp            DeviceCalls: operations on GPU memory
 //   device_memories.hpp         DeviceMemories: GPU memory that the program has allocated or registered
 //   progress_thread.hpp         ProgressThread: the optional thread that progresses operations, and the lock
-//   scratch_pool.hpp            ScratchPool: memory for copies of the tensors of groups
+//   group_pool.hpp              GroupPool: memory of groups, which later groups use again
 //   handle_states.hpp           HandleStates: the operations to which handles of the program refer
 //   point_to_point_calls.hpp    PointToPointCalls: point-to-point calls, and their objects
 //
@@ -58,6 +58,7 @@
 #include "communicator/communicator_resources.hpp"
 #include "communicator/device_calls.hpp"
 #include "communicator/device_memories.hpp"
+#include "communicator/group_pool.hpp"
 #include "communicator/handle_states.hpp"
 #include "communicator/one_call.hpp"
 #include "communicator/operation.hpp"
@@ -65,7 +66,6 @@
 #include "communicator/persistent_state.hpp"
 #include "communicator/point_to_point_calls.hpp"
 #include "communicator/progress_thread.hpp"
-#include "communicator/scratch_pool.hpp"
 #include "core/call.hpp"
 
 namespace collectives {
@@ -132,17 +132,19 @@ struct COLLECTIVES_HIDDEN Communicator::Impl final {
   void retune(const TuningParameters& tuning);
 
   CommunicatorResources resources;
-  const std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();  ///< memory for groups
+  const std::shared_ptr<GroupPool> groups = std::make_shared<GroupPool>();
   const OwnerProcess owner_process;
   PointToPointCalls messages{*this, resources};
 
  private:
   friend class PointToPointCalls;       // wakes the progress thread
   friend class Communicator;            // create_group() takes the lock
+  friend class Group;                   // performs the calls of a group
   friend struct PersistentCall::State;  // performs persistent calls
   [[noreturn]] void refuse_in_child(std::string_view operation) const;
-  /// Checks, plans and performs a blocking call.
-  void plan_and_run(Call&& call, const Options& options);
+  /// Performs a blocking call whose arguments have been checked, and sets `call.memory`. `repeats`: whether the call
+  /// repeats the last blocking call in everything but the addresses of its buffers. The plan of that call is then used.
+  void run_checked(Call& call, const Options& options, bool repeats);
   /// Performs a blocking call on device memory.
   void run_on_device(const Call& call, const Options& options, const std::shared_ptr<const PlannedCall>& planned,
                      std::exception_ptr refused, OperationQueue::Lock& lock);

@@ -3,8 +3,11 @@
 // The program adds calls, and then calls run() once. Each added collective is a member of the group. Functions that add
 // a member check its arguments, but move no data. Short members with equal options, type and op form a pack. The
 // library joins the vectors of a pack and performs one call on the joined vector, which costs less than many calls
-// (group_pack.hpp). The function run() starts one asynchronous call for each pack, starts all messages, and waits for
-// all of them.
+// (group_pack.hpp).
+//
+// The function run_async() starts one asynchronous call for each pack, and starts all messages. The function run()
+// performs one blocking call for each pack, because a blocking call costs less. If the group has messages, buffers in
+// device memory or compressors, run() waits for the result of run_async() instead.
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -16,59 +19,82 @@
 #include "communicator/call_arguments.hpp"
 #include "communicator/communicator_impl.hpp"
 #include "communicator/foreign_calls.hpp"
-#include "communicator/group_member.hpp"
-#include "communicator/group_pack.hpp"
+#include "communicator/group_contents.hpp"
+#include "communicator/group_pool.hpp"
 
 namespace collectives {
 
 struct Group::Impl {
-  Communicator::Impl* comm = nullptr;
-  std::shared_ptr<ScratchPool> scratch;
-  std::vector<GroupPack> packs;
-  std::vector<CheckedMessage> messages;
-  std::vector<GroupMember> members;  // all collectives and messages, in the order in which the program added them
+  explicit Impl(Communicator::Impl& of) : comm(&of), pool(of.groups) {}
+  ~Impl() {
+    if (contents != nullptr) pool->give_back(std::move(contents));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
+  Communicator::Impl* const comm;
+  const std::shared_ptr<GroupPool> pool;
+  std::unique_ptr<GroupContents> contents;  // null: the group is empty
+
+  GroupContents& to_fill() {
+    if (contents == nullptr) contents = pool->take();
+    return *contents;
+  }
   Rank rank() const noexcept { return comm->resources.rank(); }
   int size() const noexcept { return comm->resources.size(); }
 
   /// Calls work(). If work() throws an Error, publishes that this rank refuses a collective: the one that the error
-  /// names, or else the first one in the list `of`. Other ranks that perform this collective then get an error.
+  /// names, or else that of the member `first`. Other ranks that perform this collective then get an error.
   template <class Work>
-  auto refusing(Work&& work, std::span<const GroupMember> of = {}) {
+  decltype(auto) refusing(Work&& work, const GroupMember* first = nullptr) {
     try {
       return work();
     } catch (const Error& error) {
       const auto name = [](Collective one) { return to_string(one); };
       const auto* const found = std::ranges::find(kCollectives, error.operation(), name);
-      const auto first = std::ranges::find_if(of, [](const GroupMember& one) { return one.message.empty(); });
-      if (found == std::end(kCollectives) && first == of.end()) throw;
-      const Call call{.collective = found != std::end(kCollectives) ? *found : first->call.collective};
+      Call call;
+      if (found != std::end(kCollectives)) {
+        call.collective = *found;
+      } else {
+        if (first == nullptr) throw;
+        call.collective = first->call().collective;
+      }
       throw_refusal(error, call, comm->preparation().refuse(call, error.what()), {});
     }
   }
 
   /// Checks the arguments of a call, and adds the call to the group. Throws Error if the call is refused.
-  void add(Call call, const Options& options) {
+  void add(Call&& call, const Options& options) {
     comm->check_process(call.collective);
     std::exception_ptr refused;
-    comm->preparation().check_member(call, options, refused);
-    GroupMember member = member_of(call, rank(), size());
-    if (call.memory == Memory::device && is_divided(call.collective) && is_displaced(call))
-      return add_parts(call, parts_of(member), options);
-    place(std::move(member), options, refused);
+    const GroupPack* const last = to_fill().last_pack;
+    // With a GPU, a buffer at another address may be in other memory.
+    const bool repeats = last != nullptr && comm->resources.context.device == nullptr && last->repeats(call, options);
+    comm->preparation().check_member(call, options, repeats, refused);
+    if (call.memory == Memory::device && is_displaced(call)) return add_parts(call, parts_of(call), options);
+    GroupMember& member = contents->members.spare();
+    if (repeats) {
+      member.repeat(last->last(), call.input, call.output);
+      contents->last_pack->add_repeated(member);
+      contents->members.add_spare();
+    } else {
+      member.set(call, rank(), size());
+      place(member, options, refused);
+    }
   }
 
   void add(const MessageCall& call, const Options& options) {
     comm->check_process(call.sends() ? "send" : "recv");
-    messages.push_back(comm->messages.check(call, options));
-    members.push_back(member_of(call));
+    to_fill().messages.push_back(comm->messages.check(call, options));
+    contents->members.spare().set(call);
+    contents->members.add_spare();
+    contents->last_pack = nullptr;
   }
 
   /// Checks and adds an all-gather with a list of output tensors, or a reduce-scatter with a list of input tensors. The
   /// list `tensors` has one tensor per rank. `other_side` holds all other arguments of the call.
   void add_list(const Call& other_side, std::span<const ConstBuffer> tensors, const Options& options) {
     comm->check_process(other_side.collective);
-    const bool gathers = other_side.collective == Collective::all_gather;
     std::vector<std::size_t> counts;
     Call call = refusing([&] { return call_of_list(other_side, tensors, rank(), size(), counts); });
     std::vector<Tensor> placed;  // the tensors whose memory is looked up
@@ -76,22 +102,22 @@ struct Group::Impl {
     placed.push_back({other_side.input, other_side.output});
     call.tensors = placed;
     std::exception_ptr refused;
-    comm->preparation().check_member(call, options, refused);
+    comm->preparation().check_member(call, options, false, refused);
     call.tensors = {};
     if (call.memory == Memory::device) return add_parts(other_side, tensors, options);
-    GroupMember member = member_of(call, rank(), size());
-    for (std::size_t r = 0; r < tensors.size(); ++r)
-      if (gathers)
-        member.outputs[r] = Buffer(const_cast<void*>(tensors[r].data), tensors[r].count, tensors[r].type);
-      else
-        member.inputs[r] = tensors[r];
-    place(std::move(member), options, refused);
+    GroupMember& member = to_fill().members.spare();
+    member.set(call, tensors, rank(), size());
+    place(member, options, refused);
   }
 
-  /// Returns the tensors of the parts of a member: the inputs of a reduce-scatter, the outputs of an all-gather.
-  static std::vector<ConstBuffer> parts_of(const GroupMember& member) {
-    if (member.call.collective == Collective::reduce_scatter) return member.inputs;
-    return {member.outputs.begin(), member.outputs.end()};
+  /// Returns the displaced parts of a call: those of the input of a reduce-scatter, or of the output of an all-gather.
+  static std::vector<ConstBuffer> parts_of(const Call& call) {
+    const ConstBuffer whole = has_divided_input(call.collective) ? call.input : ConstBuffer(call.output);
+    std::vector<ConstBuffer> parts;
+    for (std::size_t r = 0; r < call.counts.size(); ++r)
+      parts.emplace_back(static_cast<const std::byte*>(whole.data) + call.displacements[r] * size_of(whole.type),
+                         call.counts[r], whole.type);
+    return parts;
   }
 
   /// Adds one call for each tensor of a list in device memory: a broadcast for each tensor of an all-gather, a reduce
@@ -116,20 +142,60 @@ struct Group::Impl {
     }
   }
 
-  /// Adds a member to the first pack that takes it, or to a new one.
-  void place(GroupMember member, const Options& options, const std::exception_ptr& refused) {
-    members.push_back(member);
-    const std::size_t limit = pack_limit(comm->resources.context.topology.hosts.size());
-    for (GroupPack& pack : packs)
-      if (pack.takes(member, options, limit)) return pack.add(std::move(member), options.name, refused);
-    packs.emplace_back(std::move(member), options, refused);
+  /// Adds `member`, the spare object of the list of members, to the first pack that takes it, or to a new one.
+  void place(const GroupMember& member, const Options& options, const std::exception_ptr& refused) {
+    const std::size_t limit = pack_limit(member.call().collective, comm->resources.context.topology.hosts.size());
+    const auto found = std::ranges::find_if(contents->packs,
+                                            [&](const GroupPack& pack) { return pack.takes(member, options, limit); });
+    if (found != contents->packs.end()) {
+      found->add(member, options.name, refused);
+      contents->last_pack = &*found;
+    } else {
+      GroupPack& added = contents->packs.spare();
+      added.begin(member, options, limit, refused);
+      contents->packs.add_spare();
+      contents->last_pack = &added;
+    }
+    contents->members.add_spare();
+  }
+
+  /// Empties the group and returns what it contained. Throws Error if outputs overlap.
+  std::unique_ptr<GroupContents> take_checked() {
+    comm->check_process("group");
+    to_fill();
+    std::unique_ptr<GroupContents> taken = std::move(contents);
+    const GroupMember* const first = taken->packs.empty() ? nullptr : &taken->packs[0].first();
+    refusing([&] { check_apart(taken->members, rank(), taken->ranges); }, first);
+    return taken;
+  }
+
+  /// Returns the call of a pack. Throws Error if there is no memory for copies.
+  Call& prepared(GroupPack& pack) {
+    return refusing([&]() -> Call& { return pack.prepare(pool->scratch, rank()); });
+  }
+
+  /// Starts the operations of `started`.
+  Work start(std::unique_ptr<GroupContents> started) {
+    // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
+    const std::shared_ptr<GroupContents> shared = std::move(started);
+    auto state = std::make_shared<Work::State>();
+    state->finish = [shared, pool = pool] {
+      for (GroupPack& pack : shared->packs) pack.finish(pool->scratch);
+    };
+    state->phase = Work::State::Phase::done;  // the Work of a group has no operation of its own; each member has one
+    for (GroupPack& pack : shared->packs) {
+      state->members.push_back(Work(comm->issue(prepared(pack), pack.options(), pack.refused())));
+      for (std::size_t i = 1; i < pack.calls(); ++i)
+        state->members.push_back(Work(comm->issue(pack.repeated(i), pack.options())));
+    }
+    if (!shared->messages.empty())
+      for (auto& message : comm->messages.start_group(shared->messages))
+        state->members.push_back(Work(std::move(message)));
+    return Work(std::move(state));
   }
 };
 
-Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>()) {
-  impl_->comm = comm.impl_.get();
-  impl_->scratch = impl_->comm->scratch;
-}
+Group::Group(Communicator& comm) : impl_(std::make_unique<Impl>(*comm.impl_)) {}
 Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
@@ -225,31 +291,22 @@ std::uint64_t CallRefusal::publish(Group& group, std::string_view why) const noe
   return comm.preparation().refuse({.collective = collective, .has_counts = has_counts, .split = split}, why);
 }
 
-void Group::run() { run_async().wait(); }
-
-Work Group::run_async() {
-  impl_->comm->check_process("group");
-  // The packs outlive their operations, because the function `finish` of the Work's state holds the last reference.
-  const auto packs = std::make_shared<std::vector<GroupPack>>(std::move(impl_->packs));
-  impl_->packs.clear();
-  const std::vector<GroupMember> members = std::move(impl_->members);
-  impl_->members.clear();
-  const std::vector<CheckedMessage> messages = std::move(impl_->messages);
-  impl_->messages.clear();
-  if (!members.empty()) impl_->refusing([&] { check_apart(members, impl_->rank()); }, members);
-  auto state = std::make_shared<Work::State>();
-  state->finish = [packs] {
-    for (GroupPack& pack : *packs) pack.finish();
-  };
-  state->phase = Work::State::Phase::done;  // the Work of a group has no operation of its own; each member has one
-  for (GroupPack& pack : *packs) {
-    Call call = impl_->refusing([&] { return pack.prepare(impl_->scratch, impl_->rank()); });
-    state->members.push_back(Work(impl_->comm->issue(std::move(call), pack.options(), pack.refused())));
+void Group::run() {
+  std::unique_ptr<GroupContents> contents = impl_->take_checked();
+  if (!contents->messages.empty() || !std::ranges::all_of(contents->packs, &GroupPack::is_plain))
+    return impl_->start(std::move(contents)).wait();
+  Communicator::Impl& comm = *impl_->comm;
+  for (GroupPack& pack : contents->packs) {
+    Call& first = impl_->prepared(pack);
+    const OneCall::Entered entered(comm.one_call_, comm.resources.rank(), first.collective);
+    comm.run_checked(first, pack.options(), false);
+    for (std::size_t i = 1; i < pack.calls(); ++i) comm.run_checked(pack.repeated(i), pack.options(), true);
+    pack.finish(impl_->pool->scratch);
   }
-  if (!messages.empty())
-    for (auto& message : impl_->comm->messages.start_group(messages))
-      state->members.push_back(Work(std::move(message)));
-  return Work(std::move(state));
+  contents->clear();
+  impl_->contents = std::move(contents);  // with its memory, for the next run
 }
+
+Work Group::run_async() { return impl_->start(impl_->take_checked()); }
 
 }  // namespace collectives

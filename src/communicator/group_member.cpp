@@ -1,10 +1,10 @@
-// Functions for the members of a group. A member is one of the collectives that a group performs together.
+// Implementation of GroupMember, one of the collectives and messages that a group performs together.
 //
-// The functions divide the buffers of a member into tensors, one for each rank's part. They also check the lists of
-// tensors that the program passes. A group may perform its members in any order. The function check_apart() therefore
-// throws an error if one member writes memory that another member reads or writes.
+// A member returns its buffers part by part. The function call_of_list() checks a list of tensors that the program
+// passes. A group may perform its members in any order. The function check_apart() therefore throws an error if one
+// member writes memory that another member reads or writes.
 //
-// The function check_apart() sorts the memory ranges of all buffers by address, and visits each range once. A range
+// The function check_apart() visits the memory ranges of all buffers in the order of their addresses. A range
 // overlaps an earlier range if it begins before the highest end address so far. Therefore check_apart() remembers only
 // two ranges: the range with the highest end address, and the written range with the highest end address.
 #include "communicator/group_member.hpp"
@@ -13,9 +13,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "collectives/error.hpp"
 
@@ -29,120 +31,132 @@ namespace {
   refuse_member(to_string(collective), rank, why);
 }
 
-/// Memory of one buffer of a group.
-struct MemberRange {
-  std::uintptr_t begin = 0, end = 0;
-  std::size_t member = 0;  ///< position in the group, from 0
-  bool is_written = false;
-};
-
-std::string_view side_of(const MemberRange& range) { return range.is_written ? "output" : "input"; }
-
-std::vector<MemberRange> ranges_of(std::span<const GroupMember> members) {
-  std::vector<MemberRange> ranges;
-  const auto add = [&](const void* data, std::size_t bytes, std::size_t member, bool is_written) {
+/// Appends the ranges of memory that a member reads or writes. `at`: its position in the group, from 0.
+void append_ranges(const GroupMember& member, std::size_t at, MemberRanges& ranges) {
+  const auto add = [&](const void* data, std::size_t bytes, bool is_written) {
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    if (bytes > 0) ranges.push_back({begin, begin + bytes, member, is_written});
+    if (bytes > 0) (is_written ? ranges.written : ranges.read).push_back({begin, begin + bytes, at});
   };
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const auto& [call, inputs, outputs, parts, lists, message] = members[i];
-    for (const Buffer& output : outputs) add(output.data, output.bytes(), i, true);
+  const auto [reads, writes] = member.sides();
+  if (!member.has_scattered_parts()) {
     // If a member works in place, one range describes its output and the memory that input and output share.
-    if (!is_fusible(call.collective) && inputs.size() == 1 && outputs.size() == 1) {
-      const auto* const input = static_cast<const std::byte*>(inputs[0].data);
-      const auto* const output = static_cast<const std::byte*>(outputs[0].data);
-      const std::byte *const input_end = input + inputs[0].bytes(), *const output_end = output + outputs[0].bytes();
-      const bool in_place = output < input_end && input < output_end;
-      const std::byte* const before_end = in_place ? std::max(input, output) : input_end;
-      add(input, static_cast<std::size_t>(before_end - input), i, false);
-      if (in_place && output_end < input_end)
-        add(output_end, static_cast<std::size_t>(input_end - output_end), i, false);
-      continue;
-    }
-    for (const ConstBuffer& input : inputs) {
-      const bool in_place = std::ranges::any_of(
-          outputs, [&](const Buffer& output) { return output.data == input.data && output.count >= input.count; });
-      if (!in_place) add(input.data, input.bytes(), i, false);
-    }
+    const ConstBuffer in = reads ? member.input() : ConstBuffer();
+    const Buffer out = writes ? member.output() : Buffer();
+    add(out.data, out.bytes(), true);
+    const auto* const input = static_cast<const std::byte*>(in.data);
+    const auto* const output = static_cast<const std::byte*>(out.data);
+    const std::byte *const input_end = input + in.bytes(), *const output_end = output + out.bytes();
+    const bool in_place = output < input_end && input < output_end;
+    const std::byte* const before_end = in_place ? std::max(input, output) : input_end;
+    add(input, static_cast<std::size_t>(before_end - input), false);
+    if (in_place && output_end < input_end) add(output_end, static_cast<std::size_t>(input_end - output_end), false);
+    return;
   }
-  std::ranges::sort(ranges, {}, &MemberRange::begin);
-  return ranges;
+  const std::size_t outputs = writes ? member.output_parts() : 0, inputs = reads ? member.input_parts() : 0;
+  for (std::size_t part = 0; part < outputs; ++part) {
+    const Buffer output = member.output(part);
+    add(output.data, output.bytes(), true);
+  }
+  for (std::size_t part = 0; part < inputs; ++part) {
+    const ConstBuffer input = member.input(part);
+    bool in_place = false;
+    for (std::size_t other = 0; other < outputs && !in_place; ++other) {
+      const Buffer output = member.output(other);
+      in_place = output.data == input.data && output.count >= input.count;
+    }
+    if (!in_place) add(input.data, input.bytes(), false);
+  }
 }
 
-[[noreturn]] void refuse_overlap(const MemberRange& a, const MemberRange& b, std::span<const GroupMember> members,
+/// Range with the highest end address so far.
+struct HighestRange {
+  const MemberRange* range = nullptr;
+  std::string_view side;  // "output" or "input"
+
+  void take(const MemberRange& next, std::string_view side_of_next) noexcept {
+    if (range == nullptr || range->end < next.end) *this = {&next, side_of_next};
+  }
+  bool overlaps(const MemberRange& next) const noexcept { return range != nullptr && next.begin < range->end; }
+};
+
+[[noreturn]] void refuse_overlap(HighestRange first, HighestRange second, const ReusedList<GroupMember>& members,
                                  Rank rank) {
-  const auto& [first, second] = std::minmax(a, b, [](const auto& x, const auto& y) { return x.member < y.member; });
-  const GroupMember& later = members[second.member];
-  const std::string_view name = later.message.empty() ? to_string(later.call.collective) : later.message;
-  if (first.member == second.member)
-    refuse_member(name, rank, fmt::format("buffers of tensor {} overlap without being in place", first.member + 1));
+  if (second.range->member < first.range->member) std::swap(first, second);
+  const std::size_t before = first.range->member, later = second.range->member;
+  const std::string_view name = members[later].name();
+  if (before == later)
+    refuse_member(name, rank, fmt::format("buffers of tensor {} overlap without being in place", before + 1));
   refuse_member(name, rank,
                 fmt::format("the {} of tensor {} and the {} of tensor {} overlap in a group of {} tensors: a group "
                             "writes each output once, and reads no output of another tensor",
-                            side_of(first), first.member + 1, side_of(second), second.member + 1, members.size()));
+                            first.side, before + 1, second.side, later + 1, members.size()));
 }
 
-/// Divides a buffer into one tensor for each rank's part. Without displacements, the parts follow one another.
-template <class Byte, class Whole>
-std::vector<Whole> divided(const Whole& whole, const PartLayout& parts) {
-  std::vector<Whole> tensors;
-  std::size_t at = 0;
-  for (std::size_t r = 0; r < parts.counts.size(); at += parts.counts[r++]) {
-    if (!parts.displacements.empty() && parts.counts[r] > 0) at = parts.displacements[r];
-    tensors.push_back({static_cast<Byte*>(whole.data) + at * size_of(whole.type), parts.counts[r], whole.type});
-  }
-  return tensors;
+/// Sorts ranges by address. Programs often add buffers in the order of their addresses.
+void sort_ranges(std::vector<MemberRange>& ranges) {
+  if (!std::ranges::is_sorted(ranges, {}, &MemberRange::begin)) std::ranges::sort(ranges, {}, &MemberRange::begin);
 }
 
 }  // namespace
 
-std::size_t GroupMember::count() const noexcept { return std::accumulate(parts.begin(), parts.end(), std::size_t{0}); }
-
-CallLists::CallLists(const Call& call)
-    : counts(call.counts.begin(), call.counts.end()),
-      displacements(call.displacements.begin(), call.displacements.end()),
-      input_counts(call.input_parts.counts.begin(), call.input_parts.counts.end()),
-      input_displacements(call.input_parts.displacements.begin(), call.input_parts.displacements.end()) {}
-
-void CallLists::attach_to(Call& call) const noexcept {
-  call.counts = counts;
-  call.displacements = displacements;
-  call.input_parts = {input_counts, input_displacements};
+void GroupMember::set_counts(const Call& call) {
+  counts_.assign(call.counts.begin(), call.counts.end());
+  firsts_.assign(call.displacements.begin(), call.displacements.end());
+  input_counts_.assign(call.input_parts.counts.begin(), call.input_parts.counts.end());
+  input_displacements_.assign(call.input_parts.displacements.begin(), call.input_parts.displacements.end());
+  count_ = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+  call_.counts = counts_;
+  call_.displacements = firsts_;
+  call_.input_parts = {input_counts_, input_displacements_};
+  if (!is_fusible() || is_displaced(call)) return;
+  call_.displacements = {};
+  (has_divided_input(call.collective) ? input_.count : output_.count) = count_;  // the buffer may be longer
+  firsts_.resize(counts_.size());
+  std::exclusive_scan(counts_.begin(), counts_.end(), firsts_.begin(), std::size_t{0});
+  // A v-form with equal parts is performed as the plain form, which another rank may have called.
+  call_.has_counts = std::ranges::adjacent_find(counts_, std::not_equal_to<>()) != counts_.end();
 }
 
-GroupMember member_of(const Call& call, Rank rank, int size) {
-  GroupMember member{.call = call, .inputs = {}, .outputs = {}, .parts = {}, .lists = {}, .message = {}};
-  CallLists().attach_to(member.call);
-  if (!is_fusible(call.collective) || is_displaced(call)) member.lists = CallLists(call);
-  if (is_divided(call.collective)) {
-    const std::size_t mine = call.collective == Collective::all_gather ? call.input.count : call.output.count;
-    member.parts.assign(static_cast<std::size_t>(size), mine);
-    if (call.has_counts) member.parts.assign(call.counts.begin(), call.counts.end());
-  } else {
-    const bool by_input = call.collective == Collective::reduce || call.collective == Collective::exclusive_scan;
-    member.parts.assign(1, by_input ? call.input.count : call.output.count);
-  }
-  const Sides sides = sides_of(call, rank);
-  const PartLayout parts(member.parts, call.displacements);
-  if (call.collective == Collective::reduce_scatter)
-    member.inputs = divided<const std::byte>(call.input, parts);
-  else if (sides.input)
-    member.inputs.push_back(call.input);
-  if (call.collective == Collective::all_gather)
-    member.outputs = divided<std::byte>(call.output, parts);
-  else if (sides.output)
-    member.outputs.push_back(call.output);
-  return member;
+void GroupMember::set(const Call& call, Rank rank, int size) {
+  arguments_ = this;
+  input_ = call.input;
+  output_ = call.output;
+  call_ = call;
+  call_.tensors = {};
+  tensors_.clear();
+  message_ = {};
+  sides_ = sides_of(call, rank);
+  ranks_ = static_cast<std::size_t>(size);
+  if (call.has_counts) set_counts(call);
+  if (call_.has_counts) return;
+  // Not every rank passes both buffers.
+  const bool by_input = has_part_as_input(call.collective) || call.collective == Collective::reduce ||
+                        call.collective == Collective::exclusive_scan;
+  const std::size_t passed = by_input ? call.input.count : call.output.count;
+  part_count_ = call.collective == Collective::all_to_all ? passed / ranks_ : passed;
+  count_ = is_divided(call.collective) ? part_count_ * ranks_ : part_count_;
 }
 
-GroupMember member_of(const MessageCall& call) {
-  GroupMember member{
-      .call = {}, .inputs = {}, .outputs = {}, .parts = {}, .lists = {}, .message = call.sends() ? "send" : "recv"};
+void GroupMember::set(const Call& call, std::span<const ConstBuffer> tensors, Rank rank, int size) {
+  set(call, rank, size);
+  tensors_.assign(tensors.begin(), tensors.end());
+}
+
+void GroupMember::set(const MessageCall& call) {
+  arguments_ = this;
+  call_ = {};
+  tensors_.clear();
+  message_ = call.sends() ? "send" : "recv";
+  sides_ = {.input = call.sends(), .output = !call.sends()};
   if (call.sends())
-    member.inputs.push_back({call.data, call.count, call.type});
+    input_ = {call.data, call.count, call.type};
   else
-    member.outputs.push_back({call.data, call.count, call.type});
-  return member;
+    output_ = {call.data, call.count, call.type};
+}
+
+std::uint64_t GroupMember::hash_of_parts(std::uint64_t seed) const noexcept {
+  seed = hash_bytes(counts_.data(), counts_.size() * sizeof counts_[0], seed);
+  return hash_bytes(call_.displacements.data(), call_.displacements.size_bytes(), seed);
 }
 
 Call call_of_list(const Call& other_side, std::span<const ConstBuffer> tensors, Rank rank, int size,
@@ -180,31 +194,27 @@ Call call_of_list(const Call& other_side, std::span<const ConstBuffer> tensors, 
   return call;
 }
 
-const std::byte* adjacent(std::span<const ConstBuffer> buffers) noexcept {
-  const std::byte *first = nullptr, *end = nullptr;
-  for (const ConstBuffer& buffer : buffers) {
-    if (buffer.count == 0) continue;
-    const auto* const begin = static_cast<const std::byte*>(buffer.data);
-    if (first == nullptr) first = begin;
-    if (end != nullptr && begin != end) return nullptr;
-    end = begin + buffer.bytes();
+void check_apart(const ReusedList<GroupMember>& members, Rank rank, MemberRanges& ranges) {
+  auto& [read, written] = ranges;
+  read.clear();
+  written.clear();
+  for (std::size_t at = 0; at < members.size(); ++at) append_ranges(members[at], at, ranges);
+  sort_ranges(read);
+  sort_ranges(written);
+  HighestRange last, last_written;
+  const auto visit = [&](const MemberRange& range, bool is_written) {
+    const HighestRange& other = is_written ? last : last_written;
+    const std::string_view side = is_written ? "output" : "input";
+    if (other.overlaps(range)) refuse_overlap(other, {&range, side}, members, rank);
+    last.take(range, side);
+    if (is_written) last_written.take(range, side);
+  };
+  auto next_read = read.begin();
+  for (const MemberRange& range : written) {
+    for (; next_read != read.end() && next_read->begin < range.begin; ++next_read) visit(*next_read, false);
+    visit(range, true);
   }
-  return first;
-}
-
-void check_apart(std::span<const GroupMember> members, Rank rank) {
-  const MemberRange* last = nullptr;          // range with the highest end address
-  const MemberRange* last_written = nullptr;  // written range with the highest end address
-  const std::vector<MemberRange> ranges = ranges_of(members);
-  for (const MemberRange& range : ranges) {
-    const MemberRange* const other = range.is_written ? last : last_written;
-    if (other != nullptr && range.begin < other->end) refuse_overlap(*other, range, members, rank);
-    const auto take = [&](const MemberRange*& latest) {
-      if (latest == nullptr || latest->end < range.end) latest = &range;
-    };
-    take(last);
-    if (range.is_written) take(last_written);
-  }
+  for (; next_read != read.end(); ++next_read) visit(*next_read, false);
 }
 
 }  // namespace collectives

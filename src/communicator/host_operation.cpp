@@ -25,6 +25,18 @@ Byte* from_element(Void* data, std::size_t first, std::size_t element_bytes) {
 
 }  // namespace
 
+void describe_buffers(Operation& operation, const Call& call, const PlannedCall& planned,
+                      const CommunicatorResources& resources) {
+  Job& job = operation.job;
+  const std::size_t element = element_bytes_of(job.type, job.op);
+  const std::size_t mine = first_of(planned.parts, resources.rank());
+  const bool part_in = has_part_as_input(call.collective), part_out = has_part_as_output(call.collective);
+  job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
+  job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
+  job.host.source = job.input;
+  job.host.destination = job.output;
+}
+
 void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources) {
   operation.queue_again();
@@ -47,19 +59,13 @@ void describe(Operation& operation, const Call& call, const Options& options,
   job.input_stream = nullptr;
   // The stored plan may come from an earlier call with another codec object of the same name.
   job.codec = planned->plan.coded ? codec_of(options.wire, call, resources.rank()) : nullptr;
-  const std::size_t element = element_bytes_of(job.type, job.op);
-  const std::size_t mine = first_of(planned->parts, resources.rank());
-  const bool part_in = has_part_as_input(call.collective), part_out = has_part_as_output(call.collective);
-  job.input = from_element<const std::byte>(call.input.data, part_in ? mine : 0, element);
-  job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
   job.single_step = planned->single_step ? &*planned->single_step : nullptr;
   if (job.single_step != nullptr)
-    job.host = {.source = job.input,
-                .destination = job.output,
-                .type = job.type,
+    job.host = {.type = job.type,
                 .op = job.op,
                 .finish_ranks =
                     job.single_step->finish ? finish_ranks_of(call.collective, resources.rank(), resources.size()) : 0};
+  describe_buffers(operation, call, *planned, resources);
   if (call.has_counts && has_local_counts(call.collective)) {
     if (operation.counted == nullptr)
       operation.counted =

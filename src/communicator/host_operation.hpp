@@ -20,6 +20,10 @@ namespace collectives {
 void describe(Operation& operation, const Call& call, const Options& options,
               const std::shared_ptr<const PlannedCall>& planned, const CommunicatorResources& resources);
 
+/// Describes the buffers of a call in `operation`, which already describes a call with this plan.
+void describe_buffers(Operation& operation, const Call& call, const PlannedCall& planned,
+                      const CommunicatorResources& resources);
+
 /// Starts a call with top-k. If the plan is sparse, selects the values to send. If the plan sends the whole vector,
 /// adds the residual to the vector. The residual is the sum of values that earlier calls did not send. Returns whether
 /// the executor has to perform `operation.job`. If not, the operation is complete. For a call on host memory,

@@ -97,6 +97,35 @@ TEST(Allocation, RepeatedCallsAllocateNothing) {
   });
 }
 
+TEST(Allocation, RepeatedRunsOfAGroupAllocateNothing) {
+  run_communicators(3, [](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size());
+    const Options with{.name = "a tensor whose name is longer than a small string holds"};
+    Group group = comm.group();
+    for (const std::size_t count : {3u, 3000u, 300'000u}) {  // fused, partly fused, not fused
+      std::vector<std::vector<float>> in(3, std::vector<float>(count, 1.f)), out(in),
+          wide(6, std::vector<float>(count * p));
+      std::vector<std::size_t> counts(p, count);
+      const auto everything = [&] {
+        for (std::size_t i = 0; i < in.size(); ++i) {
+          group.all_reduce(in[i], out[i]);
+          group.all_to_all(wide[i], wide[i + 3]);
+        }
+        group.run();
+        for (std::size_t i = 0; i < in.size(); ++i) group.gather(in[i], wide[i], 1);
+        group.all_gather_v(in[0], wide[3], counts, with);
+        group.gather_v(in[1], wide[4], counts, 0);
+        group.broadcast(out[0], 2, with);
+        group.broadcast(out[1], 2);
+        group.barrier();
+        group.run();
+      };
+      expect_no_allocations(
+          everything, [&] { comm.barrier(); }, fmt::format("{} elements", count));
+    }
+  });
+}
+
 TEST(Allocation, RepeatedMessagesAllocateNothing) {
   run_communicators(3, [](Communicator& comm) {
     const Rank ahead = (comm.rank() + 1) % 3, behind = (comm.rank() + 2) % 3;

@@ -188,6 +188,44 @@ TEST(GroupOfCollectives, GathersAndScattersInPlaceAtAnyRoot) {
     });
 }
 
+TEST(GroupOfCollectives, SharesCallsOfShortAllToAllsGathersAndScattersAndRepeatsLongOnes) {
+  for (const auto& hosts : kGroupWorlds)
+    for (const std::size_t count : {std::size_t{3}, std::size_t{300'000}})
+      run_hosts(hosts, [count](Communicator& comm) {
+        constexpr std::size_t kMembers = 3;
+        const auto p = static_cast<std::size_t>(comm.size()), self = static_cast<std::size_t>(comm.rank());
+        const Rank root = comm.size() - 1;
+        std::vector<std::vector<int>> given_to_all(kMembers, std::vector<int>(p * count)), swapped(given_to_all),
+            gathered(given_to_all), part(kMembers, std::vector<int>(count));
+        for (std::size_t m = 0; m < kMembers; ++m)
+          for (std::size_t i = 0; i < p * count; ++i) given_to_all[m][i] = given(self, m, i);
+        Group group = comm.group();
+        for (const bool blocking : {true, false}) {
+          for (std::size_t m = 0; m < kMembers; ++m) group.all_to_all(given_to_all[m], swapped[m]);
+          for (std::size_t m = 0; m < kMembers; ++m) {
+            group.gather(std::span(given_to_all[m]).first(count), gathered[m], root);
+            group.scatter(given_to_all[m], part[m], root);
+          }
+          if (blocking)
+            group.run();
+          else
+            group.run_async().wait();
+          for (std::size_t m = 0; m < kMembers; ++m) {
+            for (std::size_t i = 0; i < p * count; ++i) {
+              ASSERT_EQ(swapped[m][i], given(i / count, m, self * count + i % count)) << m << " " << i;
+              ASSERT_EQ(gathered[m][i], comm.rank() == root ? given(i / count, m, i % count) : 0) << m << " " << i;
+            }
+            for (std::size_t i = 0; i < count; ++i)
+              ASSERT_EQ(part[m][i], given(static_cast<std::size_t>(root), m, self * count + i)) << m << " " << i;
+            for (auto* const results : {&swapped[m], &gathered[m], &part[m]}) std::ranges::fill(*results, 0);
+          }
+        }
+        const std::uint64_t calls = count == 3 ? 2 : 2 * kMembers;  // of two runs
+        for (const Collective one : {Collective::all_to_all, Collective::gather, Collective::scatter})
+          EXPECT_EQ(comm.counters()[one].calls, calls) << to_string(one);
+      });
+}
+
 /// Expects that a group with the operations that `add` adds is refused with a text that contains `why`.
 template <class Add>
 void expect_refused_group(Communicator& comm, Add&& add, std::string_view why) {
@@ -485,6 +523,30 @@ TEST(GroupOfCollectives, WithOtherLengthsIsAMismatchThatNamesBoth) {
                       EXPECT_EQ(error.code(), Errc::mismatch);
                       EXPECT_SAYS(error.what(), "30 x f32 in a group of 10, 20");
                       EXPECT_SAYS(error.what(), "30 x f32 in a group of 20, 10");
+                    },
+                    {.timeout = 20s});
+}
+
+TEST(GroupOfCollectives, OfOneTensorOnOneRankAndOfTwoOnAnotherIsAMismatchThatNamesTheLengths) {
+  run_communicators(2,
+                    [](Communicator& comm) {
+                      std::vector<float> data(10);
+                      const std::span<float> all(data);
+                      Group group = comm.group();
+                      const Error error = error_of([&] {
+                        if (comm.rank() == 0) {
+                          group.all_reduce(all, all);
+                        } else {
+                          group.all_reduce(all.first(5), all.first(5));
+                          group.all_reduce(all.last(5), all.last(5));
+                        }
+                        group.run();
+                        comm.barrier();
+                      });
+                      EXPECT_EQ(error.code(), Errc::mismatch);
+                      EXPECT_SAYS(error.what(), "10 x f32 in a group of 10");
+                      EXPECT_SAYS(error.what(), "10 x f32 in a group of 5, 5");
+                      EXPECT_SAYS(error.what(), "; lengths differ first at tensor 0: ");
                     },
                     {.timeout = 20s});
 }
