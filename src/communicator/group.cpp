@@ -24,7 +24,7 @@
 
 namespace collectives {
 
-struct Group::Impl {
+struct COLLECTIVES_HIDDEN Group::Impl {
   explicit Impl(Communicator::Impl& of) : comm(&of), pool(of.groups) {}
   ~Impl() {
     if (contents != nullptr) pool->give_back(std::move(contents));
