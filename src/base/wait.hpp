@@ -4,7 +4,7 @@
 // turn. The first turns spin, later turns yield, and all further turns sleep:
 //
 //   spin    continues at once, so the loop sees a change after one cache miss; only waits of collectives spin, and
-//           only if each rank has a core
+//           only if each rank has a core, or the awaited rank runs on another core
 //   yield   leaves the core to another thread at once; useful if that thread is the awaited rank
 //   sleep   leaves the core to all other threads, but wakes up 50 to 80 us late
 //

@@ -147,14 +147,22 @@ bool OperationQueue::progress_in_test() noexcept {
 
 // ---- waiting ----
 
+bool OperationQueue::spin_for_root(Operation& operation) noexcept {
+  constexpr int kAttemptsPerLook = 8;  // at the clock; some attempts take less time than a look
+  const auto until = Clock::now() + kSpinForRoot;
+  do {
+    for (int left = kAttemptsPerLook; left > 0; --left)
+      if (step(operation)) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
 void OperationQueue::wait_until(Operation& operation, Deadline until, Lock& lock) {
   const bool is_head = in_flight_.empty() && !queue_.empty() && &queue_.front() == &operation;
-  if (is_head && !operation.on_device && !operation.refused)
-    for (int left = attempts_of(resources_.context); left > 0; --left)
-      if (step(operation)) {
-        if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
-        return;
-      }
+  if (is_head && !operation.on_device && !operation.refused && attempt(operation)) {
+    if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
+    return;
+  }
   const Observer::WaitTimer timer(*resources_.observer, operation);
   CollectiveBackoff backoff(resources_.context.oversubscribed);
   std::uint64_t moved = resources_.moves();

@@ -65,10 +65,10 @@ namespace collectives {
 /// attempt makes a system call.
 inline constexpr int kSpinAttempts = 200;
 inline constexpr int kSpinAttemptsOverWire = 10;
-/// Returns how often a call tries to end before it waits.
-inline int attempts_of(const CommunicatorContext& context) noexcept {
-  return context.oversubscribed ? 1 : context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
-}
+/// Time for which a call without a core of its own tries to end before it waits, if it waits for a root on another
+/// core. Reason: other ranks may need this core, and a root that runs sends within that time. Four ranks on two cores
+/// complete a broadcast of 8 bytes in 1.8 us with 3 us, and in 5.0 us with 0.
+inline constexpr std::chrono::microseconds kSpinForRoot{3};
 
 class OperationQueue final : public ProgressEngine::Member {
  public:
@@ -85,7 +85,7 @@ class OperationQueue final : public ProgressEngine::Member {
   void run(const std::shared_ptr<Operation>& operation, Lock& lock);
   /// Returns the operation object of blocking calls on host memory.
   Operation& blocking() const noexcept { return *blocking_; }
-  /// Performs the operation blocking() and throws its error. With `spin`, makes kSpinAttempts attempts before the
+  /// Performs the operation blocking() and throws its error. With `spin`, makes up to kSpinAttempts attempts before the
   /// operation enters the fifo.
   inline void run_blocking(Lock& lock, bool spin);
 
@@ -136,6 +136,11 @@ class OperationQueue final : public ProgressEngine::Member {
  private:
   /// Progresses one operation. Returns true when it has finished or failed.
   inline bool step(Operation& operation) noexcept;
+  /// Progresses one operation for some microseconds. Progresses it once if other ranks may need this core. Returns true
+  /// when it has finished or failed.
+  inline bool attempt(Operation& operation) noexcept;
+  /// Progresses one operation for kSpinForRoot. Returns true when it has finished or failed.
+  bool spin_for_root(Operation& operation) noexcept;
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
@@ -184,13 +189,21 @@ bool OperationQueue::step(Operation& operation) noexcept {
   return finish_if(operation, [&] { return steps_.step(operation); });
 }
 
+bool OperationQueue::attempt(Operation& operation) noexcept {
+  if (step(operation)) return true;
+  if (resources_.context.oversubscribed) return resources_.executor->waits_for_other_core() && spin_for_root(operation);
+  const int attempts = resources_.context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
+  for (int left = attempts - 1; left > 0; --left)
+    if (step(operation)) return true;
+  return false;
+}
+
 void OperationQueue::run_blocking(Lock& lock, bool spin) {
   Operation& operation = *blocking_;
   resources_.observer->issue(operation);
   // A short operation does not enter the fifo if the fifo is empty.
   bool done = false;
-  if (queue_.empty() && spin)
-    for (int left = attempts_of(resources_.context); left > 0 && !done; --left) done = step(operation);
+  if (queue_.empty() && spin) done = attempt(operation);
   if (!done) run(blocking_, lock);
   if (operation.error != nullptr) std::rethrow_exception(std::exchange(operation.error, nullptr));
 }

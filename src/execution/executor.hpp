@@ -81,6 +81,10 @@ class Executor {
     ++moves_;
     return true;
   }
+  /// Returns whether the job is one intra-host collective that waits for a root on another core (HostCollective).
+  bool waits_for_other_core() const noexcept {
+    return job_->single_step != nullptr && host_engine_.waits_for_other_core(Subgroup::host);
+  }
   /// Returns whether the last progress() stopped because of a message to or from another host.
   bool waits_for_wire() const noexcept { return messages_.waits_for_wire(); }
   /// Returns whether the last progress() stopped at the job's input stream.

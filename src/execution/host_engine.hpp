@@ -54,6 +54,10 @@ class HostEngine final : public ValueEngine {
   } catch (const TagMismatch& mismatch) {  // an intra-host collective names a rank by its number on the host
     throw TagMismatch{view_.grid.here()[static_cast<std::size_t>(mismatch.peer)]};
   }
+  /// Returns whether the collective of a subgroup waits for a root on another core (HostCollective).
+  bool waits_for_other_core(Subgroup subgroup) const noexcept {
+    return host_collective(subgroup).waits_for_other_core();
+  }
   /// Returns a counter that changes whenever an intra-host collective progresses.
   std::uint64_t moves() const noexcept;
   /// Returns the bytes handed to intra-host collectives since construction.

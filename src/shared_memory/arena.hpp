@@ -56,7 +56,7 @@ namespace collectives {
 
 /// Version of the formats that must be equal on all ranks: layout of the arena, tags and messages. A change of any
 /// format increases the version by 1.
-inline constexpr std::uint64_t kProtocol = 25;
+inline constexpr std::uint64_t kProtocol = 26;
 
 /// Bytes and alignment of a polled word: two cache lines, because processors prefetch lines in pairs.
 inline constexpr std::size_t kPolledBytes = 128;
@@ -172,6 +172,7 @@ struct HostCollectiveBlock {
   PolledWord left;      ///< bytes of staging, since construction, that it no longer reads
   PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
   PolledWord hidden;    ///< number of the newest zero-copy collective in which peers could not map its buffers
+  PolledWord core;      ///< 1 + core on which the rank last began a collective as its only source; 0: unknown
   ClaimBlock claims;    ///< claims of all ranks of the subgroup, which lie in the block of its first rank
   BufferRecord buffers[kCollectivesAhead];
   ChunkCount staged[kCollectivesAhead],

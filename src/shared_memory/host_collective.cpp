@@ -6,6 +6,8 @@
 // used the same place.
 #include "shared_memory/host_collective.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -24,6 +26,15 @@ HostCollective::HostCollective(SubgroupMemory subgroup, const TuningParameters& 
 void HostCollective::describe(const Step& step, std::size_t element_bytes, HostTask& task) const {
   collectives::describe(step, element_bytes, subgroup_.ranks(), oversubscribed_, tuning_, task);
   if (subgroup_.has_one_cache()) task.stores_to_staging = Stores::cached;
+}
+
+bool HostCollective::note_core() noexcept {
+  const auto mine = static_cast<std::uint64_t>(::sched_getcpu() + 1);
+  std::atomic<std::uint64_t>& published = subgroup_.block(task_->root).core.value;
+  const std::uint64_t of_root = published.load(std::memory_order_relaxed);
+  if (task_->root != subgroup_.self()) return of_root != 0 && of_root != mine;
+  if (of_root != mine) published.store(mine, std::memory_order_relaxed);
+  return false;
 }
 
 bool HostCollective::look_for_place() {

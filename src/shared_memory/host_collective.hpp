@@ -52,6 +52,7 @@ class HostCollective {
     with_ = &with;
     ++number_;
     performer_ = Performer::none;
+    root_has_other_core_ = oversubscribed_ && task.has_one_source() && note_core();
     if (place_is_free()) begin();
   }
   void start(const HostTask&, HostOperands&&) = delete;  // a temporary would not outlive the call
@@ -64,6 +65,9 @@ class HostCollective {
   } catch (const TagMismatch& mismatch) {  // its peer is a rank of the subgroup
     throw TagMismatch{subgroup_.local(mismatch.peer)};
   }
+  /// Returns whether this rank has no core of its own, and gets all values of the collective from a root that last ran
+  /// on another core. A wait for such a root takes no core away from it.
+  bool waits_for_other_core() const noexcept { return root_has_other_core_; }
   HostCollective(const HostCollective&) = delete;  // the protocols keep a reference to subgroup_
   HostCollective& operator=(const HostCollective&) = delete;
   /// Returns a counter that grows while a staged or zero-copy collective moves data. If the counter has grown, a
@@ -79,6 +83,9 @@ class HostCollective {
   enum class Performer { none, inlined, staged, zero_copy };
   bool place_is_free() { return number_ <= all_finished_ + kCollectivesAhead || look_for_place(); }
   bool look_for_place();
+  /// On the root, publishes the core of this thread and returns false. On other ranks, returns whether the root has
+  /// published another core.
+  bool note_core() noexcept;
   void begin();
   void begin_as_planned();
   bool progress_by_others();
@@ -94,6 +101,7 @@ class HostCollective {
   const HostTask* task_ = nullptr;
   const HostOperands* with_ = nullptr;
   Performer performer_ = Performer::none;
+  bool root_has_other_core_ = false;
   std::uint64_t number_ = 0;        // number of the current collective
   std::uint64_t all_finished_ = 0;  // number of the newest collective that all ranks are known to have finished
 };

@@ -78,6 +78,8 @@ struct HostTask {
   bool gathers() const { return kind == Step::Kind::host_gather; }
   bool scatters() const { return kind == Step::Kind::host_scatter; }
   bool scans() const { return collectives::scans(kind); }
+  /// Returns whether all values come from the root, as in a broadcast or a scatter.
+  bool has_one_source() const { return root >= 0 && !gathers() && !combines(); }
   bool has_one_owner() const { return root >= 0 && !gathers() && !scatters(); }
   bool combines() const {
     return kind == Step::Kind::host_all_reduce || kind == Step::Kind::host_reduce_scatter || scans();

@@ -10,6 +10,7 @@
 #include "shared_memory/host_collective.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -545,6 +546,69 @@ TEST(HostCollective, ShortStagesOfOversubscribedRanksTakeNoMoreThanTheFrontOfThe
   };
   EXPECT_FALSE(touched_after_it(true));
   EXPECT_TRUE(touched_after_it(false));
+}
+
+/// Binds the calling thread to a core, for as long as this object exists.
+class OnCore {
+ public:
+  explicit OnCore(std::size_t core) {
+    ::sched_getaffinity(0, sizeof all_, &all_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) throw std::runtime_error("sched_setaffinity");
+  }
+  ~OnCore() { ::sched_setaffinity(0, sizeof all_, &all_); }
+  OnCore(const OnCore&) = delete;
+  OnCore& operator=(const OnCore&) = delete;
+
+ private:
+  cpu_set_t all_;
+};
+
+TEST(HostCollective, OfOversubscribedRanksWaitsForOtherCoreIfItsOnlySourceLastRanThere) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<std::size_t> cores;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  if (cores.size() < 2) GTEST_SKIP() << "this process has one core";
+  constexpr int kRanks = 2;
+  const TuningParameters tuning = tuning_for(HostProtocol::inlined);
+  const ArenaShape shape{.ranks = kRanks, .inline_bytes = 64, .chunk_bytes = 4096, .frame_bytes = 64};
+  const auto waits = [&](Step::Kind kind, int root, bool oversubscribed, std::size_t core_of_reader) {
+    const std::unique_ptr<Arena> arena = Arena::create(shape), joined = Arena::join(arena->handle(), shape, 1);
+    PeerMemory of_root(*arena, false, false), of_reader(*joined, false, false);
+    HostCollective at_root(SubgroupMemory(*arena), tuning, of_root, oversubscribed),
+        at_reader(SubgroupMemory(*joined), tuning, of_reader, oversubscribed);
+    const Rank owners[] = {0, 1};
+    const bool has_one_owner = root >= 0 && kind != Step::Kind::host_gather && kind != Step::Kind::host_scatter;
+    const Parts parts = Parts::equal({0, 2}, has_one_owner ? 1 : kRanks);
+    std::byte in[64]{}, out[64]{};
+    HostOperands operands{
+        .source = in, .destination = out, .type = DataType::i32, .op = ReduceOp::sum, .finish_ranks = kRanks};
+    operands.tag = 1;
+    HostTask task;
+    at_root.describe({.kind = kind, .destination = Place::output, .parts = parts, .owners = owners, .root = root},
+                     size_of(DataType::i32), task);
+    {
+      const OnCore bound(cores[0]);
+      at_root.start(task, operands);
+    }
+    const OnCore bound(core_of_reader);
+    at_reader.start(task, operands);
+    EXPECT_FALSE(at_root.waits_for_other_core());
+    return at_reader.waits_for_other_core();
+  };
+  for (const Step::Kind kind : {Step::Kind::host_all_gather, Step::Kind::host_scatter}) {
+    EXPECT_TRUE(waits(kind, 0, true, cores[1])) << static_cast<int>(kind);
+    EXPECT_FALSE(waits(kind, 0, true, cores[0])) << "on one core, " << static_cast<int>(kind);
+    EXPECT_FALSE(waits(kind, 0, false, cores[1])) << "a core for each rank, " << static_cast<int>(kind);
+  }
+  EXPECT_FALSE(waits(Step::Kind::host_all_gather, -1, true, cores[1])) << "every rank is a source";
+  EXPECT_FALSE(waits(Step::Kind::host_all_reduce, -1, true, cores[1])) << "every rank is a source";
+  EXPECT_FALSE(waits(Step::Kind::host_gather, 0, true, cores[1])) << "the root is no source";
+  EXPECT_FALSE(waits(Step::Kind::host_reduce_scatter, 0, true, cores[1])) << "every rank is a source";
 }
 
 INSTANTIATE_TEST_SUITE_P(Protocols, HostCollectiveConformance,
