@@ -44,8 +44,10 @@ std::optional<std::string> reason_of_load(const BarrierLoad& before, const std::
 
 class LoadCheck {
  public:
-  /// Collective. Times barriers for a fifth of a second.
+  /// Collective. Begins the check.
   explicit LoadCheck(Communicator& comm);
+  /// Collective. Times barriers for a fifth of a second. Forgets all barriers that it has timed before.
+  void begin();
   /// Collective. Times barriers for 2 ms.
   void observe();
   /// Returns the reason why the machine counts as busy, or nothing. Barriers between the measurements count from a

@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +21,13 @@ namespace {
 
 /// Factor by which the second and the third run of a cell take longer. Few cells are measured again.
 constexpr double kLongerRuns = 3;
-constexpr std::size_t kCellsBetweenChecks = 50;  // cells after which the load is judged; judging sorts all barriers
+// Number of cells after which the load is judged. They are measured again if the machine was busy meanwhile. The time
+// of their barriers suffices for a judgement.
+constexpr std::size_t kCellsOfBatch = 50;
+// Number of times at which the program waits for an idle machine before it gives up, and the time of each wait. Load
+// that other programs cause for some seconds then loses no results.
+constexpr int kMostWaits = 15;
+constexpr auto kWait = std::chrono::seconds(1);
 
 /// All runs on one rank.
 class GuidelineRuns {
@@ -30,7 +40,7 @@ class GuidelineRuns {
   GuidelineOutcome run(const Setting& setting) {
     LoadCheck load(comm_);
     GuidelineOutcome outcome;
-    if (is_too_busy(load, outcome)) return outcome;
+    if (is_too_busy(load, outcome) && !becomes_idle(load, outcome)) return outcome;
     if (report_ != nullptr) report_->begin(setting, cells_.size(), seconds());
     for (std::size_t run = 1; run <= kGuidelineRuns; ++run)
       if (!measure(run, load, outcome)) return outcome;
@@ -58,7 +68,7 @@ class GuidelineRuns {
     return numbers[0];
   }
 
-  /// Returns whether to stop because of other load. Then stores the reason of rank 0 there, and any text elsewhere.
+  /// Returns whether there is other load. Stores the reason in the outcome of rank 0, and any text in that of others.
   bool is_too_busy(const LoadCheck& load, GuidelineOutcome& outcome) {
     std::optional<std::string> reason;
     if (comm_.rank() == 0) reason = load.reason();
@@ -73,6 +83,19 @@ class GuidelineRuns {
     return false;
   }
 
+  /// Waits until the machine is idle. Returns false if it is still busy after kMostWaits waits, over all calls.
+  bool becomes_idle(LoadCheck& load, GuidelineOutcome& outcome) {
+    while (waits_++ < kMostWaits) {
+      std::this_thread::sleep_for(kWait);
+      load.begin();
+      if (!is_too_busy(load, outcome)) {
+        outcome.busy.clear();
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// Measures the cells that need this run. Returns false if the machine is too busy.
   bool measure(std::size_t run, LoadCheck& load, GuidelineOutcome& outcome) {
     std::vector<std::uint8_t> wanted(results_.size());  // whether each cell is measured; bytes, because ranks send them
@@ -80,22 +103,30 @@ class GuidelineRuns {
       return static_cast<std::uint8_t>(run == 1 || result.verdict() == GuidelineVerdict::undecided);
     });
     comm_.broadcast(wanted, 0);
-    const auto all = static_cast<std::size_t>(std::ranges::count(wanted, 1));
-    if (all == 0) return true;
+    std::vector<std::size_t> cells;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (wanted[i] != 0) cells.push_back(i);
     GuidelineMeasurement measurement(comm_, settings_, cells_);
-    std::size_t done = 0;
-    for (std::size_t i = 0; i < results_.size(); ++i) {
-      if (wanted[i] == 0) continue;
-      if (report_ != nullptr) report_->progress(cells_[i], run, done, all);
-      const CellTimes times = measurement.run(cells_[i], run == 1 ? seconds() : kLongerRuns * seconds());
-      results_[i].left_out = times.left_out;
-      if (comm_.rank() == 0)
-        if (const auto comparison = compare_sides(times.times, cells_[i].guideline->weight))
-          results_[i].runs.push_back(*comparison);
-      load.observe();
-      if (++done % kCellsBetweenChecks == 0 && is_too_busy(load, outcome)) return false;
+    for (std::size_t done = 0; done < cells.size();) {
+      const auto batch = std::span(cells).subspan(done, std::min(kCellsOfBatch, cells.size() - done));
+      std::vector<std::optional<Comparison>> comparisons;
+      for (const std::size_t cell : batch) {
+        if (report_ != nullptr) report_->progress(cells_[cell], run, done + comparisons.size(), cells.size());
+        const CellTimes times = measurement.run(cells_[cell], run == 1 ? seconds() : kLongerRuns * seconds());
+        results_[cell].left_out = times.left_out;
+        comparisons.push_back(comm_.rank() == 0 ? compare_sides(times.times, cells_[cell].guideline->weight)
+                                                : std::nullopt);
+        load.observe();
+      }
+      if (is_too_busy(load, outcome)) {
+        if (!becomes_idle(load, outcome)) return false;
+        continue;
+      }
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        if (comparisons[i]) results_[batch[i]].runs.push_back(*comparisons[i]);
+      done += batch.size();
     }
-    return !is_too_busy(load, outcome);
+    return true;
   }
 
   /// Stores the plans of violated cells.
@@ -114,6 +145,7 @@ class GuidelineRuns {
   const std::vector<GuidelineCell> cells_;
   std::vector<CellResult> results_;  // one for each cell; only rank 0 has comparisons
   bool warned_ = false;
+  int waits_ = 0;  // for an idle machine
 };
 
 }  // namespace

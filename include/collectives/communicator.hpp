@@ -510,8 +510,8 @@ class COLLECTIVES_EXPORT Communicator {
 ///   group.run();
 ///
 /// Tensors that are adjacent in memory, and long operations, are not copied. Between hosts, an operation is long above
-/// 1 MiB. Inside a host, an all_reduce or a scan is long above 64 KiB, a reduce or a reduce_scatter above 2 KiB, and
-/// any other above 512 bytes. Exception: a list of tensors that are not adjacent is always copied, except in device
+/// 1 MiB. Inside a host, an all_reduce is long above 64 KiB, another reduction or scan above 1 KiB, and any other
+/// operation above 256 bytes. Exception: a list of tensors that are not adjacent is always copied, except in device
 /// memory. There, it is performed as one broadcast or one reduction for each tensor.
 ///
 /// No output of an operation may overlap the input or the output of another operation of the group. Inputs may overlap

@@ -108,11 +108,12 @@ class GroupPack {
 
 /// Returns the largest number of bytes of a member that shares a call with others. `hosts`: number of hosts. Above it,
 /// the copies of a member take longer than a call. On one host, two ranks perform a call on short vectors in 0.15 us.
-/// The limits on one host are those measured with two ranks.
+/// The limits on one host are the largest sizes at which a group of eight calls took no longer than the calls one by one
+/// (`collectives_bench guidelines --guidelines group`, 2 ranks).
 constexpr std::size_t pack_limit(Collective collective, std::size_t hosts) noexcept {
   if (hosts > 1) return std::size_t{1} << 20;
-  if (collective == Collective::reduce || collective == Collective::reduce_scatter) return 2048;
-  return reduces(collective) ? std::size_t{64} << 10 : 512;
+  if (collective == Collective::all_reduce) return std::size_t{64} << 10;
+  return reduces(collective) ? 1024 : 256;
 }
 
 }  // namespace collectives

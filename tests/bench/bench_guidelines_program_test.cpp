@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <fstream>
 #include <string>
@@ -123,7 +124,7 @@ TEST(GuidelinesProgram, FileHasOneObjectForEachGuidelineAndSize) {
   EXPECT_NE(rows[4].at("reason").get<std::string>().find("gather"), std::string::npos);
 }
 
-TEST(GuidelinesProgram, BusyMachineIsOneLineAndStatusThree) {
+TEST(GuidelinesProgram, WaitsOnABusyMachineAndThenEndsWithOneLineAndStatusThree) {
   // Twice as many busy threads as cores that the ranks may use. On a machine with many cores, the test uses two.
   cpu_set_t all, few;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
@@ -138,7 +139,9 @@ TEST(GuidelinesProgram, BusyMachineIsOneLineAndStatusThree) {
     busy.emplace_back([&stop] {
       while (!stop.load(std::memory_order_relaxed)) continue;
     });
+  const auto begun = std::chrono::steady_clock::now();
   const Outcome outcome = run_command(kGuidelines + "--bootstrap threads:2 all_reduce --max-bytes 1K");
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::seconds(15));
   stop = true;
   sched_setaffinity(0, sizeof all, &all);
   EXPECT_EQ(status_of(outcome), 3) << outcome.out;
