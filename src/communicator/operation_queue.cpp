@@ -147,19 +147,10 @@ bool OperationQueue::progress_in_test() noexcept {
 
 // ---- waiting ----
 
-bool OperationQueue::spin_for_root(Operation& operation) noexcept {
-  constexpr int kAttemptsPerLook = 8;  // at the clock; some attempts take less time than a look
-  const auto until = Clock::now() + kSpinForRoot;
-  do {
-    for (int left = kAttemptsPerLook; left > 0; --left)
-      if (step(operation)) return true;
-  } while (Clock::now() < until);
-  return false;
-}
-
 void OperationQueue::wait_until(Operation& operation, Deadline until, Lock& lock) {
   const bool is_head = in_flight_.empty() && !queue_.empty() && &queue_.front() == &operation;
-  if (is_head && !operation.on_device && !operation.refused && attempt(operation)) {
+  const auto attempt = [&] { return step(operation); };
+  if (is_head && !operation.on_device && !operation.refused && attempt_to_end(resources_, attempt)) {
     if (!queue_.empty()) queue_.pop();  // the queue is empty after a failure
     return;
   }

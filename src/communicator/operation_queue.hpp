@@ -70,6 +70,30 @@ inline constexpr int kSpinAttemptsOverWire = 10;
 /// complete a broadcast of 8 bytes in 1.8 us with 3 us, and in 5.0 us with 0.
 inline constexpr std::chrono::microseconds kSpinForRoot{3};
 
+/// Calls `step`, which progresses an operation, for kSpinForRoot. Returns true when `step` has returned true.
+template <class Step>
+[[gnu::noinline]] bool spin_for_root(Step& step) noexcept {
+  constexpr int kAttemptsPerLook = 8;  // at the clock; some attempts take less time than a look
+  const auto until = std::chrono::steady_clock::now() + kSpinForRoot;
+  do {
+    for (int left = kAttemptsPerLook; left > 0; --left)
+      if (step()) return true;
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
+}
+
+/// Calls `step`, which progresses an operation, for some microseconds. Calls it once if other ranks may need this core.
+/// Returns true when `step` has returned true.
+template <class Step>
+bool attempt_to_end(const CommunicatorResources& resources, Step&& step) noexcept {
+  if (step()) return true;
+  if (resources.context.oversubscribed) return resources.executor->waits_for_other_core() && spin_for_root(step);
+  const int attempts = resources.context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
+  for (int left = attempts - 1; left > 0; --left)
+    if (step()) return true;
+  return false;
+}
+
 class OperationQueue final : public ProgressEngine::Member {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -136,11 +160,6 @@ class OperationQueue final : public ProgressEngine::Member {
  private:
   /// Progresses one operation. Returns true when it has finished or failed.
   inline bool step(Operation& operation) noexcept;
-  /// Progresses one operation for some microseconds. Progresses it once if other ranks may need this core. Returns true
-  /// when it has finished or failed.
-  inline bool attempt(Operation& operation) noexcept;
-  /// Progresses one operation for kSpinForRoot. Returns true when it has finished or failed.
-  bool spin_for_root(Operation& operation) noexcept;
   /// Publishes the refusal of a call as soon as it is the oldest operation.
   void publish_refusal(Operation& refusal) noexcept;
   /// Calls `stepped`, which returns whether `operation` has completed. If it has, finishes the operation and returns
@@ -189,21 +208,12 @@ bool OperationQueue::step(Operation& operation) noexcept {
   return finish_if(operation, [&] { return steps_.step(operation); });
 }
 
-bool OperationQueue::attempt(Operation& operation) noexcept {
-  if (step(operation)) return true;
-  if (resources_.context.oversubscribed) return resources_.executor->waits_for_other_core() && spin_for_root(operation);
-  const int attempts = resources_.context.wire != nullptr ? kSpinAttemptsOverWire : kSpinAttempts;
-  for (int left = attempts - 1; left > 0; --left)
-    if (step(operation)) return true;
-  return false;
-}
-
 void OperationQueue::run_blocking(Lock& lock, bool spin) {
   Operation& operation = *blocking_;
   resources_.observer->issue(operation);
   // A short operation does not enter the fifo if the fifo is empty.
   bool done = false;
-  if (queue_.empty() && spin) done = attempt(operation);
+  if (queue_.empty() && spin) done = attempt_to_end(resources_, [&] { return step(operation); });
   if (!done) run(blocking_, lock);
   if (operation.error != nullptr) std::rethrow_exception(std::exchange(operation.error, nullptr));
 }
