@@ -38,8 +38,9 @@ BarrierLoad load_of(std::span<const double> times) {
 }
 
 LoadLimits limits_for(const Topology& topology) {
-  // On an idle machine, barriers lose less than 10 % of the time. On a virtual machine with busy neighbours, they lose up
-  // to 28 %. A second program on a core takes half of the time. If ranks share a core, the loss is 20 % larger.
+  // On an idle machine, barriers lose less than 10 % of the time. On a virtual machine with busy neighbours, they lose
+  // up to 28 %. A second program on a core takes half of the time. If ranks share a core, an idle machine loses up to
+  // 20 %.
   constexpr double kLost = 0.35, kLostOversubscribed = 0.5;
   // Ranks on cores of their own need about 1 us, and less than 1 us more for each further rank. Two ranks that share a
   // core need 20 us or more.

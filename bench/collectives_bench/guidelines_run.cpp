@@ -21,8 +21,8 @@ namespace {
 
 /// Factor by which the second and the third run of a cell take longer. Few cells are measured again.
 constexpr double kLongerRuns = 3;
-// Number of cells after which the load is judged. They are measured again if the machine was busy meanwhile. The time
-// of their barriers suffices for a judgement.
+// Number of cells after which the load is judged by all barriers since the last wait. If the machine is busy, these
+// cells are measured again.
 constexpr std::size_t kCellsOfBatch = 50;
 // Number of times at which the program waits for an idle machine before it gives up, and the time of each wait. Load
 // that other programs cause for some seconds then loses no results.

@@ -35,6 +35,7 @@ void describe_buffers(Operation& operation, const Call& call, const PlannedCall&
   job.output = from_element<std::byte>(call.output.data, part_out ? mine : 0, element);
   job.host.source = job.input;
   job.host.destination = job.output;
+  job.host.known_as = 0;  // a number belongs to one pair of buffers
 }
 
 void describe(Operation& operation, const Call& call, const Options& options,

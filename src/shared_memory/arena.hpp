@@ -172,7 +172,7 @@ struct HostCollectiveBlock {
   PolledWord left;      ///< bytes of staging, since construction, that it no longer reads
   PolledWord worked;    ///< number of the newest zero-copy collective whose share it has done
   PolledWord hidden;    ///< number of the newest zero-copy collective in which peers could not map its buffers
-  PolledWord core;      ///< 1 + core on which the rank last began a collective as its only source; 0: unknown
+  PolledWord core;      ///< 1 + core on which the rank last began a broadcast or scatter as root; 0: unknown
   ClaimBlock claims;    ///< claims of all ranks of the subgroup, which lie in the block of its first rank
   BufferRecord buffers[kCollectivesAhead];
   ChunkCount staged[kCollectivesAhead],
